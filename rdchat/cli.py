@@ -47,9 +47,10 @@ _COMMANDS: _Commands = {
         "find, download, list, verify and delete models and drafters",
         {
             "install-default": ("download and convert the default model", "models.listing:install"),
+            "suggested": ("list models for newcomers, with drafters", "models.hub_actions:suggested --json"),
             "search": ("search the Hugging Face hub for models", "models.hub_actions:search --json"),
             "download": (
-                "download a model into the Hugging Face cache, or resume a download",
+                "download a model into the Hugging Face cache, a suggested one with its drafter, or resume a download",
                 "models.hub_actions:download --json",
             ),
             "mtp": (

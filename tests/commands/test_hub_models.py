@@ -14,7 +14,11 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
+from rdchat.hub.cache_layout import snapshot_of
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
+from rdchat.inference.session import ChatSession
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
@@ -22,7 +26,10 @@ from tests.hub.keychains import Keychain
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.fakes import tiny_llama
+from tests.inference.drafting.mtp.mtp_targets import reply
+from tests.inference.drafting.suggested_pairs import suggest
+from tests.inference.fakes import ask, tiny_llama
+from tests.inference.plain_replies import plain
 
 __all__ = ["hub", "no_keychain", "this_machine_only"]
 
@@ -264,3 +271,75 @@ def test_other_revisions_are_listed_and_deleted_by_name(
     assert "Files shared with version main are kept." in capsys.readouterr().err
     assert [model["name"] for model in printed_json(capsys, "models", "list")["models"]] == [NAME]
     assert printed_json(capsys, "models", "verify", NAME)["whole"]
+
+
+EAGLE = "maker/small-eagle3"
+
+
+@pytest.fixture
+def eagle_files(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """A drafter of random weights for the small model, which the list for newcomers names."""
+    from rdchat.inference.models.loading import load_model
+
+    suggest(monkeypatch, "EAGLE-3", NAME, EAGLE)
+    folder = eagle3_folder(tmp_path / "eagle", load_model(small_model))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
+    hub: HubServer,
+    model_files: dict[str, bytes],
+    eagle_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from rdchat.inference.models.loading import load_model
+
+    hub.add(EAGLE, eagle_files)
+    told = printed_json(capsys, "models", "download", NAME)
+    assert (told["repository"], told["drafter"]) == (NAME, EAGLE)
+    check_whole(Path(told["folder"]), model_files)
+    check_whole(snapshot_of(EAGLE), eagle_files)
+    listed = {model["name"]: model["kind"] for model in printed_json(capsys, "models", "list")["models"]}
+    assert listed == {NAME: "model", EAGLE: "drafter"}
+    requests = len(hub.requests)
+    assert printed_json(capsys, "models", "download", NAME)["drafter"] == EAGLE
+    assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
+
+    model, request = load_model(NAME), ask("a b a b", max_tokens=12)
+    end = reply(ChatSession(model), DraftSettings(), request)
+    assert (end.mode, end.kind, end.mode_reason) == (Mode.AUTO, HeadKind.EAGLE3, None)
+    assert EAGLE.replace("/", "--") in str(end.drafter)
+    assert end.token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.slow
+def test_a_drafter_that_cannot_be_downloaded_does_not_lose_the_model(
+    hub: HubServer,
+    model_files: dict[str, bytes],
+    eagle_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["models", "download", NAME]) == 0
+    out, err = capsys.readouterr()
+    check_whole(Path(out.strip()), model_files)
+    reason = f"{EAGLE} is private or no longer on Hugging Face."
+    words = f"Its drafter could not be downloaded. {reason}"
+    assert words in err
+    assert err.endswith(f"The model works without it. `rdchat models download {EAGLE}` gets it later.\n")
+    hub.add(EAGLE, eagle_files)
+    assert main(["models", "download", NAME, "--no-drafter"]) == 0
+    assert snapshot_of(EAGLE) is None
+    capsys.readouterr()
+    assert printed_json(capsys, "models", "download", NAME, "--no-drafter")["drafter"] == ""
+    assert main(["models", "download", EAGLE]) == 0
+    assert snapshot_of(EAGLE) is not None
+
+
+def test_the_list_for_newcomers_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    models = printed_json(capsys, "models", "suggested")["models"]
+    assert {"repository", "licence", "weights_gb", "drafter", "memory_gb", "chosen"} <= models[0].keys()
+    assert main(["models", "suggested"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(models)
+    assert all(model["repository"] in line for model, line in zip(models, lines, strict=True))

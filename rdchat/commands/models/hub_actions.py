@@ -5,18 +5,21 @@ import getpass
 import queue
 import shlex
 import sys
+from dataclasses import asdict
 
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.files.sizes import size_text
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
+from rdchat.hub.newcomers import drafter_for, suggestions
 
 _MAX = 100
 _POLL_S = 0.2
@@ -67,22 +70,44 @@ def search(args: argparse.Namespace) -> int:
     return 0
 
 
+def suggested(args: argparse.Namespace) -> int:
+    """Print the models for newcomers, each with its drafter, by the memory that they need."""
+    rows = []
+    for each in suggestions():
+        own, size = each.drafter, size_text(each.weight_bytes + each.drafter.weight_bytes)
+        rows.append((f"{each.memory_gb} GB", each.repository, size, f"with {own.repository}", own.kind, each.licence))
+    options.print_result(args, {"models": [asdict(each) for each in suggestions()]}, table(rows))
+    return 0
+
+
 def add_download(parser: argparse.ArgumentParser) -> None:
     """Add the options of `download`."""
     parser.add_argument("repository", metavar="REPO", help="hub id, such as mlx-community/SmolLM2-135M-Instruct")
     parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit")
     parser.add_argument("--file", default="", metavar="GGUF", help="the GGUF file, if there are several")
+    parser.add_argument("--no-drafter", action="store_true", help="leave out the drafter that is suggested for it")
 
 
 def download(args: argparse.Namespace) -> int:
-    """Download a model; Ctrl-C pauses it, and the same command resumes it."""
+    """Download a model with its suggested drafter; Ctrl-C pauses, and the same command resumes."""
     check_names(args.repository, args.revision)
     find_endpoint()
-    request = Download(args.repository, args.revision, args.file)
-    ended = run_download(request, download_command(args.repository, args.revision, args.file))
+    named = args.repository, args.revision, args.file
+    request, command = Download(*named), f"{download_command(*named)}{' --no-drafter' * args.no_drafter}"
+    ended = run_download(request, command)
     if ended is None:
         return INTERRUPTED
+    drafter = None if args.no_drafter or args.file or args.revision != "main" else drafter_for(args.repository)
+    if drafter is not None and snapshot_of(drafter.repository) is None:
+        try:
+            if run_download(Download(drafter.repository, is_model=drafter.is_model), command) is None:
+                return INTERRUPTED
+        except NetworkError as error:
+            text = f"Its drafter could not be downloaded. {error} The model works without it."
+            print(f"{text} `{download_command(drafter.repository)}` gets it later.", file=sys.stderr)
+            drafter = None
     report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
+    report |= {"drafter": drafter.repository if drafter is not None else ""}
     report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
     options.print_result(args, report, ended.folder)
     return 0

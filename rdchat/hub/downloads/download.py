@@ -106,6 +106,7 @@ class Download:
         lack: What the hub requires first (`hub_errors.Lack`); empty if it did not refuse.
         page: The model's page, where there is something to click.
         drafter: Name of the drafter to make from parts of the files; empty for whole files.
+        companion: The hub id of the drafter that is downloaded after the model; empty for none. See `with_drafter`.
     """
 
     repository: str
@@ -125,6 +126,7 @@ class Download:
     lack: str = ""
     page: str = ""
     drafter: str = ""
+    companion: str = ""
 
     @property
     def id(self) -> str:
@@ -165,6 +167,26 @@ class Download:
         """Return the record of a download that failed with an error."""
         lack, page = (error.lack, error.page) if isinstance(error, AccessRefusedError) else ("", "")
         return replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
+
+
+def with_drafter(model: Download, drafter: Download, expected_bytes: int) -> Download:
+    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's.
+
+    Args:
+        model: The model's.
+        drafter: The drafter's.
+        expected_bytes: The drafter's size, until the hub has listed its files.
+    """
+    now = model if model.state is not DownloadState.FINISHED else drafter
+    name = drafter.repository.rpartition("/")[2]
+    files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
+    files = files or [DownloadFile(drafter.repository, 0, expected_bytes)]
+    pair = replace(now, repository=model.repository, revision=model.revision, gguf=model.gguf, is_model=True)
+    pair = replace(pair, files=(*model.files, *files), folder=model.folder, companion=drafter.repository)
+    if now is drafter and now.state is DownloadState.FAILED:
+        hint = "The model works without it. Get it later on the Drafters page."
+        return replace(model, problem=f"Its drafter could not be downloaded. {now.problem}", hint=hint)
+    return pair
 
 
 class RunningDownload:

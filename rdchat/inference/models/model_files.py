@@ -14,6 +14,7 @@ from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
 from rdchat.files.foreign_files import REFETCH_HINT, check_entries, check_file, entries_of, read_bytes, read_json
 from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
@@ -209,6 +210,19 @@ def printable_name(folder: Path) -> str:
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
         return repository.removeprefix(_CACHED).replace("--", "/")[:100]
     return folder.name[:100]
+
+
+def paired_drafter(model: Path) -> tuple[SuggestedDrafter, Path] | None:
+    """Return the drafter that is suggested for the model in a folder, with its folder, if the hub's cache has both."""
+    drafter = drafter_for(printable_name(model))
+    folder = snapshot_of(drafter.repository) if drafter is not None else None
+    return (drafter, folder) if drafter is not None and folder is not None else None
+
+
+def is_pair(model: Path, drafter: Path) -> bool:
+    """Return whether rdchat suggests the drafter in one folder for the model in another."""
+    pair = paired_drafter(model)
+    return pair is not None and pair[1] == drafter
 
 
 def _lone_gguf(folder: Path) -> Path | None:

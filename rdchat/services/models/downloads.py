@@ -9,13 +9,14 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import free_bytes
-from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
+from rdchat.hub.cache_layout import free_bytes, snapshot_of
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, with_drafter
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.known_files import check_names
+from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
@@ -66,6 +67,9 @@ class Downloads(QObject):
     Downloads that run when the app ends, however it ends, are resumed at the next start. Paused and failed ones wait
     for the person.
 
+    A model with a suggested drafter that is not here is one download with it: the drafter's begins when the model is
+    here, and `all` and `find` return both as one, under the model's id.
+
     Args:
         tokens: The person's tokens.
         limits: Limits of number, time and disk space.
@@ -92,6 +96,8 @@ class Downloads(QObject):
         self._work = BackgroundWork("list of downloads", self)
         self._listed: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
+        # The drafters that are downloaded with models, by the id of the model's download.
+        self._drafters: dict[str, SuggestedDrafter] = {}
 
     def start(
         self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True, drafter: str = ""
@@ -116,11 +122,14 @@ class Downloads(QObject):
         # A drafter's record may be newer than the listed one.
         if listed is None or (drafter and listed.state.has_ended):
             self._show(download)
-        self.resume(download.id)
+        self._resume(download.id)
         return download.id
 
     def resume(self, download: str) -> None:
         """Resume a paused, failed or unfinished download."""
+        self._resume(self._part(download))
+
+    def _resume(self, download: str) -> None:
         before = self._listed[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
@@ -129,19 +138,21 @@ class Downloads(QObject):
 
     def pause(self, download: str) -> None:
         """Stop a download; its bytes stay."""
+        download = self._part(download)
         if (job := self._running.get(download)) is not None:
             job.cancel()
             self._process.pause(self._listed[download])
 
     def discard(self, download: str) -> None:
-        """Stop a download and remove its files; emits `removed`."""
+        """Stop a download and remove its files; emits `removed`. A model that is complete stays without its drafter."""
         self.pause(download)
-        self._process.discard(self._listed[download], self._on_change)
+        self._process.discard(self._listed[self._part(download)], self._on_change)
 
     def clear(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
-        if self._listed[download].state is DownloadState.FINISHED:
-            self._forget(download)
+        if self._shown(self._listed[download]).state is DownloadState.FINISHED:
+            for part in {download, self._part(download)}:
+                self._forget(part)
 
     def clear_finished(self) -> None:
         for download in self.all():
@@ -149,9 +160,9 @@ class Downloads(QObject):
 
     def retry_refused(self) -> None:
         """Resume the downloads that the hub refused for lack of a token; there is another one now."""
-        for download in self.all():
+        for download in tuple(self._listed.values()):
             if download.state is DownloadState.FAILED and download.lack:
-                self.resume(download.id)
+                self._resume(download.id)
 
     def set_at_once(self, number: int) -> None:
         """Set how many downloads run at once."""
@@ -159,11 +170,27 @@ class Downloads(QObject):
 
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
-        return tuple(self._listed.values())
+        parts = {Download(drafter.repository).id for drafter in self._drafters.values()}
+        return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
         """Return the download of a repository, revision and file; None without one."""
-        return self._listed.get(Download(repository, revision, gguf).id)
+        download = self._listed.get(Download(repository, revision, gguf).id)
+        return None if download is None else self._shown(download)
+
+    def _shown(self, download: Download) -> Download:
+        """Return a model's download as one with that of its drafter."""
+        if (drafter := self._drafters.get(download.id)) is None:
+            return download
+        own = Download(drafter.repository)
+        return with_drafter(download, self._listed.get(own.id, own), drafter.weight_bytes)
+
+    def _part(self, download: str) -> str:
+        """Return the id of the download that goes on for one that is shown: the drafter's once the model is here."""
+        drafter = self._drafters.get(download)
+        if drafter is None or self._listed[download].state is not DownloadState.FINISHED:
+            return download
+        return Download(drafter.repository).id
 
     def forget_deleted(self, model: Path, repository: str = "") -> None:
         """Take a deleted model's downloads off the list.
@@ -172,7 +199,7 @@ class Downloads(QObject):
             model: The snapshot's folder, or the GGUF file in it.
             repository: The hub id whose unfinished downloads were deleted too; empty for none.
         """
-        for download in self.all():
+        for download in tuple(self._listed.values()):
             folder = Path(download.folder)
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
@@ -184,7 +211,7 @@ class Downloads(QObject):
 
     def totals(self) -> DownloadTotals:
         """Return the sum of all running downloads."""
-        return totals_of(self._listed.values())
+        return totals_of(self.all())
 
     def disk_room(self) -> tuple[int | None, int]:
         """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
@@ -217,16 +244,27 @@ class Downloads(QObject):
         if download.state is not before.state:
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
+                if (drafter := self._drafters.get(download.id)) is not None:
+                    self.start(drafter.repository, is_model=drafter.is_model)
             elif download.state is DownloadState.FAILED:
                 self._process.pause(download)
                 self.failed.emit(download)
 
     def _show(self, download: Download) -> None:
         self._listed[download.id] = download
+        whole = download.revision == "main" and not (download.gguf or download.drafter)
+        drafter = drafter_for(download.repository) if whole else None
+        if drafter is not None and snapshot_of(drafter.repository) is None:
+            self._drafters[download.id] = drafter
         self.progressed.emit(download)
 
     def _forget(self, download: str) -> None:
         del self._listed[download]
+        self._drafters.pop(download, None)
+        # A drafter that was removed is no longer a part of the model's download.
+        for model, drafter in tuple(self._drafters.items()):
+            if Download(drafter.repository).id == download:
+                del self._drafters[model]
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub.newcomers import Suggestion, drafter_for
 from rdchat.inference.api.model_facts import (
     GATE_TOKENS,
     Fit,
@@ -25,6 +26,8 @@ _CACHE_VALUES = 61_000
 _CACHE_VALUES_PER_WEIGHT = 1.4e-6
 # Bits per quantised weight, for a scale and a bias of 16 bits each in a group of 64.
 _OVERHEAD_BITS = 0.5
+# A number of weights, such as `27B` or `0.6b`; not that of the weights that work for each token: `A3B`, `E4B`, `8x7B`.
+_NAMED_SIZE = re.compile(r"(?<![a-zA-Z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
 _BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
 # Bits per weight in the file.
 _GGUF_BITS = {
@@ -78,17 +81,36 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
         quantization: Such as `4-bit`; empty where the weights are floats.
         float_bits: Of most of the floats.
     """
-    match = _BITS.fullmatch(quantization)
-    bits = int(next(filter(None, match.groups()))) if match else None
+    bits = _bits_of(quantization)
     parameters = int(weight_bytes * 8 / (bits + _OVERHEAD_BITS if bits else float_bits))
     return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
 
 
+def _bits_of(quantization: str) -> int | None:
+    match = _BITS.fullmatch(quantization)
+    return int(next(filter(None, match.groups()))) if match else None
+
+
+def pair_bytes(repository: str) -> int:
+    """Return the bytes of the drafter that is downloaded with a model of the hub; 0 without one."""
+    drafter = drafter_for(repository)
+    return drafter.weight_bytes if drafter is not None else 0
+
+
+def sizes_suggested(suggestion: Suggestion) -> ModelSizes:
+    """Estimate the sizes of a suggested model."""
+    return sizes_of(suggestion.weight_bytes, "8-bit" if suggestion.repository.endswith("8bit") else "4-bit")
+
+
 def sizes_read(model: HubModel) -> ModelSizes | None:
-    """Estimate the sizes of a found model; None where the hub gives none."""
-    if model.weight_bytes is None:
-        return None
-    return sizes_of(model.weight_bytes, model.quantization, model.float_bits)
+    """Estimate the sizes of a found model, by its name where the hub gives none; None where neither does."""
+    size, name = model.weight_bytes, model.repository.rpartition("/")[2]
+    named = _NAMED_SIZE.search(name)
+    if size is None and named is not None and "gguf" not in name.lower():
+        parameters = float(named[1]) * (1e9 if named[2] in "bB" else 1e6)
+        bits = _bits_of(model.quantization)
+        size = int(parameters * (bits + _OVERHEAD_BITS if bits else model.float_bits) / 8)
+    return None if size is None else sizes_of(size, model.quantization, model.float_bits)
 
 
 def sizes_of_files(model: HubModel, files: RepositoryFiles) -> ModelSizes:

@@ -17,7 +17,7 @@ from rdchat.hub.hub_model import HubModel, SortBy
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.card_text import plain_card
-from rdchat.services.models.fit import Machine, sizes_read
+from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
@@ -153,7 +153,8 @@ class SearchFilters:
             return False
         if self.max_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.max_bytes):
             return False
-        return not self.fitting or (machine is not None and machine.fit(sizes_read(model)) in {Fit.FITS, Fit.TIGHT})
+        fit = machine.fit(sizes_read(model), pair_bytes(model.repository)) if machine is not None else None
+        return not self.fitting or fit in {Fit.FITS, Fit.TIGHT}
 
 
 def choices_among(results: Iterable[HubModel]) -> tuple[list[str], ...]:

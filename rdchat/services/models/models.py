@@ -10,6 +10,8 @@ from PySide6.QtCore import QObject
 from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import Tokens
+from rdchat.hub.hub_model import HubModel, PublishedKind
+from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
@@ -96,10 +98,20 @@ class Models(QObject):
 
     @property
     def published(self) -> tuple[Model, ...]:
-        """The drafters that the hub has for the chosen model; empty before it was asked."""
-        results, here = self.hub_drafters.results if self.was_searched else (), self.library.here
+        """The drafters that the hub has for the chosen model; before it was asked, the one that is suggested."""
+        results, here = self.hub_drafters.results if self.was_searched else self._suggested, self.library.here
         models = (Model(each.repository, hub=each, drafts=True, is_model=each.is_smaller_model) for each in results)
         return tuple(self.with_download(replace(model, is_installed=model.id in here)) for model in models)
+
+    @property
+    def _suggested(self) -> tuple[HubModel, ...]:
+        """The drafter that is suggested for the chosen model, if it is not here."""
+        drafter = drafter_for(self.library.chosen.name) if self.library.chosen is not None else None
+        if drafter is None or drafter.repository in self.library.here:
+            return ()
+        kind = next((kind for kind in PublishedKind if drafter.kind.startswith(kind.value)), PublishedKind.MODEL)
+        size = drafter.weight_bytes
+        return (HubModel(drafter.repository, licence=drafter.licence, kind=kind, download_bytes=size),)
 
     @property
     def was_searched(self) -> bool:
@@ -113,7 +125,9 @@ class Models(QObject):
         is_downloaded = download is not None and download.state is DownloadState.FINISHED
         if download is not None and is_downloaded and not Path(download.folder).is_dir():
             download, is_downloaded = None, False  # Another program deleted it.
-        return replace(model, download=download, is_installed=model.is_installed or is_downloaded)
+        # A model is here before its drafter; their download goes on.
+        is_here = model.is_installed and (download is None or not download.companion)
+        return replace(model, download=download, is_installed=is_here or is_downloaded)
 
     def delete(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used.

@@ -136,7 +136,7 @@ class Notices(QObject):
         if offered is None:
             self.area.close_banner("larger model")
             return
-        size = formatting.file_size(offered.weight_bytes)
+        size = formatting.file_size(offered.weight_bytes + offered.drafter.weight_bytes)
         title = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
         banner = Banner(self._theme, title, icon="model")
         banner.dismissed.connect(larger.decline)

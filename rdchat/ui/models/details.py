@@ -7,13 +7,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
+from rdchat.hub.newcomers import Source, Suggestion, drafter_for, suggestion_of
 from rdchat.inference.api.model_facts import ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
-from rdchat.services.models.fit import sizes_of_files, sizes_read
+from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
-from rdchat.services.models.newcomers import Source, Suggestion, suggestions
 from rdchat.ui.models import texts
 from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow
@@ -34,40 +34,47 @@ _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
 
 
 class SuggestionBox(Ground):
-    """Shows why a model is suggested, and downloads its drafter."""
+    """Shows why a model is suggested, and its drafter, which has a button of its own once the model is here."""
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__(theme, "raised")
         self._models, self._theme = models, theme
-        self._drafter: Model | None = None
+        self._suggestion: Suggestion | None = None
         self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
         self.download = ModelRow(models, links, theme, in_details=True)
         self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        self._sources = column(spacing=2)
+        self.links = QWidget()
+        self._sources = column(within=self.links, spacing=2)
+        self.links.hide()
+        self.fold = TextButton("Sources", theme, lambda: self.links.setVisible(self.links.isHidden()))
         reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
-        column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
+        check = row((self.check, 1), self.fold)
+        column(*reasons, *drafter, check, self.links, within=self, spacing=TIGHT, margins=MEDIUM)
 
     def show_suggestion(self, suggestion: Suggestion | None) -> None:
-        """Show a suggestion; without one the box is hidden."""
+        """Show a suggestion; without one the box is hidden. `show_progress` shows its drafter."""
         self.setVisible(suggestion is not None)
+        self._suggestion = suggestion
         if suggestion is None:
             return
-        drafter = suggestion.drafter
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        known = texts.size(drafter.weight_bytes) or "size unknown"
-        self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
-        name, size = drafter.repository, drafter.weight_bytes
-        self._drafter = Model(name, is_installed=name in self._models.here.results, is_model=False, size=size)
-        self.show_progress()
-        self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
-        self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
+        self.check.setText(texts.check_text(suggestion))
+        self._show_sources(dict.fromkeys((*suggestion.sources, *suggestion.drafter.sources)))
 
-    def show_progress(self) -> None:
-        """Show how far the drafter's download is."""
-        if self._drafter is not None:
-            self.download.show_model(self._models.with_download(self._drafter))
+    def show_progress(self, is_here: bool) -> None:
+        """Show the drafter; if the model is here without it, with a button, and how far its download is."""
+        if self._suggestion is None:
+            return
+        drafter = self._suggestion.drafter
+        has_drafter = drafter.repository in self._models.here.results
+        facts = f"{drafter.repository} ({drafter.kind}, {texts.size(drafter.weight_bytes)})"
+        missing = "not installed" if is_here else "downloaded with the model, and Auto uses it"
+        self.drafter.setText(f"Drafter: {facts}. It is {'installed, and Auto uses it' if has_drafter else missing}.")
+        self.download.setVisible(is_here and not has_drafter)
+        model = Model(drafter.repository, is_model=drafter.is_model, size=drafter.weight_bytes)
+        self.download.show_model(self._models.with_download(model))
 
     def _show_sources(self, sources: dict[Source, None]) -> None:
         while item := self._sources.takeAt(0):
@@ -221,7 +228,7 @@ class DetailsPane(QStackedWidget):
     def show_published(self, model: ModelDetails) -> None:
         """Show a model of the hub, as far as it is known."""
         self._model = model
-        suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
+        suggestion = suggestion_of(model.repository)
         if model.trouble is not None and suggestion is None:
             self.setCurrentWidget(self.notice)
             self.notice.show_trouble(model.trouble)
@@ -234,13 +241,14 @@ class DetailsPane(QStackedWidget):
         self.token.setVisible(gated)
         facts = texts.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
-        drafter_bytes = suggestion.drafter.weight_bytes if suggestion else 0
         idle = machine.idle if (machine := self._models.machine) is not None else None
-        self.memory.show_sizes(_sizes(model, suggestion), idle, drafter_bytes=drafter_bytes)
+        self.memory.show_sizes(
+            _sizes(model, suggestion), idle, drafter_bytes=pair_bytes(model.repository), from_hub=True
+        )
         self._draft_parts.hide()
         self._card_parts.show()
-        self._show_download(model)
         self.suggestion.show_suggestion(suggestion)
+        self._show_download(model)
         self._show_card(model)
 
     def show_progress(self) -> None:
@@ -249,7 +257,6 @@ class DetailsPane(QStackedWidget):
             self.row.show_model(self._models.installed(self._model))
         elif self._model is not None and self.area.isVisible():
             self._show_download(self._model)
-            self.suggestion.show_progress()
 
     def focus_download(self) -> None:
         """Focus the button that downloads or loads, else the link to the page."""
@@ -279,17 +286,21 @@ class DetailsPane(QStackedWidget):
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)
         self.row.setVisible(not (model.problem or model.trouble))
+        drafter = drafter_for(model.repository)
+        extra = drafter.weight_bytes if drafter and drafter.repository not in self._models.here.results else 0
         state = Model(
             model.repository,
             hub=model.hub,
             is_installed=model.here,
             has_older_version=model.older_here,
             gguf=model.gguf if several else "",
-            size=files.size if files else 0,
+            size=files.size + extra if files else 0,
             load_name=model.loads,
             can_start=files is not None,
         )
-        self.row.show_model(self._models.with_download(state))
+        model_now = self._models.with_download(state)
+        self.row.show_model(model_now)
+        self.suggestion.show_progress(model_now.is_installed)
         by_size = sorted(files.files if files else (), key=lambda file: -file.size)
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""
@@ -318,7 +329,7 @@ def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | N
     if model.hub is not None and model.files is not None:
         return sizes_of_files(model.hub, model.files)
     estimated = sizes_read(model.hub) if model.hub is not None else None
-    return estimated or (suggestion.sizes if suggestion else None)
+    return estimated or (sizes_suggested(suggestion) if suggestion else None)
 
 
 def _head_text(head: ModelCard, model: ModelCard) -> str:

@@ -82,7 +82,7 @@ class MemorySection(QWidget):
         self._sizes: ModelSizes | None = None
         self._machine: Machine | None = None
         self._weights_bytes: int | None = None
-        self._drafter_bytes = 0
+        self._drafter_bytes, self._from_hub = 0, False
         # The last choice holds for all models.
         self._tokens = GATE_TOKENS
         self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
@@ -103,18 +103,20 @@ class MemorySection(QWidget):
         *,
         weights_bytes: int | None = None,
         drafter_bytes: int = 0,
+        from_hub: bool = False,
     ) -> None:
-        """Show the need of a model; nothing while its sizes are unknown.
+        """Show the need of a model; nothing of one on this machine whose sizes are unknown.
 
         Args:
             sizes: The model's.
             machine: Its memory, and the precision to load in; None while it is unknown.
             weights_bytes: Measured bytes of its weights, if it is loaded.
             drafter_bytes: Of the drafter that the automatic mode loads with it.
+            from_hub: Whether it is not here yet: the verdict counts the drafter, which is downloaded with it.
         """
-        self.setVisible(sizes is not None)
+        self.setVisible(sizes is not None or from_hub)
         self._sizes, self._machine = sizes, machine
-        self._weights_bytes, self._drafter_bytes = weights_bytes, drafter_bytes
+        self._weights_bytes, self._drafter_bytes, self._from_hub = weights_bytes, drafter_bytes, from_hub
         max_tokens = sizes.context_length if sizes is not None else GATE_TOKENS
         choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
         chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
@@ -130,11 +132,12 @@ class MemorySection(QWidget):
         machine, sizes = self._machine, self._sizes
         self.context.setEnabled(machine is not None)
         if machine is None or sizes is None:
-            self.verdict.show_text("Checking the memory…", "muted")
+            unknown = "Not known: Hugging Face has not given its size."
+            self.verdict.show_text(unknown if sizes is None else "Checking the memory…", "muted")
             self.detail.hide()
             self.bar.show_parts([], 0)
             return
-        memory, gate = machine.memory, machine.need(sizes)
+        memory, gate = machine.memory, machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
         need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)

@@ -203,7 +203,9 @@ class ModelRow(QWidget):
             return texts.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
             return texts.note_text(download), ""
-        return texts.drafter_problem(model, self._models.library.problem_of(model)) if model.drafts else "", ""
+        if not model.drafts:
+            return download.problem, download.hint
+        return texts.drafter_problem(model, self._models.library.problem_of(model)), ""
 
     def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
         """Return the texts of the two buttons, and what they do; an empty text hides a button."""
@@ -318,8 +320,11 @@ class ModelRow(QWidget):
         if not download.done_bytes:
             self._remove()
             return
-        size = file_size(download.done_bytes)
+        # Of a pair whose model is complete, only the drafter's files are removed.
+        part = f"{texts.short_name(download.companion)}/" if download.folder else ""
+        size = file_size(sum(file.done_bytes for file in download.files if file.name.startswith(part)))
         question, title = f"Keep the {size} so you can resume later?", texts.download_title(download)
+        title = f"{download.companion}. The model stays." if part else title
         ask(self, question, title, f"Remove {size}", self._remove, leave="Keep", removes=True)
 
     def _remove(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
+from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api.model_facts import (
     DraftKind,
     Fit,
@@ -20,9 +21,9 @@ from rdchat.inference.api.model_facts import (
     gigabytes,
 )
 from rdchat.services.models.downloads import DownloadTotals
-from rdchat.services.models.fit import Machine, sizes_read
+from rdchat.services.models.fit import Machine, pair_bytes, sizes_read, sizes_suggested
 from rdchat.services.models.model import Model
-from rdchat.services.models.newcomers import Checked, for_machine, suggestions
+from rdchat.services.models.newcomers import for_machine
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
 
@@ -165,14 +166,17 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
 
     Args:
         need: With the chosen context and the drafter.
-        gate: The least that loading it takes; the engine refuses a model by the same arithmetic.
+        gate: The least that loading it takes; the engine refuses a model by the same arithmetic. With the drafter where
+            both are one download.
         memory: The machine's.
     """
     room, fit = memory.room, fit_of(need, memory.room)
     text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
     if fit_of(gate, room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
-        return f"Too large: needs {over} more than is available", "", "danger"
+        alone = fit_of(replace(gate, drafter_bytes=0), room)
+        pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
+        return f"Too large{pair}: needs {over} more than is available", "", "danger"
     if fit is Fit.TOO_LARGE:
         over = gigabytes(need.total_bytes - room.limit_bytes)
         what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
@@ -278,7 +282,8 @@ def download_title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
     if progress.drafter:
         return joined(progress.repository, "MTP layers")
-    return joined(progress.repository, progress.gguf, progress.revision if progress.revision != "main" else "")
+    revision, pair = progress.revision if progress.revision != "main" else "", progress.companion
+    return joined(progress.repository, progress.gguf, revision, "with its drafter" if pair else "")
 
 
 def state_text(progress: Download) -> str:
@@ -378,15 +383,14 @@ def hub_facts(model: HubModel) -> list[Fact]:
     ]
 
 
-def check_text(checked: Checked | None, chosen: str) -> str:
-    """Return when and how a suggestion was checked."""
-    if checked is None:
-        return (
-            f"Chosen on {day(chosen)} from published tests. Not tried with rdchat, and not yet found on Hugging Face."
-        )
-    if checked.problem:
-        return f"Checked on {day(checked.date)}: {checked.problem}"
-    return f"Chosen on {day(chosen)}. Not tried with rdchat. Last seen on Hugging Face on {day(checked.date)}."
+def check_text(suggestion: Suggestion) -> str:
+    """Return the licences of a suggested model and its drafter, when they were checked, and what was wrong then."""
+    own, licence = suggestion.licence, suggestion.drafter.licence or "none named"
+    both = f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}."
+    checked = [each for each in (suggestion.checked, suggestion.drafter.checked) if each is not None]
+    problems = " ".join(each.problem for each in checked if each.problem)
+    on = day(checked[0].date if checked else suggestion.chosen)
+    return f"{both} Checked on {on}{f': {problems}' if problems else '.'}"
 
 
 def left_out_text(names: tuple[str, ...]) -> str:
@@ -422,23 +426,18 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
         entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
         for each in suggestions():
             if each.memory_gb == memory:
-                drafter, gated = each.drafter, each.checked is not None and each.checked.gated
-                kind = drafter.kind if drafter.kind == "draft model" else f"{drafter.kind} drafter"
-                entry = Entry(each.repository, each.name, f"{size(each.weight_bytes)}{DOT}with a {kind}")
-                entries.append(_judged(entry, each.sizes, machine, here, drafter.weight_bytes, gated=gated))
+                both = size(each.weight_bytes + each.drafter.weight_bytes)
+                entry = Entry(each.repository, each.name, f"{both} with its drafter")
+                gated = each.checked is not None and each.checked.gated
+                entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=gated))
     return entries
 
 
 def _judged(
-    entry: Entry,
-    sizes: ModelSizes | None,
-    machine: Machine | None,
-    here: frozenset[str],
-    drafter_bytes: int = 0,
-    *,
-    gated: bool,
+    entry: Entry, sizes: ModelSizes | None, machine: Machine | None, here: frozenset[str], *, gated: bool
 ) -> Entry:
     """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
+    drafter_bytes = pair_bytes(entry.key)
     fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
     marks, use, tip = [("Installed", "success")] if entry.key in here else [], entry.use, entry.key
     if gated:

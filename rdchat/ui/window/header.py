@@ -158,7 +158,11 @@ class DownloadButton(IconButton):
 
     def _on_ended(self, download: "Download") -> None:
         """Show that a download is finished or failed, unless its row is visible."""
-        if self._windows.shows_downloads:
+        models = self._models
+        assert models is not None, "the services report downloads"
+        # The drafter of a pair is not among them: the model's end was shown.
+        shown = {each.id: each for each in models.downloads.all()}
+        if self._windows.shows_downloads or (download.id not in shown and download.state != "failed"):
             return
         if download.state == "failed":
             self._unseen_failures.add(download.id)
@@ -166,9 +170,9 @@ class DownloadButton(IconButton):
             title = f"The download of {download.repository} stopped"
             banner = Banner(self._theme, title, download.problem, "warning", "danger")
         else:
-            banner = Banner(self._theme, f"{download.repository} has been downloaded", "", "check", "success")
-        models = self._models
-        if download.state != "failed" and download.is_model and models is not None:
+            follows = "Its drafter follows." if shown[download.id].companion else ""
+            banner = Banner(self._theme, f"{download.repository} has been downloaded", follows, "check", "success")
+        if download.state != "failed" and download.is_model:
             banner.add_action("Load", lambda: models.slot.load(download.model_name))
         else:
             banner.add_action("Show", self._show_page)

@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -12,24 +10,11 @@ from rdchat.hub.hub_model import PublishedKind
 from rdchat.inference.models.model_config import _mlx_lm_folder, _model_remapping
 from rdchat.inference.models.mtp_families import PLAIN, unreadable
 from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.drafting.drafters_table import PAGE, rows
 from tests.inference.fakes import loaded
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
 
-PAGE = (Path(__file__).parents[3] / "docs/drafters.md").read_text(encoding="utf-8")
 UNKNOWN = "rdchat does not know their layout"
-
-
-@cache
-def rows() -> dict[str, tuple[str, str]]:
-    """Return what the table says of each model type: of MTP layers, and of published drafters."""
-    table: dict[str, tuple[str, str]] = {}
-    for line in PAGE.splitlines():
-        if line.startswith("| `"):
-            types, layers, drafters = (cell.strip() for cell in line.strip("|").split("|"))
-            for name in re.findall(r"`([^`]+)`", types):
-                assert name not in table, f"{name} is there twice"
-                table[name] = layers, drafters
-    return table
 
 
 def loaded_types() -> dict[str, str]:

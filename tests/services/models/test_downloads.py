@@ -27,6 +27,7 @@ from tests.hub.downloading import (
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.keychains import SlowKeychain
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, drafter_folder, make_target, target_of
+from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
 
 WEIGHTS = "model.safetensors"
@@ -329,3 +330,74 @@ def test_the_disk_is_looked_at(hub: HubServer, downloads: FollowedDownloads) -> 
     assert free
     assert lacking == 0
     assert sha256(b"") not in hub.sent
+
+
+DRAFTER = "maker/its-drafter"
+
+
+def pair(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Add a model and its suggested drafter; return the drafter's files."""
+    suggest(monkeypatch, "DFlash", NAME, DRAFTER)
+    drafter = {"config.json": b'{"dflash_config": {}}', WEIGHTS: random_bytes(200_000, 9)}
+    hub.add(NAME, small_files())
+    hub.add(DRAFTER, drafter)
+    return drafter
+
+
+@pytest.mark.slow
+def test_a_pair_is_one_download_also_after_a_restart(
+    hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = pair(hub, monkeypatch)
+    hub.bytes_per_second = 300_000
+    first = open_downloads()
+    first.wait(first.service.start(NAME), lambda progress: progress.done_bytes > 50_000)
+    (shown,) = first.service.all()
+    assert (shown.companion, shown.files[-1]) == (DRAFTER, DownloadFile(DRAFTER, 0, 1_000_000))
+    assert first.service.totals().going == 1
+    assert not any(DRAFTER in request.path for request in hub.requests)
+    first.service.close()
+    hub.bytes_per_second = None
+    second = open_downloads()
+    (listed,) = second.restored()
+    second.wait(listed.id, lambda progress: progress.companion == DRAFTER and progress.state == "finished")
+    assert second.finished == [NAME, DRAFTER]
+    (shown,) = second.service.all()
+    sizes = [len(data) for data in (*small_files().values(), *drafter.values())]
+    assert (shown.total_bytes, shown.done_bytes) == (sum(sizes), sum(sizes))
+    assert {file.name for file in shown.files} >= {WEIGHTS, f"its-drafter/{WEIGHTS}"}
+    second.service.clear(shown.id)
+    assert second.service.all() == ()
+    second.service.start(NAME)
+    (shown,) = second.service.all()
+    assert shown.companion == "", "the drafter is here"
+
+
+@pytest.mark.slow
+def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhile(
+    hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = pair(hub, monkeypatch)
+    first = open_downloads()
+    one = first.service.start(NAME)
+    first.service.finished.connect(lambda _download: setattr(hub, "bytes_per_second", 50_000))
+    first.wait(one, lambda progress: bool(progress.folder) and progress.state == "downloading")
+    first.service.forget_deleted(Path(first.now(one).folder))
+    (shown,) = first.service.all()
+    assert (shown.repository, shown.companion) == (DRAFTER, "")
+    first.service.close()
+    hub.bytes_per_second = None
+    second = open_downloads()
+    (listed,) = second.restored()
+    assert listed.repository == DRAFTER
+    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), drafter)
+
+
+@pytest.mark.slow
+def test_only_the_main_version_of_a_suggested_model_comes_with_its_drafter(
+    hub: HubServer, downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair(hub, monkeypatch)
+    one = downloads.service.start(NAME, hub.repositories[NAME].branches["main"])
+    assert downloads.wait_for(one, DownloadState.FINISHED).companion == ""
+    assert len(downloads.service.all()) == 1

@@ -1,30 +1,69 @@
 """The list for newcomers is whole, and offers each machine what fits it."""
 
+from pathlib import Path
+
 import pytest
 
+from rdchat.hub.hub_model import PublishedKind
 from rdchat.hub.known_files import is_repository
+from rdchat.hub.newcomers import DRAFT_MODEL, drafter_for, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
-from rdchat.services.models.fit import Machine
-from rdchat.services.models.newcomers import for_machine, suggestions
+from rdchat.services.models.fit import Machine, sizes_suggested
+from rdchat.services.models.newcomers import for_machine, suggested_fit
+from tests.inference.drafting.drafters_table import rows
 from tests.services.models.macs import GB, mac
 
-SIZES = (8, 16, 24, 36, 64, 128)
+SIZES = (8, 16, 24, 32, 48, 64, 128)
 
 
-def test_there_are_one_or_two_models_for_each_size_of_memory() -> None:
+def test_there_are_few_models_and_one_to_three_for_each_size_of_memory() -> None:
     sizes = [each.memory_gb for each in suggestions()]
     assert sizes == sorted(sizes)
-    assert {size: sizes.count(size) for size in SIZES} == dict.fromkeys(SIZES, 2)
+    assert set(sizes) == set(SIZES)
+    assert len(sizes) <= 12
+    assert max(map(sizes.count, SIZES)) <= 3
 
 
 def test_every_entry_says_when_why_and_where_it_is_written() -> None:
     for each in suggestions():
         assert is_repository(each.repository)
         assert is_repository(each.drafter.repository)
-        assert each.chosen >= "2026-11-22"
+        assert each.chosen >= "2026-11-26"
         assert all((each.name, each.good_for, each.why, each.size_from, each.sources, each.drafter.sources))
-        assert all(source.url.startswith("https://") and source.says for source in each.sources)
+        sources = (*each.sources, *each.drafter.sources)
+        assert all(source.url.startswith("https://") and source.says for source in sources)
         assert each.drafter.size_from
+        assert each.licence
+        assert 0 < each.drafter.weights_gb < each.weights_gb
+
+
+def test_every_drafter_is_of_a_kind_that_rdchat_reads_for_its_model() -> None:
+    """`rows` is the table of docs/drafters.md, which other tests compare with the readers."""
+    for each in suggestions():
+        layers, published = rows()[each.family]
+        kinds = {"MTP": layers.startswith("read"), DRAFT_MODEL: True}
+        assert kinds.get(each.drafter.kind, each.drafter.kind in published), each.name
+        assert each.drafter.kind in {*PublishedKind, "DFlash 2", "MTP", DRAFT_MODEL}, each.name
+
+
+def test_the_page_has_the_list() -> None:
+    page = (Path(__file__).parents[3] / "docs/newcomers.md").read_text(encoding="utf-8")
+    told = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.splitlines() if "| `" in line]
+    rows = []
+    for each in suggestions():
+        own, size = each.drafter, f"{each.weights_gb:g} + {each.drafter.weights_gb:g} GB"
+        pair = [each.repository, each.licence, own.repository, own.kind, own.licence or "not read"]
+        rows.append([f"{each.memory_gb} GB", *pair, size])
+    assert told == rows
+
+
+def test_a_model_has_one_drafter() -> None:
+    names = [each.repository for each in suggestions()]
+    assert len(names) == len(set(names))
+    for each in suggestions():
+        assert suggestion_of(each.repository) is each
+        assert drafter_for(each.repository) is each.drafter
+    assert drafter_for("org/other") is None
 
 
 @pytest.mark.parametrize("memory_gb", SIZES)
@@ -32,11 +71,11 @@ def test_a_mac_is_offered_what_was_chosen_for_its_memory(memory_gb: int) -> None
     found = for_machine(mac(memory_gb))
     assert found
     assert {each.memory_gb for each in found} == {memory_gb}
-    assert all(each.fit(mac(memory_gb)) in {Fit.FITS, Fit.TIGHT} for each in found)
+    assert all(suggested_fit(each, mac(memory_gb)) in {Fit.FITS, Fit.TIGHT} for each in found)
 
 
 def test_a_mac_between_two_sizes_gets_the_smaller_one() -> None:
-    assert {each.memory_gb for each in for_machine(mac(48))} == {36}
+    assert {each.memory_gb for each in for_machine(mac(36))} == {32}
     assert {each.memory_gb for each in for_machine(mac(512))} == {128}
 
 
@@ -47,8 +86,8 @@ def test_a_machine_with_too_little_memory_is_offered_none() -> None:
 def test_a_machine_is_judged_by_its_whole_memory_not_by_what_is_free() -> None:
     """A browser with many tabs hid every model that fits the machine."""
     room = MemoryRoom(3 * GB, 3 * GB)
-    busy = Machine(MachineMemory(False, 24 * GB, room, 0, int(19.2 * GB)))
+    busy = Machine(MachineMemory(False, 30 * GB, room, 0, 24 * GB))
     found = for_machine(busy)
-    assert [each.name for each in found] == ["Qwen3 4B", "Llama 3.2 3B"]
-    assert found[0].fit(busy) is Fit.TIGHT
-    assert busy.refuses(found[0].sizes), "until other programs are closed"
+    assert [each.name for each in found] == ["Qwen3.5 4B", "MiniCPM5 2B"]
+    assert suggested_fit(found[0], busy) is Fit.TIGHT
+    assert busy.refuses(sizes_suggested(found[0])), "until other programs are closed"

@@ -25,7 +25,7 @@ def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:
     qtbot.waitUntil(lambda: any(box.isVisible() for box in parent.findChildren(QMessageBox)))
     (box,) = [box for box in parent.findChildren(QMessageBox) if box.isVisible()]
     words = f"{box.text()} {box.informativeText()}"
-    next(each for each in box.findChildren(QPushButton) if each.text() == button).click()
+    next(each for each in box.findChildren(QPushButton) if each.text().startswith(button)).click()
     return words
 
 

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
+
 from rdchat.hub.hub_model import HubModel
+from rdchat.hub.newcomers import Checked, suggestions
 from rdchat.inference.api.model_facts import MemoryRoom
-from rdchat.services.models.fit import Machine, sizes_of
-from rdchat.services.models.newcomers import Checked, suggestions
+from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
 from rdchat.ui.models import texts
 from tests.services.models.macs import GB, MAC_16
 
@@ -35,6 +37,35 @@ def test_a_drafter_counts_too() -> None:
     assert text.startswith("Loads, but with 4,096 tokens and the drafter it needs ")
 
 
+def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
+    """The list said "Too large" with the drafter, the details judged without."""
+    twenty = next(each for each in suggestions() if each.name == "gpt-oss 20B")
+    small = Machine(replace(MAC_16.memory, room=MemoryRoom(15 * GB, 15 * GB), max_bytes=15 * GB))
+    need = small.need(sizes_suggested(twenty), twenty.drafter.weight_bytes)
+    words = texts.judge(need, need, small.idle.memory)[0]
+    assert words == "Too large with its drafter: needs 75 MB more than is available"
+    listed = {entry.key: entry for entry in texts.newcomer_entries(small, frozenset())}
+    hub = HubModel(twenty.repository, quantization="4-bit", weight_bytes=twenty.weight_bytes)
+    found = texts.results_listed([hub], small, frozenset())
+    for entry in (listed[twenty.repository], *found):
+        assert ("Too large", "muted") in entry.marks
+        assert entry.tip.endswith(words)
+    assert listed[twenty.repository].facts == "15.4 GB with its drafter"
+
+
+def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> None:
+    """It had no verdict."""
+    names = {"Qwen9-8B-4bit": 4.5, "some-70b-8bit": 74.4, "tiny-350M": 0.7, "Other-35B-A3B-4bit": 19.7}
+    for name, gigabytes in names.items():
+        hub = HubModel(f"org/{name}", quantization=f"{name[-4]}-bit" if name.endswith("bit") else "")
+        sizes = sizes_read(hub)
+        assert sizes is not None
+        assert sizes.stored_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
+        (entry,) = texts.results_listed([hub], MAC_16, frozenset())
+        assert bool(entry.marks) == (gigabytes > 10)
+    assert [sizes_read(HubModel(f"org/{name}")) for name in ("Gem-E4B", "Mix-8x7B", "plain", "Q-8B-GGUF")] == [None] * 4
+
+
 def test_facts_of_a_model_are_short() -> None:
     assert texts.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
     assert texts.compact(FOUND.downloads) == "1.2 M"
@@ -44,14 +75,13 @@ def test_facts_of_a_model_are_short() -> None:
     assert (facts["Changed"], facts["Licence"], facts["Weights"]) == ("1 Nov 2026", "mit", "4.00 GB")
 
 
-def test_a_suggestion_says_whether_the_hub_was_asked() -> None:
-    (chosen,) = {each.chosen for each in suggestions()}
-    assert "not yet found on Hugging Face" in texts.check_text(None, chosen)
-    there = Checked("2026-12-01", "", False)
-    gone = Checked("2026-12-01", "org/x is not on Hugging Face, or no longer.", False)
-    assert (
-        texts.check_text(there, chosen)
-        .replace("\N{NO-BREAK SPACE}", " ")
-        .endswith("Last seen on Hugging Face on 1 Dec 2026.")
-    )
-    assert texts.check_text(gone, chosen).endswith("org/x is not on Hugging Face, or no longer.")
+def test_a_suggestion_gives_its_licences_and_when_it_was_checked() -> None:
+    suggestion = next(each for each in suggestions() if each.licence == each.drafter.licence)
+    drafter = replace(suggestion.drafter, licence="mit", checked=Checked("2026-12-01", "org/x is gone.", False))
+    checked = replace(suggestion, checked=Checked("2026-12-01", "", False))
+    said = [texts.check_text(each) for each in (suggestion, checked, replace(checked, drafter=drafter))]
+    assert [each.replace("\N{NO-BREAK SPACE}", " ") for each in said] == [
+        "Licence: apache-2.0. Checked on 26 Nov 2026.",
+        "Licence: apache-2.0. Checked on 1 Dec 2026.",
+        "Licence: apache-2.0; of the drafter: mit. Checked on 1 Dec 2026: org/x is gone.",
+    ]

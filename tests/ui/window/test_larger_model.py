@@ -18,7 +18,7 @@ from tests.ui.conftest import Chat
 
 __all__ = ["no_keychain", "sources"]
 
-WORDS = "The default model is small. Qwen3 8B, a download of 4.60 GB, fits this machine."
+WORDS = "The default model is small. Gemma 4 12B, a download of 7.65 GB, fits this machine."
 
 
 def offered(window: MainWindow) -> Banner | None:
@@ -62,7 +62,7 @@ def test_its_button_opens_discover_at_the_model(
     details = models.discover._models.details
     qtbot.waitUntil(lambda: details.model is not None and details.model.trouble is not None)
     assert details.model is not None
-    assert details.model.repository == "mlx-community/Qwen3-8B-4bit"
+    assert details.model.repository == "mlx-community/gemma-4-12B-it-4bit"
     assert not chat.controller.settings.values.larger_model_declined
     assert offered(window) is not None, "nothing was downloaded yet"
     window.windows.close()

@@ -31,7 +31,7 @@ from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
-from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
+from rdchat.inference.models.model_files import BINDING, TargetBinding, is_pair, printable_name
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)
@@ -153,7 +153,7 @@ def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[An
     else:
         fit = _name_fit(None, model.info.name)
     own = form is MTP and checkpoint.folder.resolve() == model.info.path.resolve()
-    return needs, TargetMatch(True) if bound or own else fit
+    return needs, TargetMatch(True) if bound or own or is_pair(model.info.path, checkpoint.folder) else fit
 
 
 def _fit(

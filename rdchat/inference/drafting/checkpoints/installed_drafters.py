@@ -29,7 +29,14 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import (
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
-from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, printable_name, target_hash
+from rdchat.inference.models.model_files import (
+    cached_snapshot,
+    is_hub_id,
+    is_pair,
+    paired_drafter,
+    printable_name,
+    target_hash,
+)
 from rdchat.inference.models.model_locations import (
     SHIPPED,
     TRAINED,
@@ -52,9 +59,9 @@ class DrafterSearch:
     """The result of a search.
 
     Attributes:
-        folder: The person's newest drafter for the model, else the shipped one, else the model's MTP layers; None
-            without any.
-        left_out: A sentence for each of the person's drafters that is damaged and might have been for the model.
+        folder: The person's newest drafter for the model, else the shipped one, else the one that rdchat suggests for
+            it, else the model's MTP layers; None without any.
+        left_out: A sentence for each of these that is damaged and might have been for the model.
     """
 
     folder: Path | None
@@ -91,15 +98,17 @@ def search_drafters(model_hash: str | None, model: Path | None = None) -> Drafte
 
     Args:
         model_hash: The hash.
-        model: The model's folder, to look for MTP layers in it.
+        model: The model's folder, to look for MTP layers in it, and for the drafter that rdchat suggests.
     """
     match: Path | None = None
     left_out = []
-    for folder in (*_own_folders(), *(card.path for card in shipped_drafters())):
+    pair = paired_drafter(model) if model is not None else None
+    paired = [pair[1]] if pair is not None and not pair[0].is_model else []
+    for folder in (*_own_folders(), *(card.path for card in shipped_drafters()), *paired):
         if not os.path.lexists(folder / CONFIG):
             continue
         try:
-            if bound_hash(folder) == model_hash and model_hash is not None:
+            if folder in paired or (bound_hash(folder) == model_hash and model_hash is not None):
                 inspect_drafter(folder)
                 match = match or folder
         except ModelError as error:
@@ -228,6 +237,7 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
         try:
             folder_of_drafter = resolve_drafter(drafter.model)
             if (match := _match(drafter, folder_of_drafter, config, own_hash)) is not None:
+                match = _SURE if is_pair(folder, folder_of_drafter) else match
                 weights = sum(path.stat().st_size for path in folder_of_drafter.glob("*.safetensors"))
                 drafters.append(replace(drafter, match=match, weights_bytes=weights))
         except (RdchatError, OSError):

@@ -10,22 +10,27 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.download_record import records_of
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
-from tests.hub.downloading import small_files
+from tests.hub.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.discover.acting import WAIT_MS, click, said, search, wait_for_details
+from tests.ui.models.page_steps import answer
 
-QWEN = "mlx-community/Qwen3-8B-4bit"  # on the list for newcomers, for 16 GB
+GEMMA = "mlx-community/gemma-4-12B-it-4bit"  # on the list for newcomers, for 16 GB
+ASSISTANT = "google/gemma-4-12B-it-assistant"
 FACTS = {
     "config": {"model_type": "qwen3", "quantization_config": {"bits": 4}},
     "safetensors": {"parameters": {"U32": 1_150_000_000}, "total": 1},
 }
+MODEL = "org/small-model-4bit"
 CARD = b"---\nlicense: mit\n---\n<h1>Small</h1>\n![A plot](https://x.example/p.png) and [a link](https://x.example/)\n"
 
 
@@ -42,8 +47,8 @@ def test_the_list_for_newcomers_is_there_before_anything_is_asked(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
     qtbot.waitUntil(lambda: titles(page)[0] == "For 16 GB of memory: fits this machine")
-    assert titles(page)[1:3] == ["Qwen3 8B", "Qwen3.5 9B"]
-    assert titles(page)[3] == "For 8 GB of memory"
+    assert titles(page)[1:4] == ["Gemma 4 12B", "LFM2.5 8B-A1B", "Gemma 4 E4B"]
+    assert titles(page)[4] == "For 8 GB of memory"
     assert page.bar.field.hasFocus()
     assert hub.requests == []
     host = hub.url.removeprefix("http://")
@@ -219,9 +224,10 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
 ) -> None:
     chat.start()
-    hub.add(QWEN, small_files(), **FACTS)
+    hub.add(MODEL, small_files(), **FACTS)
     hub.bytes_per_second = 400_000
-    click(qtbot, page, QWEN)
+    search(qtbot, page, "small")
+    click(qtbot, page, MODEL)
     box = page.details.row
     assert box.main.text() == "Download 403 KB"
     qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
@@ -229,10 +235,102 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     assert box.bar.isVisible()
     assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
     qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(QWEN)].marks == (("Installed", "success"),))
+    qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(MODEL)].marks == (("Installed", "success"),))
     qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: box.state.text() == "In use now.", timeout=WAIT_MS)
-    assert chat.engine.loads[-1][0] == QWEN
+    assert chat.engine.loads[-1][0] == MODEL
+
+
+def files_of_drafter() -> dict[str, bytes]:
+    return {"config.json": b'{"backbone_hidden_size": 64}', "model.safetensors": random_bytes(200_000, 7)}
+
+
+@pytest.mark.slow
+def test_a_suggested_model_and_its_drafter_are_one_download(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow
+) -> None:
+    hub.add(GEMMA, small_files(), **FACTS)
+    hub.add(ASSISTANT, files_of_drafter())
+    hub.bytes_per_second = 400_000
+    click(qtbot, page, GEMMA)
+    details, models = page.details, page._models
+    row = details.row
+    words = f"Drafter: {ASSISTANT} (Assistant, 850 MB). It is downloaded with the model, and Auto uses it."
+    assert words in said(page)
+    assert row.main.text() == "Download 850 MB"
+    assert not details.suggestion.download.isVisible()
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(models.downloads.all()))
+    assert [download.companion for download in models.downloads.all()] == [ASSISTANT]
+    fraction = models.downloads.totals().fraction
+    qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: "603 KB" in row.state.text(), timeout=WAIT_MS)
+    assert (row.main.text(), row.other.text()) == ("Pause", "Cancel")
+    assert len(models.downloads.all()) == 1
+    assert models.downloads.totals().fraction > fraction
+    models_window.show_page(models_window.downloads)
+    (shown,) = models_window.downloads.list.rows.values()
+    assert shown.name.text() == f"{GEMMA}  ·  with its drafter"
+    models_window.show_page(page)
+    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    assert len(models.downloads.all()) == 1
+    qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in details.suggestion.drafter.text(), timeout=WAIT_MS)
+    models.downloads.clear_finished()
+    assert models.downloads.all() == ()
+
+
+@pytest.mark.slow
+def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow
+) -> None:
+    hub.add(GEMMA, small_files(), **FACTS)
+    click(qtbot, page, GEMMA)
+    details = page.details
+    row, box = details.row, details.suggestion
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    gone = f"Its drafter could not be downloaded. {ASSISTANT} is private or no longer on Hugging Face."
+    qtbot.waitUntil(lambda: row.problem.text() == gone, timeout=WAIT_MS)
+    assert row.hint.text() == "The model works without it. Get it later on the Drafters page."
+    assert row.state.text() == "Installed."
+    # The note that it waits for the person is written before another try.
+    qtbot.waitUntil(lambda: all(each.paused for each in records_of(repository_of(ASSISTANT))), timeout=WAIT_MS)
+    hub.add(ASSISTANT, files_of_drafter())
+    qtbot.waitUntil(box.download.isVisible, timeout=WAIT_MS)
+    assert "It is not installed." in box.drafter.text()
+    details.area.ensureWidgetVisible(box.download.main)
+    qtbot.mouseClick(box.download.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in box.drafter.text(), timeout=WAIT_MS)
+    assert not box.download.isVisible()
+    qtbot.waitUntil(lambda: not row.problem.isVisible(), timeout=WAIT_MS)
+
+
+@pytest.mark.slow
+def test_a_pair_is_paused_resumed_and_cancelled_as_one(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow
+) -> None:
+    hub.add(GEMMA, small_files(), **FACTS)
+    hub.add(ASSISTANT, files_of_drafter())
+    hub.bytes_per_second = 150_000
+    click(qtbot, page, GEMMA)
+    row, models = page.details.row, page._models
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: hub.sent.total() > 40_000, timeout=WAIT_MS)
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)  # Pause
+    qtbot.waitUntil(lambda: row.main.text() == "Resume", timeout=WAIT_MS)
+    hub.bytes_per_second = 2_000_000
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
+    drafter = files_of_drafter()["model.safetensors"]
+    hub.bytes_per_second = 100_000
+    qtbot.waitUntil(lambda: bool(hub.starts(drafter)), timeout=WAIT_MS)
+    qtbot.mouseClick(row.other, Qt.MouseButton.LeftButton)  # Cancel
+    words = answer(qtbot, page.window(), "Remove")
+    assert f"{ASSISTANT}. The model stays." in words
+    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    assert models.downloads.find(ASSISTANT) is None
+    (finished,) = models.downloads.all()
+    assert (finished.companion, finished.problem, finished.state) == ("", "", "finished")
 
 
 @pytest.mark.slow
@@ -308,22 +406,20 @@ def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: Hub
 
 
 @pytest.mark.slow
-def test_a_suggestion_says_why_and_offers_its_drafter(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, tmp_path: Path
-) -> None:
-    hub.add(QWEN, small_files(), **FACTS)
-    hub.add("z-lab/Qwen3-8B-DFlash-b16", small_files())
-    page.open_model(QWEN)
+def test_a_suggestion_says_why_and_when_it_was_checked(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    hub.add(GEMMA, small_files(), **FACTS)
+    page.open_model(GEMMA)
     wait_for_details(qtbot, page)
     assert page.list.current is not None
-    assert page.list.current.key == QWEN
-    words = said(page)
-    assert "Its drafter: z-lab/Qwen3-8B-DFlash-b16 (DFlash, size unknown)" in words
-    assert any("not yet found on Hugging Face" in word for word in words)
-    page.details.area.ensureWidgetVisible(page.details.suggestion.download.main)
-    qtbot.mouseClick(page.details.suggestion.download.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: page.details.suggestion.download.state.text() == "Installed.", timeout=WAIT_MS)
-    assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
+    assert page.list.current.key == GEMMA
+    words = [word.replace("\N{NO-BREAK SPACE}", " ") for word in said(page)]
+    assert "Licence: apache-2.0. Checked on 26 Nov 2026." in words
+    assert not any("not yet found" in word or "Not tried" in word for word in words)
+    links = page.details.suggestion.links
+    assert not links.isVisible()
+    qtbot.mouseClick(page.details.suggestion.fold, Qt.MouseButton.LeftButton)
+    assert links.isVisible()
+    assert len(links.findChildren(TextButton)) >= 3
 
 
 @pytest.mark.slow
@@ -331,14 +427,14 @@ def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
     hub.api_faults = [Fault(status=503)] * 9
-    page.open_model(QWEN)
+    page.open_model(GEMMA)
     wait_for_details(qtbot, page)
     details = page.details
     assert details.currentWidget() is details.area
     assert details.problem.isVisible()
     assert not details.row.isVisible()
     hub.api_faults = []
-    hub.add(QWEN, small_files(), **FACTS)
+    hub.add(GEMMA, small_files(), **FACTS)
     qtbot.mouseClick(details.again, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(details.row.isVisible, timeout=WAIT_MS)
     assert not details.again.isVisible()

@@ -1,0 +1,151 @@
+"""Auto drafts with the drafter that is suggested for a model, without being told, if the hub's cache has both."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from rdchat.hub.newcomers import DRAFT_MODEL
+from rdchat.inference.api.events import ModeOption
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.model_files import printable_name
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.target import LoadedModel
+from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma
+from tests.inference.drafting.block.block_drafters import written_block
+from tests.inference.drafting.drafter_folders import with_files
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
+from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, golden_target, reply
+from tests.inference.drafting.suggested_pairs import DRAFTER, MODEL, suggest
+from tests.inference.fakes import ask, shared_llama
+from tests.inference.plain_replies import plain
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DFLASH2 = {"taps": 2, "channels": 4, "selected": 16, "selector_rank": 8, "windows": (6, 6), "rolling": True}
+
+
+@pytest.fixture(autouse=True)
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache and rdchat's folders, of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "hub"
+
+
+def snapshot(cache: Path, name: str) -> Path:
+    """Return the folder of a repository's snapshot, which is not there yet."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    (repository / "snapshots").mkdir()
+    return repository / "snapshots" / COMMIT
+
+
+def mtp_folder(folder: Path, _model: LoadedModel) -> Path:
+    """Write a repository that holds only MTP layers."""
+    folder.mkdir()
+    tensors = mx.load(str(golden_folder("qwen3_5") / "model.safetensors"))
+    assert isinstance(tensors, dict)
+    plain_names = {name.removeprefix("mtp."): tensor for name, tensor in tensors.items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), plain_names)
+    (folder / "config.json").write_text(json.dumps(golden_config("qwen3_5") | {"model_type": "qwen3_5_mtp"}))
+    return folder
+
+
+Make = Callable[[Path, LoadedModel], object]
+HEADS: dict[str, tuple[Callable[[], LoadedModel], Make, HeadKind]] = {
+    "Assistant": (shared_gemma, lambda folder, _model: assistant_folder(folder), HeadKind.ASSISTANT),
+    "DFlash 2": (shared_llama, lambda folder, model: written_block(folder, model, **DFLASH2), HeadKind.BLOCK),
+    "EAGLE-3": (shared_llama, eagle3_folder, HeadKind.EAGLE3),
+    "MTP": (lambda: golden_target("qwen3_5"), mtp_folder, HeadKind.MTP),
+}
+
+
+def option(session: ChatSession, mode: Mode, settings: DraftSettings | None = None) -> ModeOption:
+    options = session.draft_options(settings or DraftSettings()).modes
+    return next(each for each in options if each.mode is mode)
+
+
+@pytest.mark.across_rows
+@pytest.mark.parametrize("kind", HEADS)
+def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_model, make, head = HEADS[kind]
+    suggest(monkeypatch, kind)
+    folder = snapshot(hub_cache, MODEL)
+    model = with_files(make_model(), folder, "{}")
+    (folder / "config.json").write_text(json.dumps({"model_type": model.info.architecture}))
+    session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
+    assert not option(session, Mode.DRAFTER).available
+    make(snapshot(hub_cache, DRAFTER), model)
+    told = option(session, Mode.DRAFTER)
+    assert (told.available, told.kind) == (True, head)
+    assert told.match is not None
+    assert told.match.sure
+    assert printable_name(Path(told.source)) == DRAFTER
+    for mode in (Mode.AUTO, Mode.DRAFTER):
+        end = reply(session, DraftSettings(mode), request)
+        assert (end.mode, end.mode_reason, end.kind) == (mode, None, head)
+        assert told.source in str(end.drafter)
+        assert end.token_ids == plain(model, request).token_ids
+
+
+def test_another_model_does_not_use_it(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suggest(monkeypatch, "EAGLE-3")
+    model = with_files(shared_llama(), snapshot(hub_cache, "org/other"), "{}")
+    eagle3_folder(snapshot(hub_cache, DRAFTER), model)
+    assert not option(ChatSession(model), Mode.DRAFTER).available
+
+
+def test_a_damaged_one_is_left_out_and_named(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suggest(monkeypatch, "EAGLE-3")
+    model = with_files(shared_llama(), snapshot(hub_cache, MODEL), "{}")
+    folder = eagle3_folder(snapshot(hub_cache, DRAFTER), model)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    told = option(ChatSession(model), Mode.AUTO)
+    assert told.available
+    assert f"The drafter {DRAFTER} is not used" in told.reason
+    request = ask(max_tokens=8)
+    end = reply(ChatSession(model), DraftSettings(Mode.AUTO), request)
+    assert (end.mode, end.kind) == (Mode.AUTO, None)
+    assert end.token_ids == plain(model, request).token_ids
+
+
+def test_the_models_window_lists_it_as_made_for_the_model(
+    small_model: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggest(monkeypatch, "EAGLE-3")
+    folder = snapshot(hub_cache, MODEL)
+    shutil.copytree(small_model, folder)
+    model = load_model(MODEL)
+    eagle3_folder(snapshot(hub_cache, DRAFTER), model)
+    eagle3_folder(snapshot(hub_cache, "maker/other"), model)
+    sure = {each.name: each.fits_surely for each in fitting_drafters(folder)}
+    assert sure[DRAFTER]
+    assert not sure["maker/other"]
+
+
+def test_auto_uses_the_draft_model_of_the_pair(
+    small_model: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggest(monkeypatch, DRAFT_MODEL)
+    for name in (MODEL, DRAFTER):
+        shutil.copytree(small_model, snapshot(hub_cache, name))
+    model = load_model(MODEL)
+    session, request = ChatSession(model), ask("a b a b", max_tokens=12)
+    assert option(session, Mode.SPECULATIVE).source == DRAFTER
+    for mode in (Mode.AUTO, Mode.SPECULATIVE):
+        end = reply(session, DraftSettings(mode), request)
+        assert (end.mode, end.mode_reason) == (mode, None)
+        assert DRAFTER.replace("/", "--") in str(end.drafter)
+        assert end.token_ids == plain(model, request).token_ids
+    chosen = DraftSettings(Mode.AUTO, draft_model=MODEL)
+    assert option(session, Mode.SPECULATIVE, chosen).source == MODEL, "the person's own choice comes first"
+    assert session.drafters.with_pair(replace(chosen, draft_model=None, drafter="x")).draft_model is None
