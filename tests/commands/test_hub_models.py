@@ -1,5 +1,6 @@
 """`rdchat models search | download | list | verify | delete`, against a hub on this machine."""
 
+import argparse
 import io
 import shlex
 import shutil
@@ -14,11 +15,13 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
+from rdchat.commands.models.listing import card_of
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession
+from rdchat.services.models.model_files import deletion_text, removal_question
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
@@ -305,6 +308,9 @@ def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
     requests = len(hub.requests)
     assert printed_json(capsys, "models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
+
+    question = removal_question(card_of(argparse.Namespace(model=NAME, revision="main")))
+    assert f"Its drafter, {EAGLE}, stays." in deletion_text(question)
 
     model, request = load_model(NAME), ask("a b a b", max_tokens=12)
     end = reply(ChatSession(model), DraftSettings(), request)

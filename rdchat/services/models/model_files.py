@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.sizes import size_text
-from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.cache_layout import repository_of, snapshot_of
 from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, delete_unfinished, plan_deletion, remove_folder
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
+from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
 
@@ -97,6 +98,8 @@ def deletion_text(question: RemovalQuestion, in_use: bool = False, drafts_for: S
     sentences.append(_destination_text(question))
     if question.sharing:
         sentences.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
+    if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
+        sentences.append(f"Its drafter, {drafter.repository}, stays.")
     if drafts_for:
         sentences.append(f"It drafts for {', '.join(drafts_for)}.")
     if question.with_unfinished:

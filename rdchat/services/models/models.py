@@ -110,8 +110,7 @@ class Models(QObject):
         if drafter is None or drafter.repository in self.library.here:
             return ()
         kind = next((kind for kind in PublishedKind if drafter.kind.startswith(kind.value)), PublishedKind.MODEL)
-        size = drafter.weight_bytes
-        return (HubModel(drafter.repository, licence=drafter.licence, kind=kind, download_bytes=size),)
+        return (HubModel(drafter.repository, licence=drafter.licence, kind=kind, download_bytes=drafter.weight_bytes),)
 
     @property
     def was_searched(self) -> bool:

@@ -263,7 +263,8 @@ def drafter_facts(model: Model) -> str:
         return joined(card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin)
     if hub is not None:
         tokenizer, gated = "same tokenizer" if hub.same_tokenizer else "", "gated" if hub.gated else ""
-        kind, downloads = hub.kind.value if hub.kind else "", counted(hub.downloads, "download")
+        kind = hub.kind.value if hub.kind else ""
+        downloads = counted(hub.downloads, "download") if hub.downloads else ""
         return joined(kind, size(hub.download_bytes), tokenizer, hub.licence, gated, downloads)
     return ""
 

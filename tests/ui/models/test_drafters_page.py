@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
+from rdchat.hub.newcomers import suggestion_of
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
@@ -28,6 +29,7 @@ from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
 
@@ -426,3 +428,25 @@ def test_discarding_asks_first(
     wait_for(qtbot, models.training, TrainingState.NOTHING)
     qtbot.waitUntil(page.training.form.isVisible)
     assert not list(paths.cache_dir().glob("training/*/*"))
+
+
+@pytest.mark.slow
+def test_a_suggested_drafter_is_offered_without_a_search(
+    qtbot: QtBot, page: DraftersPage, models: Models, chat: Chat, here: Here, hub: HubServer
+) -> None:
+    gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
+    assert gemma is not None
+    name = gemma.drafter.repository
+    hub.add(name, WEIGHTS)
+    chosen, other = library_model(gemma.repository), library_model("org/other")
+    here.models = (chosen, other)
+    have(chat, models, qtbot)
+    page.choose(other)
+    assert page.hub_list.rows == {}
+    page.choose(chosen)
+    (row,) = page.hub_list.rows.values()
+    assert (row.name.text(), row.facts.text()) == (name, "Assistant  ·  850 MB  ·  apache-2.0")
+    assert hub.requests == []
+    click(qtbot, row.main)
+    qtbot.waitUntil(lambda: models.downloads.find(name) is not None)
+    qtbot.waitUntil(lambda: models.downloads.find(name).state == "finished", timeout=WAIT_MS)
