@@ -11,8 +11,8 @@ import rdchat.inference.blas  # noqa: F401  prepares for MLX, and must precede e
 import mlx.core as mx
 
 from rdchat.inference.verification.hooks import ModelHooks
-from tests.inference.verification.test_attention_parts import TREE, heads_of, verified
-from tests.inference.verification.test_state_round import launches
+from tests.inference.launches import launches
+from tests.inference.verification.attention_calls import TREE, heads_of, verified
 
 pytestmark = pytest.mark.skipif(not mx.metal.is_available(), reason="needs Metal")
 

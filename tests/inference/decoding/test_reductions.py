@@ -1,8 +1,5 @@
 """The primitives of a choice on a GPU and on a CPU, which give the same result."""
 
-import io
-import re
-
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.noise import gumbel_noise, noise_keys, noise_of
 from rdchat.inference.decoding.sampling import TokenChooser
+from tests.inference.launches import launches
 
 RNG = np.random.default_rng(2)
 LOGITS = mx.array(RNG.normal(size=(2, 49_152)).astype(np.float32) * 3)
@@ -20,13 +18,6 @@ SAMPLINGS = {  # and the primitives for one row before they were halved
     SamplingParams(): 49,
     SamplingParams(top_k=40): 50,
 }
-VIEWS = {"Broadcast", "BroadcastAxes", "ExpandDims", "Flatten", "Reshape", "Slice", "Squeeze", "Unflatten"}
-
-
-def launches(*arrays: mx.array) -> list[str]:
-    text = io.StringIO()
-    mx.export_to_dot(text, *arrays)
-    return [name for name in re.findall(r'label ="(\w+)", shape=rectangle', text.getvalue()) if name not in VIEWS]
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """Verify calls with attention in parts: what they compute, what they leave alone, and the launches of each part."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import mlx.core as mx
-import mlx.nn as nn
 import pytest
 from mlx_lm.models import base, llama
 from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
@@ -15,52 +12,19 @@ from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.verification import attention_parts, device
 from rdchat.inference.verification.hooks import ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.attention_shapes import Kernel, Shape
 from tests.inference.fakes import ScriptedDrafter, ask, shared_family
 from tests.inference.families import CHAINS, HYBRIDS, TREES, network_of
+from tests.inference.launches import launches
 from tests.inference.plain_replies import drafted, plain
-from tests.inference.verification.test_state_round import launches
+from tests.inference.verification.attention_calls import CHAIN, PROMPT, TREE, heads_of, noted_shapes, verified
 
-PROMPT = [5, 9, 17, 3, 8, 21, 2, 33, 11, 40, 41, 42]
-BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]
-TREE = PackedTree.of(PrefixTree.from_beams(BEAMS))
-CHAIN = PackedTree.chain(mx.array([4, 7, 9, 11, 12]))
 # Whose attention is code of their own.
 OWN = {"gemma2", "mamba2", "plamo2"}
 FAMILIES = {**TREES, **CHAINS, **HYBRIDS}
-
-
-@contextmanager
-def noted_shapes() -> Iterator[list[Shape]]:
-    shapes: list[Shape] = []
-    plain_call = mx.fast.scaled_dot_product_attention
-
-    def noted(queries: mx.array, keys: mx.array, values: mx.array, **options: Any) -> mx.array:
-        shapes.append(Shape(queries.shape[2], queries.shape[1], keys.shape[1], keys.shape[3], values.shape[3]))
-        return plain_call(queries, keys, values, **options)
-
-    with patch.object(mx.fast, "scaled_dot_product_attention", noted):
-        yield shapes
-
-
-def verified(network: nn.Module, hooks: ModelHooks, tree: PackedTree, in_parts: bool) -> tuple[mx.array, list[Shape]]:
-    """Return the logits of a verify call behind the prompt, and the shapes of attention in it."""
-    cache = KVCache(network)
-    mx.eval(network(mx.array([PROMPT]), cache=cache.layers))
-    cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
-    call, packed = hooks.attention.call(len(tree), len(PROMPT)), hooks.packed(None if tree is CHAIN else tree.depths)
-    with hooks.attention.fixed(in_parts), call, packed, noted_shapes() as shapes:
-        return network(tree.tokens[None], cache=cache.layers)[0], shapes
-
-
-def heads_of(query: int, kv: int, **more: Any) -> nn.Module:
-    """Return a llama with heads of 64 numbers."""
-    heads = {"num_attention_heads": query, "num_key_value_heads": kv, "head_dim": 64, "num_hidden_layers": 2}
-    return network_of("llama", heads | more)
 
 
 @pytest.mark.parametrize(("name", "tree"), grid(sorted(FAMILIES), [CHAIN, TREE], one_in=6))
@@ -76,7 +40,7 @@ def test_parts_give_what_the_call_gives(name: str, tree: PackedTree, monkeypatch
     assert mx.allclose(logits, expected, atol=1e-4)
     parts = -(-len(tree) // 2)
     assert len(shapes) == len(undivided) * (1 if name in OWN else parts)
-    assert name in OWN or {shape.rows for shape in shapes} == {1, 2} if len(tree) % 2 else {2}
+    assert name in OWN or {shape.rows for shape in shapes} == ({1, 2} if len(tree) % 2 else {2})
 
 
 @pytest.mark.parametrize("ratio", share([8, 16, 1, 2, 4], 2))

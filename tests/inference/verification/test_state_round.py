@@ -1,7 +1,5 @@
 """Rounds on recurrent and convolutional state: what they compute, what they leave alone, and the launches they add."""
 
-import io
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,13 +18,12 @@ from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import share
 from tests.inference.families import HYBRIDS, network_of
+from tests.inference.launches import launches
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2]
 BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]
 TREE = PrefixTree.from_beams(BEAMS)
 CHAIN = PrefixTree.from_beams([[4, 7, 9, 11, 12]])
-VIEWS = {"Broadcast", "BroadcastAxes", "ExpandDims", "Flatten", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
-         "Unflatten", "Depends"}  # fmt: skip
 
 
 def after_prompt(network: nn.Module) -> KVCache:
@@ -44,13 +41,6 @@ def fed(network: nn.Module, cache: KVCache, hooks: ModelHooks, tree: PackedTree)
 
 def arrays(cache: KVCache) -> list[mx.array]:
     return [array for layer in cache._leaves if hasattr(layer, "cache") for array in layer.cache]
-
-
-def launches(*lazy: mx.array) -> list[str]:
-    """Return the primitives of a graph that cost a launch."""
-    text = io.StringIO()
-    mx.export_to_dot(text, *lazy)
-    return [name for name in re.findall(r'label ="(\w+)", shape=rectangle', text.getvalue()) if name not in VIEWS]
 
 
 def test_paths_and_windows_of_a_tree() -> None:
