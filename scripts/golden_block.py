@@ -268,7 +268,7 @@ class SpeculatorsBlock:
         self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
         self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
 
-    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
+    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, ...]:
         self.text = torch.cat([self.text, hidden], 1)
         count = self.text.shape[1]
         padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
