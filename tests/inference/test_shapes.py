@@ -114,11 +114,12 @@ def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> 
 
 @pytest.mark.parametrize("family", share(["gemma3", "qwen3_next"], 2))
 def test_other_families_have_shapes_too(family: str) -> None:
-    """Sliding windows, and recurrent state, which follows chains only."""
+    """Sliding windows, and recurrent state."""
     model, request = json_model(family), shaped(schema(random.Random(5)), seed=5, temperature=0.9)
     plain = reply(model, request, Mode.OFF)
     assert reply(model, request, Mode.LOOKUP).token_ids == plain.token_ids
-    assert scripted(model, request, list(plain.token_ids), width=1)[-1].token_ids == plain.token_ids
+    for width in (1, 3):
+        assert scripted(model, request, list(plain.token_ids), width=width)[-1].token_ids == plain.token_ids
 
 
 def test_what_the_shape_forces_is_drafted() -> None:

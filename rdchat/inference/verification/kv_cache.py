@@ -89,7 +89,13 @@ class KVCache:
         return take_waits(cache.buffer for cache in self._leaves if isinstance(cache, AttentionRows))
 
     def evaluate(self) -> None:
-        """Wait until the cache's arrays are computed."""
+        """Wait until the cache's arrays are computed; no round may be open.
+
+        A window of a few inputs would otherwise keep all inputs of its call.
+        """
+        for cache in self._leaves:
+            if isinstance(cache, RoundArraysCache):
+                cache.compact()
         mx.eval([layer.state for layer in self.layers])
 
     @property

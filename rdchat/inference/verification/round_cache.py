@@ -345,6 +345,11 @@ class RoundArraysCache(stock.ArraysCache):
         """Note the state after a call of one row, so that `commit` can end with it."""
         self._marked.append(list(self.cache))
 
+    def compact(self) -> None:
+        """Between rounds: forget what `save` noted, and copy arrays that are a small part of a buffer, lazily."""
+        self._saved = []
+        self.cache = [None if array is None else mx.contiguous(array) for array in self.cache]
+
     @property
     def can_commit_part(self) -> bool:
         """Whether `commit` can keep fewer rows than were fed: by marks, or where hooks recorded the one call."""

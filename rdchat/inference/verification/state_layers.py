@@ -56,7 +56,8 @@ class StateLayers:
 
     def __init__(self, network: nn.Module) -> None:
         self.recorded = True
-        modules = [module for _, module in network.named_modules()]
+        # A network may use the same layer at several depths.
+        modules = [*{id(module): module for _, module in network.named_modules()}.values()]
         layers = [module for module in modules if methods_that_call(type(module), _FORMS)]
         # Their convolutions may belong to modules inside of them.
         inside = {id(module) for layer in layers for _, module in layer.named_modules()}

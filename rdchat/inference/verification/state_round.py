@@ -166,6 +166,8 @@ class StateRound:
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
 
+        In a tree the state is a placeholder: `after` computes that of the accepted path.
+
         Args:
             rows: Its inputs by row, each (1, rows, ...).
             state: The state before them, (1, ...); None for the first.
@@ -182,7 +184,8 @@ class StateRound:
             rows = tuple(mx.take(part.squeeze(0), paths, axis=0) for part in rows)
             before = None if state is None else mx.broadcast_to(state, (paths.shape[0], *state.shape[1:]))
             out, results = recurrence(rows, before)
-            out, result = self._paths.by_node(out), results[:1]
+            # A slice of the results would keep the states of all paths until the commit, which reads none of them.
+            out, result = self._paths.by_node(out), mx.zeros((1, *results.shape[1:]), results.dtype)
         self._recursions.append(_Recursion(rows, state, result, state_after))
         return out, result
 

@@ -1,6 +1,8 @@
 """Rounds on recurrent and convolutional state: what they compute, what they leave alone, and the launches they add."""
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,13 +13,15 @@ import pytest
 from mlx_lm.models import gated_delta, qwen3_5
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import share
-from tests.inference.families import HYBRIDS, network_of
+from tests.inference.families import HYBRIDS, VOCABULARY, network_of
 from tests.inference.launches import launches
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2]
@@ -127,6 +131,129 @@ def test_a_call_of_several_parts_cannot_be_committed_in_part() -> None:
     for tokens in ([4, 7], [9, 11]):
         network(mx.array([tokens]), cache=cache.layers)
     assert not cache.can_commit_part
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "4bit"])
+@pytest.mark.parametrize("name", share(HYBRIDS, 10))
+@pytest.mark.across_rows
+def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype: str) -> None:
+    options = HYBRIDS[name][1]
+    if dtype.endswith("16") and "num_experts" in (options | options.get("text_config", {})):
+        pytest.skip("MLX has no experts in 16 bits on a CPU")
+    network = network_of(*HYBRIDS[name], dtype)
+    hooks = ModelHooks(network)
+    for packed, path in ((PackedTree.of(TREE).padded(12), [0, 6, 7, 9]), (PackedTree.of(CHAIN), [0, 1, 2])):
+        cache, expected = KVCache(network), KVCache(network)
+        mx.eval(fed(network, cache, hooks, packed))
+        assert cache.can_commit_part
+        cache.commit(path)
+        for node in path:
+            network(packed.tokens[node][None, None], cache=expected.layers)
+        for ours, theirs in zip(arrays(cache), arrays(expected), strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        ours, theirs = (
+            network(mx.array([[30, 31]]), cache=each.layers).astype(mx.float32) for each in (cache, expected)
+        )
+        limit = 1e-4 if dtype == "float32" else 0.3
+        assert mx.max(mx.abs(ours - theirs)) < limit * mx.std(theirs)
+
+
+@pytest.mark.parametrize("name", share(["qwen3_5", "nemotron_h", "lfm2"]))
+def test_the_memory_of_a_round(name: str) -> None:
+    """Of a tree's paths no state is kept, and after the end no inputs, nor the state before a step that was certain."""
+    network, tree = wide(name), PackedTree.of(PrefixTree.from_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
+    hooks, cache = ModelHooks(network), after_prompt(network)
+
+    def grown() -> float:
+        hooks.hidden = None
+        gc.collect()
+        return (mx.get_active_memory() - before) / state
+
+    cache.evaluate()
+    state, before = sum(array.nbytes for array in arrays(cache)), mx.get_active_memory()
+    logits = fed(network, cache, hooks, tree)
+    mx.eval(logits)
+    if name != "lfm2":  # its state is a window
+        assert grown() < tree.leaves / 2
+    cache.commit([0, 4, 5])
+    del logits
+    cache.evaluate()
+    assert grown() < 0.3
+    for token in (7, 8):
+        cache.remember()
+        mx.eval(network(mx.array([[token]]), cache=cache.layers))
+    cache.evaluate()
+    assert grown() < 0.3
+
+
+def wide(name: str) -> nn.Module:
+    """Return a network with a state that is large beside its other arrays."""
+    options = HYBRIDS[name][1]
+    if name == "qwen3_5":
+        text = options["text_config"] | {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+        options = {"text_config": text | {"linear_num_value_heads": 8}}
+    elif name == "nemotron_h":
+        options = options | {"ssm_state_size": 128, "mamba_head_dim": 64, "mamba_num_heads": 16}
+    else:
+        options = options | {"hidden_size": 1024, "block_dim": 1024}
+    return network_of(name, options)
+
+
+def test_two_models_of_a_family_compute_rounds_on_two_threads() -> None:
+    def replay(_number: int) -> list[Any]:
+        network = network_of(*HYBRIDS["qwen3_5"])
+        hooks, cache, rows = ModelHooks(network), after_prompt(network), list[Any]()
+        for _ in range(4):
+            rows.append(np.array(fed(network, cache, hooks, PackedTree.of(TREE))))
+            cache.commit([0, 4, 5])
+        return rows
+
+    expected = replay(0)
+    with ThreadPoolExecutor(2) as threads:
+        for rows in threads.map(replay, range(2)):
+            assert all((ours == theirs).all() for ours, theirs in zip(rows, expected, strict=True))
+
+
+def test_a_layer_that_is_used_at_two_depths_takes_trees() -> None:
+    network = network_of(*HYBRIDS["qwen3_5"])
+    layers = network.language_model.model.layers
+    layers[2] = layers[0]
+    assert check_capability(network, ModelHooks(network), VOCABULARY).kind is DraftKind.TREE
+
+
+@pytest.mark.parametrize("kind", ["left_padding", "lengths"])
+def test_a_call_of_a_batch_of_conversations_is_not_recorded(kind: str) -> None:
+    network = network_of(*HYBRIDS["qwen3_5"])
+    hooks, cache = ModelHooks(network), after_prompt(network)
+    for leaf in cache._leaves:
+        if hasattr(leaf, kind):
+            setattr(leaf, kind, mx.array([0 if kind == "left_padding" else 9]))
+    mx.eval(fed(network, cache, hooks, PackedTree.of(CHAIN)))
+    assert not cache.can_commit_part
+
+
+@pytest.mark.parametrize("name", share(HYBRIDS, 6))
+def test_an_exception_inside_a_round_leaves_the_state_before_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(*HYBRIDS[name])
+    hooks, cache = ModelHooks(network), after_prompt(network)
+    before = arrays(cache)
+    plain: Callable[..., Any] = nn.Linear.__call__
+    calls = iter(range(1000))
+
+    def fail(module: nn.Module, inputs: mx.array) -> mx.array:
+        if next(calls) == 1:
+            raise LookupError("out of luck")
+        return plain(module, inputs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Linear, "__call__", fail)
+        with pytest.raises(LookupError, match="out of luck"):
+            fed(network, cache, hooks, PackedTree.of(TREE))
+    cache.rollback()
+    assert all(ours is theirs for ours, theirs in zip(arrays(cache), before, strict=True))
+    one = network(mx.array([[4]]), cache=cache.layers)
+    expected = network(mx.array([[4]]), cache=after_prompt(network).layers)
+    assert mx.allclose(one, expected, atol=1e-5)
 
 
 @contextmanager
