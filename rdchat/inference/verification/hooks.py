@@ -24,6 +24,8 @@ from rdchat.errors import ModelError
 from rdchat.inference.verification.attention_parts import AttentionParts
 from rdchat.inference.verification.state_layers import StateLayers, wrap_call
 
+# Names of the trunk; families with Mamba layers call it `backbone`.
+_TRUNKS = ("model", "language_model", "backbone", "transformer")
 # Keeps the norm of a layer's output from being 0.
 _EPSILON = 1e-6
 
@@ -156,8 +158,8 @@ def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
 
 
 def _trunk(network: nn.Module) -> nn.Module | None:
-    """Return the module whose output the logits are computed from: `model`, of the text model if there are several."""
+    """Return the module whose output the logits are computed from: that of the text model if there are several."""
     trunk, inner = None, network
-    while isinstance(inner := inner.get("model", inner.get("language_model")), nn.Module):
+    while isinstance(inner := next((inner[name] for name in _TRUNKS if name in inner), None), nn.Module):
         trunk = inner
     return trunk if callable(trunk) else None

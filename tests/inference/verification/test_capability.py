@@ -31,7 +31,7 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     hooks = ModelHooks(network)
     capability = check_capability(network, hooks, VOCABULARY)
     assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
-    if name in {"gemma3n", "mamba2"}:  # the trunk of one returns logits, the other's has another name
+    if name == "gemma3n":  # its trunk returns logits
         assert hooks.hidden is None
     else:
         assert hooks.hidden is not None

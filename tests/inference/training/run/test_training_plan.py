@@ -293,7 +293,7 @@ def of_family(name: str) -> LoadedModel:
     return loaded(network_of(module, {"vocab_size": len(ALPHABET), "vocab_size_per_layer_input": 300, **options}))
 
 
-FAMILIES = ["deepseek_v3", "gemma3", "qwen2", "mistral4", "phi3", "gpt_oss", "gpt2", "cohere2"]
+FAMILIES = ["deepseek_v3", "gemma3", "qwen2", "mistral4", "phi3", "gpt_oss", "gpt2", "cohere2", "nanochat"]
 
 
 @pytest.mark.parametrize("name", share(FAMILIES, 8))
@@ -306,7 +306,6 @@ def test_drafters_can_be_trained_for_many_families(name: str, settings: Training
     ("name", "words"),
     [
         ("gemma3n", "does not provide the hidden states"),  # its trunk gives the logits
-        ("nanochat", "does not provide the hidden states"),
         ("gemma2", "cannot answer several questions at once"),  # masks of its own
         ("llama4", "cannot answer several questions at once"),  # chunks
         ("lfm2", "keeps more than keys and values between tokens"),
