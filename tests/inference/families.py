@@ -240,6 +240,27 @@ FED_AGAIN: dict[str, tuple[str, dict[str, Any]]] = {
         "mamba",
         {"state_size": 8, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "time_step_rank": 4},
     ),
+    "jamba": (
+        "jamba",
+        {
+            "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
+            "mamba_d_conv": 4, "mamba_d_state": 8, "mamba_expand": 2, "num_experts": 4, "num_experts_per_tok": 2,
+        },
+    ),
+    "rwkv7": (
+        "rwkv7",
+        {
+            "norm_eps": 1e-5, "a_low_rank_dim": 8, "v_low_rank_dim": 8, "gate_low_rank_dim": 8,
+            "decay_low_rank_dim": 8,
+        },
+    ),
+    "recurrent_gemma": (
+        "recurrent_gemma",
+        {
+            "attention_bias": False, "conv1d_width": 4, "logits_soft_cap": 30.0, "attention_window_size": 64,
+            "block_types": ["recurrent", "attention", "recurrent"], "num_key_value_heads": 1,
+        },
+    ),
 }  # fmt: skip
 
 

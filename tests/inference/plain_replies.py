@@ -1,11 +1,12 @@
 """What a small model says without drafts, under samplings of every kind, and with those of any drafter."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.protocol import GenerationEvent
+from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
@@ -16,7 +17,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference import rounding
-from tests.inference.fakes import with_beams
+from tests.inference.fakes import ScriptedDrafter, with_beams
 
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},
@@ -52,6 +53,32 @@ def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) ->
     """Return the events of a new chat's reply, drafted in rounds, and the KV cache that it leaves."""
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     return list(RoundIterator(job, drafter)), job.cache
+
+
+def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> tuple[ReplyEnd, KVCache]:
+    """Assert that drafting changes neither tokens nor text, and that cache and events agree; return end and cache."""
+    expected = plain(model, request)
+    whole = plain(model, unended(request)).token_ids  # what a drafter may well draft beyond the end
+    events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length))
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
+    prompt = model.encode_chat(request.messages, False)
+    assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]
+    assert all(getattr(layer, "offset", len(cache.tokens)) == len(cache.tokens) for layer in cache.layers)
+    return end, cache
+
+
+def unended(request: GenerationRequest) -> GenerationRequest:
+    length = max(40, request.sampling.max_tokens)
+    return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
+
+
+def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index: int) -> Iterator[GenerationEvent]:
+    for event in events:
+        yield event
+        if isinstance(event, TokenEvent) and event.index == index:
+            iterator.cancel()
 
 
 def drafted_by_beams(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:

@@ -1,0 +1,175 @@
+"""Rounds on recurrent and convolutional state: the text of plain decoding in each family, however the reply ends.
+
+After each end the cache holds the state of its tokens, so that the next prompt can go on with it.
+"""
+
+from dataclasses import replace
+from functools import cache
+from itertools import islice, product
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_map
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
+from tests.inference.drafting.draft_pairs import CHAIN, TREE, Pair
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, shared_family
+from tests.inference.families import FED_AGAIN, HYBRIDS, network_of
+from tests.inference.plain_replies import cancelling, check_same, plain
+from tests.inference.ready_drafters import ready_session, settings_of
+
+pytestmark = pytest.mark.across_rows
+
+FAMILIES = [*HYBRIDS, *FED_AGAIN]
+LENGTH = 5  # of a draft
+
+
+def checked(model: LoadedModel, request: GenerationRequest, width: int) -> ReplyEnd:
+    """Assert that drafts change nothing, and that the cache can go on."""
+    end, held = check_same(model, request, width, LENGTH)
+    assert_continues(model, held)
+    return end
+
+
+def assert_continues(model: LoadedModel, held: KVCache) -> None:
+    """Assert that a cache is that of a network that was fed its tokens."""
+    fresh = KVCache(model.network)
+    for token in held.tokens:
+        model.network(mx.array([[token]]), cache=fresh.layers)
+    expected, found = (np.array(model.network(mx.array([[5, 6]]), cache=each.layers)) for each in (fresh, held))
+    np.testing.assert_allclose(found, expected, atol=1e-3 * expected.std())
+
+
+@pytest.mark.parametrize(("name", "temperature", "width"), share(product(FAMILIES, [0, 0.9], [1, 4]), 13))
+def test_drafts_do_not_change_the_text(name: str, temperature: float, width: int) -> None:
+    """A part of nearly every chain is rejected, and of every tree a branch."""
+    model = shared_family(name)
+    assert model.capability.kind is (DraftKind.TREE if name in HYBRIDS else DraftKind.FED_AGAIN)
+    end = checked(model, ask(seed=5, max_tokens=30, temperature=temperature), width if name in HYBRIDS else 1)
+    assert end.statistics.accepted > 3 or end.finish_reason is FinishReason.EOS
+
+
+def at_lengths(model: LoadedModel, width: int) -> None:
+    for length, temperature in ((2, 0), (3, 0.9), (4, 0), (6, 0.9), (7, 0.9)):
+        checked(model, ask(seed=3, temperature=temperature, max_tokens=length), width)
+
+
+def at_stop_strings(model: LoadedModel, width: int) -> None:
+    asked = ask(seed=3, temperature=0.9, top_p=1, max_tokens=24)
+    text = plain(model, asked).text
+    for start in range(1, len(text) - 3, 6):
+        stops = replace(asked, sampling=replace(asked.sampling, stop=(text[start : start + 3],)))
+        assert checked(model, stops, width).finish_reason is FinishReason.STOP_STRING
+
+
+def at_end_tokens(model: LoadedModel, width: int) -> None:
+    requests = (ask(seed=seed, temperature=1.5, top_p=1, max_tokens=40) for seed in range(60))
+    ended = [*islice((each for each in requests if plain(model, each).finish_reason is FinishReason.EOS), 3)]
+    assert ended
+    for request in ended:
+        checked(model, request, width)
+
+
+def after_a_cancel(model: LoadedModel, width: int) -> None:
+    for at in (4, 7):
+        asked = ask(seed=3, temperature=0.9, max_tokens=50)
+        iterator, job, reply = begun(model, asked, width)
+        *_, end = cancelling(iter(iterator), iterator, at)
+        assert isinstance(end, ReplyEnd)
+        assert end.finish_reason in {FinishReason.CANCELLED, FinishReason.EOS}
+        assert list(end.token_ids) == reply[: len(end.token_ids)]
+        assert_continues(model, job.cache)
+
+
+def after_a_failed_call(model: LoadedModel, width: int) -> None:
+    fails_in_a_round(model, width, type(model.network), call=1)
+
+
+def after_a_failed_layer(model: LoadedModel, width: int) -> None:
+    fails_in_a_round(model, width, nn.Linear, call=7)
+
+
+def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[RoundIterator, ReplyJob, list[int]]:
+    """Return a reply that is not decoded yet, its job, and its tokens."""
+    reply = list(plain(model, asked).token_ids)
+    job = ReplyJob.fresh(model, model.encode_chat(asked.messages, False), asked)
+    return RoundIterator(job, ScriptedDrafter([*reply, *[1] * 50], width, LENGTH)), job, reply
+
+
+def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> None:
+    """A module of a kind fails in a call behind the first token; the model writes the next reply as if it had not."""
+    asked = ask(seed=5, temperature=0.9, max_tokens=30)
+    iterator, job, _ = begun(model, asked, width)
+    while not isinstance(next(iterator), TokenEvent):
+        pass
+    calls, whole = iter(range(1000)), kind.__call__
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            raise LookupError("out of luck")
+        return whole(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "__call__", fail)
+        with pytest.raises(LookupError, match="out of luck"):
+            list(iterator)
+    assert job.cache.tokens == []
+    assert all(array is None for leaf in job.cache._leaves if hasattr(leaf, "cache") for array in leaf.cache)
+    checked(model, asked, width)
+
+
+ENDS = (at_lengths, at_stop_strings, at_end_tokens, after_a_cancel, after_a_failed_call, after_a_failed_layer)
+
+
+@pytest.mark.parametrize(("name", "end", "width"), share(product(FAMILIES, ENDS, [1, 4]), 43))
+def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> None:
+    end(shared_family(name), width if name in HYBRIDS else 1)
+
+
+MODES = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO)
+
+
+@pytest.mark.parametrize(("name", "mode", "temperature"), share(product(FAMILIES, MODES, [0, 0.9]), 43))
+def test_every_mode_has_the_text_of_plain_decoding(name: str, mode: Mode, temperature: float) -> None:
+    model = shared_family(name)
+    session = ready_session(model)
+    for prompt in ("abcabcabcabc", "hello"):
+        asked = ask(prompt, seed=5, max_tokens=30, temperature=temperature)
+        *_, end = session.generate(replace(asked, draft=settings_of(mode)))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain(model, asked).token_ids
+        assert end.statistics.rounds or mode is Mode.AUTO or len(end.token_ids) == 1
+        assert_continues(model, session.cache)
+
+
+@cache
+def near_family(name: str) -> LoadedModel:
+    """Return a model of its own that often agrees with `shared_family(name)`."""
+    network = network_of(name, {**(HYBRIDS | FED_AGAIN)[name][1], "vocab_size": len(ALPHABET)})
+    mx.random.seed(11)
+    network.update(tree_map(lambda array: array + 0.01 * mx.random.normal(array.shape), network.parameters()))
+    return loaded(network)
+
+
+@pytest.mark.parametrize(("name", "temperature", "tree"), share(product(FAMILIES, [0, 0.9], [False, True]), 27))
+def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: bool) -> None:
+    """Both keep state; the draft model computes within the target's round."""
+    target = shared_family(name)
+    pair = Pair.of(target, near_family(name))
+    for seed in range(2):
+        asked = ask(seed=seed, temperature=temperature, max_tokens=30)
+        end = pair.reply(asked, TREE if tree else CHAIN)
+        assert end.token_ids == plain(target, asked).token_ids
+        pair.assert_in_step()
+        assert_continues(target, pair.cache)
+        pair.cache.reset()
