@@ -25,7 +25,7 @@ from rdchat.inference.verification.verifier import PackedTree, Verified
 _MIN = 0.1
 # Chance of its first node from which on it replaces the beams.
 _MIN_ALONE = 0.5
-# On recurrent state, trees have at most half as many leaves as nodes, or this many.
+# Where state is computed along each path, trees have at most half as many leaves as nodes, or this many.
 _MIN_LEAVES = 4
 # A difference of fewer wrong tokens in a hundred may be chance.
 _CLEARLY = 3.0
@@ -213,7 +213,7 @@ class HeadDrafter(Drafter):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage(Stage.SELECT_NODES):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
-            if self._model.hooks.states.found:
+            if self._model.hooks.states.along_paths:
                 tree = tree.with_leaves(max(-(-len(tree) // 2), _MIN_LEAVES))
             by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.of, branch.earlier)], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)

@@ -7,7 +7,7 @@ before.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import mlx.nn as nn
 
 from rdchat.inference.verification.round_cache import RoundArraysCache
 from rdchat.inference.verification.state_round import Rows, StateRound
+from rdchat.inference.verification.state_space import state_space_after, state_space_sums
 
 
 class _Form(NamedTuple):
@@ -26,21 +27,21 @@ class _Form(NamedTuple):
         rows: Those with a row for each token.
         state: The state before them.
         axis: Axis of the rows, in these and in the output.
+        along_paths: Whether a tree's rows are computed along its paths.
     """
 
     rows: tuple[str, ...]
     state: str = "state"
     axis: int = 1
+    along_paths: bool = True
 
 
 # The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention.
 _FORMS = {
     "gated_delta_update": _Form(("q", "k", "v", "a", "b")),
-    "ssm_update": _Form(("hidden_states", "B", "C", "dt")),
+    "ssm_update": _Form(("hidden_states", "B", "C", "dt"), along_paths=False),
     "recurrent_gla": _Form(("q", "k", "v"), state="h", axis=2),
 }
-# Shortest and longest step of Mamba-2 where a family names none, as in `ssm_update`.
-_TIME_STEPS = 0.001, 100.0
 
 
 class StateLayers:
@@ -50,7 +51,7 @@ class StateLayers:
         network: An mlx-lm model; these layers and their convolutions get subclasses.
 
     Attributes:
-        found: Whether there are any.
+        along_paths: Whether some compute a state along each path of a tree.
         recorded: Whether rounds record the layers' inputs. If not, an accepted part of a draft is fed again.
     """
 
@@ -62,9 +63,10 @@ class StateLayers:
         # Their convolutions may belong to modules inside of them.
         inside = {id(module) for layer in layers for _, module in layer.named_modules()}
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
+        along_paths = {name for name, form in _FORMS.items() if form.along_paths}
+        self.along_paths = any(methods_that_call(type(layer), along_paths) for layer in layers)
         for layer in layers:
             _StateLayer(self, layer)
-        self.found = bool(layers)
 
 
 class _StateLayer:
@@ -120,14 +122,15 @@ class _StateLayer:
                 out, result = plain(**(given | dict(own) | {form.state: state}))
                 return turned(out), result
 
-            def state_after(rows: Rows, state: mx.array | None) -> mx.array:
+            def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
                 # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
-                if plain.__name__ != "ssm_update" or state is None or rows[0].shape[1] == 1:
+                if form.along_paths or state is None or rows[0].shape[1] == 1:
                     return run(rows, state)[1]
-                return _state_space_after(rows, state, given)
+                return state_space_after(rows, state, given, taken)
 
             rows = tuple(turned(given[name]) for name in form.rows)
-            out, result = self._round.recur(rows, given.get(form.state), run, state_after)
+            sums = None if form.along_paths else partial(state_space_sums, given)
+            out, result = self._round.recur(rows, given.get(form.state), run, state_after, sums)
             return turned(out), result
 
         return update
@@ -163,44 +166,3 @@ def _is_known(recurrence: Any) -> bool:
     if form is None or not inspect.isfunction(recurrence):
         return False
     return {*form.rows, form.state} <= inspect.signature(recurrence).parameters.keys()
-
-
-def _state_space_after(rows: Rows, state: mx.array, given: Mapping[str, Any]) -> mx.array:
-    """Return the state of Mamba-2 after some rows, in five launches; Dao and Gu 2024, arXiv 2405.21060, section 6.
-
-    The state after row n is `exp(s[n]) state + sum_i exp(s[n] - s[i]) dt[i] x[i] b[i]^T`, where s is the running sum of
-    the log-decays `-exp(A_log) dt`.
-
-    Args:
-        rows: x, (1, n, heads, head_dim); b, (1, n, groups, state_size), each group for as many consecutive heads; c,
-            which the state does not need; and dt, (1, n, heads), before its bias and softplus.
-        state: (1, heads, head_dim, state_size).
-        given: The other arguments of `ssm_update`.
-    """
-    x, b, _, dt = rows
-    shortest, longest = (mx.array(limit, mx.float32) for limit in given.get("time_step_limit", _TIME_STEPS))
-    steps, decays = _steps(dt, given["dt_bias"], given["A_log"], shortest, longest)
-    sums = mx.cumsum(decays, axis=1)
-    weighted = _weighted(x, steps[..., None], sums[..., None], sums[:, -1:, :, None])
-    left = weighted.reshape(*b.shape[:3], -1).transpose(0, 2, 3, 1)
-    added = (left @ b.transpose(0, 2, 1, 3)).reshape(state.shape)
-    return _decayed(state, sums[:, -1, :, None, None], added)
-
-
-@partial(mx.compile, shapeless=False)
-def _steps(
-    dt: mx.array, dt_bias: mx.array, a_log: mx.array, shortest: mx.array, longest: mx.array
-) -> tuple[mx.array, mx.array]:
-    """Return the steps and the log-decays of Mamba-2, (1, n, heads) float32."""
-    steps = mx.clip(mx.logaddexp(dt.astype(mx.float32) + dt_bias, 0), shortest, longest)
-    return steps, -mx.exp(a_log.astype(mx.float32)) * steps
-
-
-@partial(mx.compile, shapeless=False)
-def _weighted(x: mx.array, steps: mx.array, sums: mx.array, total: mx.array) -> mx.array:
-    return x * (steps * mx.exp(total - sums))
-
-
-@partial(mx.compile, shapeless=False)
-def _decayed(state: mx.array, total: mx.array, added: mx.array) -> mx.array:
-    return (mx.exp(total) * state + added).astype(state.dtype)

@@ -6,7 +6,8 @@ convolution read, and the matrix comes from the recurrence alone, run again over
 the model again. Inputs are recorded and not states, since the state after each row takes megabytes a layer.
 
 In a tree the convolution reads, for each node, the last inputs along its path, and the recurrence runs along all paths
-from the root to a leaf, as a batch. The rows of a path are computed in order, as token by token.
+from the root to a leaf, as a batch. The rows of a path are computed in order, as token by token. A recurrence that only
+decays its state, as that of Mamba-2, needs no paths: it is a sum over the ancestors.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +21,10 @@ from rdchat.inference.verification.fetch import fetch
 type Rows = tuple[mx.array, ...]
 # From rows and the state before them to their outputs, (batch, rows, ...), and the state after them.
 type Recurrence = Callable[[Rows, mx.array | None], tuple[mx.array, mx.array]]
-# The same, for the state alone.
-type StateAfter = Callable[[Rows, mx.array | None], mx.array]
+# The same, for the state alone, after those rows for which (rows,) bool says so; None for all.
+type StateAfter = Callable[[Rows, mx.array | None, mx.array | None], mx.array]
+# From rows, the state before them and, in a tree, `ancestors` as float32 to the outputs, (1, rows, ...).
+type Sums = Callable[[Rows, mx.array, mx.array | None], mx.array]
 
 
 class TreePaths:
@@ -37,6 +40,8 @@ class TreePaths:
 
     Attributes:
         rows: (leaves, deepest + 1) node at each depth of each path; behind a path's end the root.
+        ancestors: As given.
+        reached: The same as float32.
 
     Example: the parents `[-1, 0, 1, 0]`, with two leaves, give the rows `[[0, 1, 2], [0, 3, 0]]`. Two rows of inputs
     before the root have the indices 0 and 1, so a kernel of 3 reads `[[0, 1, 2], [1, 2, 3], [2, 3, 4], [1, 2, 5]]`.
@@ -48,6 +53,8 @@ class TreePaths:
         paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
         at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
         self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)
+        self.ancestors = ancestors
+        self.reached = ancestors.astype(mx.float32)
         self._depths = depths
         # (nodes,) the first path that has each node.
         self._path_of = mx.argmax(paths.astype(mx.uint8), axis=0).astype(mx.int32)
@@ -108,20 +115,25 @@ class _Recursion:
     """A call of a recurrence.
 
     Attributes:
-        rows: Its inputs: one batch entry, or in a tree one for each path.
+        rows: Its inputs: one batch entry, or along the paths of a tree one for each.
         state: The state before it.
         result: The state that it returned.
         state_after: Computes the state after other rows.
+        ancestors: Those of a tree whose rows are by node; else None.
     """
 
     rows: Rows
     state: mx.array | None
     result: mx.array
     state_after: StateAfter
+    ancestors: mx.array | None = None
 
     def after(self, cut: _Cut) -> mx.array:
         """Return the state after the accepted rows."""
-        return self.state_after(tuple(part[cut.path : cut.path + 1, : cut.count] for part in self.rows), self.state)
+        if self.ancestors is not None:
+            return self.state_after(self.rows, self.state, self.ancestors[cut.last : cut.last + 1].squeeze(0))
+        rows = tuple(part[cut.path : cut.path + 1, : cut.count] for part in self.rows)
+        return self.state_after(rows, self.state, None)
 
 
 class StateRound:
@@ -162,31 +174,41 @@ class StateRound:
         return convolution(inputs).reshape(1, rows, -1)
 
     def recur(
-        self, rows: Rows, state: mx.array | None, recurrence: Recurrence, state_after: StateAfter
+        self,
+        rows: Rows,
+        state: mx.array | None,
+        recurrence: Recurrence,
+        state_after: StateAfter,
+        sums: Sums | None = None,
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
 
-        In a tree the state is a placeholder: `after` computes that of the accepted path.
+        In a tree the state is of no path: `after` computes that of the accepted one.
 
         Args:
             rows: Its inputs by row, each (1, rows, ...).
             state: The state before them, (1, ...); None for the first.
             recurrence: The layer's own.
             state_after: Computes the state alone.
+            sums: Computes the outputs as sums over a row's ancestors; None where that is another recurrence.
         """
         if rows[0].shape[1] == 1:
             return recurrence(rows, state)
         self._rows = rows[0].shape[1]
-        if self._paths is None:
+        paths, ancestors = self._paths, None
+        if sums is not None and state is not None:
+            ancestors = None if paths is None else paths.ancestors
+            # The state is computed only if it is kept.
+            out, result = sums(rows, state, None if paths is None else paths.reached), state_after(rows, state, None)
+        elif paths is None:
             out, result = recurrence(rows, state)
         else:
-            paths = self._paths.rows
-            rows = tuple(mx.take(part.squeeze(0), paths, axis=0) for part in rows)
-            before = None if state is None else mx.broadcast_to(state, (paths.shape[0], *state.shape[1:]))
+            rows = tuple(mx.take(part.squeeze(0), paths.rows, axis=0) for part in rows)
+            before = None if state is None else mx.broadcast_to(state, (paths.rows.shape[0], *state.shape[1:]))
             out, results = recurrence(rows, before)
             # A slice of the results would keep the states of all paths until the commit, which reads none of them.
-            out, result = self._paths.by_node(out), mx.zeros((1, *results.shape[1:]), results.dtype)
-        self._recursions.append(_Recursion(rows, state, result, state_after))
+            out, result = paths.by_node(out), mx.zeros((1, *results.shape[1:]), results.dtype)
+        self._recursions.append(_Recursion(rows, state, result, state_after, ancestors))
         return out, result
 
     def is_complete(self, arrays: Sequence[mx.array | None]) -> bool:

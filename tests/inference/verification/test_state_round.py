@@ -77,6 +77,7 @@ def test_a_lazy_tree_with_fewer_leaves_than_its_bound_has_all_paths() -> None:
 def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str) -> None:
     network = network_of(*HYBRIDS[name])
     hooks = ModelHooks(network)
+    assert hooks.states.along_paths is (name in GATED or name.startswith("bailing"))
     for packed, paths in ((PackedTree.of(TREE).padded(12), [[0], [0, 1, 4], [0, 1, 2, 3], [0, 6, 7, 9]]),
                           (PackedTree.of(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]])):  # fmt: skip
         for path in paths:
@@ -297,7 +298,7 @@ def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float,
 @pytest.mark.parametrize("name", share(HYBRIDS, 3))
 @pytest.mark.skipif("config.getoption('round_by_rows')", reason="on that device a product is many operations")
 def test_launches_that_rounds_add(name: str) -> None:
-    """A chain adds none to the call.
+    """A chain adds none to the call, and Mamba-2 saves some.
 
     Not counted is the copy of the state for each path, which mlx-lm's kernel makes on Metal.
     """
@@ -312,5 +313,7 @@ def test_launches_that_rounds_add(name: str) -> None:
     elif name.startswith("bailing"):  # lightning attention, which rows of a call compute one by one or as a chunk
         assert chain[0] == 0
         assert tree[0] <= 4
-    else:
-        assert (chain, tree) == ((0, 5), (6, 5))
+    else:  # Mamba-2, whose outputs are computed in another way
+        assert chain[0] == -18
+        assert -17 < tree[0] < -16
+        assert chain[1] == tree[1] == 5

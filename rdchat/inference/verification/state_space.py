@@ -1,0 +1,112 @@
+"""Mamba-2 in rounds: its outputs at the rows of a chain or a tree, and its state after a path.
+
+mlx-lm has a kernel for one row; for several it needs 25 launches. Here they are 7, and in a tree no state is computed
+for its paths.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.verification.state_round import Rows
+
+# Shortest and longest step where a family names none, as in mlx-lm's `ssm_update`.
+_TIME_STEPS = 0.001, 100.0
+
+
+def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, ancestors: mx.array | None) -> mx.array:
+    """Return the outputs of Mamba-2, (1, rows, heads, head_dim), in seven launches.
+
+    It is the quadratic form of Dao and Gu 2024, arXiv 2405.21060, section 6, in a tree with a node's ancestors instead
+    of all earlier rows, as in STree (Wu et al. 2025, arXiv 2505.14969). The output of row i is `exp(s[i]) state c[i] +
+    sum_j exp(s[i] - s[j]) dt[j] (b[j] c[i]) x[j] + D x[i]` over its ancestors j, where s sums the log-decays of the
+    ancestors.
+
+    Args:
+        given: The other arguments of `ssm_update`.
+        rows: As for `state_space_after`.
+        state: (1, heads, head_dim, state_size).
+        ancestors: (rows, rows) float32, 1 where row j lies on the way from the root to row i, i itself included; None
+            for a chain.
+    """
+    x, b, c, dt = rows
+    groups = b.shape[2]
+    if ancestors is None:
+        ancestors = mx.array(np.tri(x.shape[1], dtype=np.float32))
+
+    def by_group(array: mx.array) -> mx.array:
+        """(1, rows, heads, ...) -> (1, groups, heads of a group, rows, ...)."""
+        return mx.moveaxis(mx.unflatten(array, 2, (groups, -1)), 1, 3)
+
+    steps, decays = _steps(dt, given, None)
+    sums = ancestors @ decays
+    products = c.swapaxes(1, 2) @ b.transpose(0, 2, 3, 1)
+    inner = _weights(products[:, :, None], by_group(sums), by_group(steps), ancestors) @ by_group(x)
+    before = c.swapaxes(1, 2) @ state.reshape(1, groups, -1, state.shape[-1]).swapaxes(2, 3)
+    before = mx.unflatten(before, 3, (-1, x.shape[-1])).swapaxes(2, 3)
+    direct = mx.unflatten(given["D"], 0, (groups, -1))[:, :, None, None]
+    out = _outputs(inner, before, by_group(sums)[..., None], by_group(x), direct)
+    return mx.moveaxis(out, 3, 1).flatten(2, 3)
+
+
+def state_space_after(rows: Rows, state: mx.array, given: Mapping[str, Any], taken: mx.array | None) -> mx.array:
+    """Return the state of Mamba-2 after some rows, in five launches; Dao and Gu 2024, arXiv 2405.21060, section 6.
+
+    The state after row n is `exp(s[n]) state + sum_i exp(s[n] - s[i]) dt[i] x[i] b[i]^T`, where s is the running sum of
+    the log-decays `-exp(A_log) dt`.
+
+    Args:
+        rows: x, (1, n, heads, head_dim); b, (1, n, groups, state_size), each group for as many consecutive heads; c,
+            which the state does not need; and dt, (1, n, heads), before its bias and softplus.
+        state: (1, heads, head_dim, state_size).
+        given: The other arguments of `ssm_update`.
+        taken: (n,) bool: the rows that count; None for all.
+    """
+    x, b, _, dt = rows
+    steps, decays = _steps(dt, given, taken)
+    sums = mx.cumsum(decays, axis=1)
+    weighted = _weighted(x, steps[..., None], sums[..., None], sums[:, -1:, :, None])
+    left = weighted.reshape(*b.shape[:3], -1).transpose(0, 2, 3, 1)
+    added = (left @ b.transpose(0, 2, 1, 3)).reshape(state.shape)
+    return _decayed(state, sums[:, -1, :, None, None], added)
+
+
+def _steps(dt: mx.array, given: Mapping[str, Any], taken: mx.array | None) -> tuple[mx.array, mx.array]:
+    """Return the steps and the log-decays of Mamba-2, (1, n, heads) float32; 0 in rows that are not taken."""
+    shortest, longest = (mx.array(limit, mx.float32) for limit in given.get("time_step_limit", _TIME_STEPS))
+    counts = mx.array(True) if taken is None else taken[:, None]
+    return _compiled_steps(dt, given["dt_bias"], given["A_log"], counts, (shortest, longest))
+
+
+@partial(mx.compile, shapeless=False)
+def _compiled_steps(
+    dt: mx.array, dt_bias: mx.array, a_log: mx.array, counts: mx.array, limits: tuple[mx.array, mx.array]
+) -> tuple[mx.array, mx.array]:
+    steps = mx.clip(mx.logaddexp(dt.astype(mx.float32) + dt_bias, 0), *limits)
+    steps = mx.where(counts, steps, 0)
+    return steps, -mx.exp(a_log.astype(mx.float32)) * steps
+
+
+@partial(mx.compile, shapeless=False)
+def _weights(products: mx.array, sums: mx.array, steps: mx.array, ancestors: mx.array) -> mx.array:
+    """Return what each row reads of each, (1, groups, heads of a group, rows, rows) float32."""
+    decays = mx.exp(mx.minimum(sums[..., None] - sums[..., None, :], 0))
+    return products * decays * steps[..., None, :] * ancestors
+
+
+@partial(mx.compile, shapeless=False)
+def _outputs(inner: mx.array, before: mx.array, sums: mx.array, x: mx.array, d: mx.array) -> mx.array:
+    return (inner + mx.exp(sums) * before).astype(x.dtype) + x * d
+
+
+@partial(mx.compile, shapeless=False)
+def _weighted(x: mx.array, steps: mx.array, sums: mx.array, total: mx.array) -> mx.array:
+    return x * (steps * mx.exp(total - sums))
+
+
+@partial(mx.compile, shapeless=False)
+def _decayed(state: mx.array, total: mx.array, added: mx.array) -> mx.array:
+    return (mx.exp(total) * state + added).astype(state.dtype)
