@@ -16,6 +16,12 @@ from rdchat.inference.drafting.draft_model import check_draft_model
 from rdchat.inference.models.model_files import display_name
 from rdchat.inference.verification.target import LoadedModel
 
+# How a model that takes no trees checks drafts.
+_LIMITS = {
+    DraftKind.CHAIN: "one draft at a time.",
+    DraftKind.FED_AGAIN: "one draft at a time. After a wrong token it computes the right ones again.",
+}
+
 
 class ModeOptions:
     """Checks drafters and draft models as `rdchat models check-pair` does, by tokenizers and configurations.
@@ -50,7 +56,7 @@ class ModeOptions:
             return ModeOption(mode, available=True)
         problem = cannot_verify(self._model)
         if mode is Mode.AUTO:
-            reason = f"{problem} Drafting is off." if problem else self._left_out(settings)
+            reason = f"{problem} Drafting is off." if problem else f"{self._left_out(settings)} {self._limit()}".strip()
             drafter = self._option(Mode.DRAFTER, settings)
             return ModeOption(mode, available=True, reason=reason, kind=drafter.kind, match=drafter.match)
         if problem:
@@ -58,7 +64,8 @@ class ModeOptions:
         try:
             if mode is Mode.SPECULATIVE:
                 return self._draft_model(settings.draft_model)
-            return self._drafter(settings.drafter) if mode is Mode.DRAFTER else ModeOption(mode, available=True)
+            lookup = ModeOption(Mode.LOOKUP, available=True, reason=self._limit())
+            return self._drafter(settings.drafter) if mode is Mode.DRAFTER else lookup
         except RdchatError as error:
             return ModeOption(mode, available=False, reason=str(error))
 
@@ -101,11 +108,9 @@ class ModeOptions:
         return ModeOption(Mode.DRAFTER, True, reason, source, trees=trees, kind=kind, match=match)
 
     def _limit(self) -> str:
-        """Return why the target cannot verify trees; empty if it can."""
-        capability = self._model.capability
-        if capability.kind is DraftKind.TREE:
-            return ""
-        return f"{self._model.info.name} checks one draft at a time, not several beams: {capability.reason}."
+        """Return how the target checks drafts, in sentences; empty if it takes trees."""
+        limit = _LIMITS.get(self._model.capability.kind, "")
+        return limit and f"{self._model.info.name} checks {limit}"
 
 
 def training_command(model: LoadedModel) -> str:

@@ -52,6 +52,24 @@ def test_a_model_that_cannot_verify_says_why_in_every_mode() -> None:
     assert told[Mode.OFF] == ModeOption(Mode.OFF, True)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (DraftKind.TREE, ""),
+        (DraftKind.CHAIN, "tiny checks one draft at a time."),
+        (
+            DraftKind.FED_AGAIN,
+            "tiny checks one draft at a time. After a wrong token it computes the right ones again.",
+        ),
+    ],
+)
+def test_a_model_that_takes_no_trees_says_so_where_drafting_is_chosen(kind: DraftKind, words: str) -> None:
+    model = replace(fakes.tiny_llama(), try_out=lambda: Capability(kind, "it keeps state"))
+    told = _told(model)
+    assert told[Mode.LOOKUP] == ModeOption(Mode.LOOKUP, True, words)
+    assert (told[Mode.AUTO].available, told[Mode.AUTO].reason) == (True, words)
+
+
 def test_how_tokenizers_differ_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(_name: str, _target: LoadedModel) -> PairVerdict:
         raise ModelError("small cannot draft for tiny: Token 7 is 'a' in tiny and 'b' in small.", "Pick another.")
