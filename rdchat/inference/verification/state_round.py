@@ -147,8 +147,8 @@ class StateRound:
         self._paths = paths
         self._windows: list[_Window] = []
         self._recursions: list[_Recursion] = []
-        # Rows of the recorded call.
-        self._rows = 0
+        # Rows of the recorded call, and whether its outputs were computed as sums.
+        self._rows, self._sums = 0, False
 
     def convolve(self, convolution: Callable[[mx.array], mx.array], inputs: mx.array, kernel: int) -> mx.array:
         """Return what a causal convolution makes of its inputs, and record them.
@@ -183,7 +183,7 @@ class StateRound:
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
 
-        In a tree the state is of no path: `after` computes that of the accepted one.
+        In a tree, and with sums, the state is a placeholder: `after` computes that of the accepted rows.
 
         Args:
             rows: Its inputs by row, each (1, rows, ...).
@@ -197,9 +197,9 @@ class StateRound:
         self._rows = rows[0].shape[1]
         paths, ancestors = self._paths, None
         if sums is not None and state is not None:
+            self._sums = True
             ancestors = None if paths is None else paths.ancestors
-            # The state is computed only if it is kept.
-            out, result = sums(rows, state, None if paths is None else paths.reached), state_after(rows, state, None)
+            out, result = sums(rows, state, None if paths is None else paths.reached), mx.zeros_like(state)
         elif paths is None:
             out, result = recurrence(rows, state)
         else:
@@ -223,12 +223,12 @@ class StateRound:
         """Return the layer's state after the accepted rows.
 
         Args:
-            arrays: The layer's state after the call. It is returned for a chain that is accepted whole.
+            arrays: The layer's state after the call. It is returned for a chain that is accepted whole, but for sums.
             count: Number of the rows, at least one.
             last: The last one's node.
         """
         parts = self._parts(arrays)
-        if parts is None or (self._paths is None and count == self._rows):
+        if parts is None or (self._paths is None and count == self._rows and not self._sums):
             return [*arrays]
         path = None if self._paths is None else self._paths.path_of(last)
         cut = _Cut(count, 0, 0, count) if path is None else _Cut(count, last, path, 1)

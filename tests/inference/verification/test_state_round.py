@@ -99,6 +99,7 @@ def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str) -> No
 
 @pytest.mark.parametrize("name", share(HYBRIDS, 4))
 def test_a_chain_that_is_accepted_whole_keeps_the_state_that_the_call_made(name: str) -> None:
+    """But for Mamba-2, whose calls compute no state."""
     network = network_of(*HYBRIDS[name])
     hooks = ModelHooks(network)
     for tokens in (CHAIN.tokens, CHAIN.tokens[:1]):
@@ -106,7 +107,8 @@ def test_a_chain_that_is_accepted_whole_keeps_the_state_that_the_call_made(name:
         mx.eval(fed(network, cache, hooks, PackedTree.chain(mx.array(tokens))))
         made = arrays(cache)
         cache.commit(list(range(len(tokens))))
-        assert all(ours is theirs for ours, theirs in zip(arrays(cache), made, strict=True))
+        kept = [ours is theirs for ours, theirs in zip(arrays(cache), made, strict=True)]
+        assert all(kept) is (hooks.states.along_paths or name.startswith("lfm2") or len(tokens) == 1)
 
 
 def test_a_round_leaves_other_models_and_the_library_alone() -> None:
