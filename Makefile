@@ -57,6 +57,7 @@ bench: setup ## Measure speed beside mlx-lm, drafting, the server, and the windo
 	@$(BIN)/rdchat bench --modes off,drafter --trials 4
 	@$(BIN)/rdchat bench --prompts scripts/short_prompts.jsonl --modes off,auto --trials 2 --max-tokens 24 --no-mlx-lm
 	@$(BIN)/python scripts/bench_recurrent_state.py
+	@PYTHONPATH=. $(BIN)/python -m tests.inference.state_host_times
 	@$(BIN)/python scripts/bench_server.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
 

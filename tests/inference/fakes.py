@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -61,10 +62,12 @@ class CharacterPrompts(ModelPrompts):
             text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         except ValueError as error:
             raise TemplateRefusedError(str(error)) from error
-        return self._tokenizer.encode(text + (unfinished.content if unfinished else ""))
+        ids: list[int] = self._tokenizer.encode(text + (unfinished.content if unfinished else ""))
+        return ids
 
     def encode_text(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)
+        ids: list[int] = self._tokenizer.encode(text)
+        return ids
 
 
 class CharacterTokenizer:
@@ -180,7 +183,7 @@ def ask(prompt: str = "hello there", *, seed: int = 1, **sampling: object) -> Ge
 
 def with_beams(request: GenerationRequest, shape: BeamShape, lookup_branch: bool = True) -> GenerationRequest:
     """Return a request that a drafter head is to draft for in a shape."""
-    beams = {"beam_width": shape.width, "beam_length": shape.length, "lookup_branch": lookup_branch}
+    beams: dict[str, Any] = {"beam_width": shape.width, "beam_length": shape.length, "lookup_branch": lookup_branch}
     return replace(request, draft=replace(request.draft, **beams))
 
 
