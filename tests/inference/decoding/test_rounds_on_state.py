@@ -50,7 +50,7 @@ def assert_continues(model: LoadedModel, held: KVCache) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-3 * expected.std())
 
 
-@pytest.mark.parametrize(("name", "temperature", "width"), share(product(FAMILIES, [0, 0.9], [1, 4]), 13))
+@pytest.mark.parametrize(("name", "temperature", "width"), share(product(FAMILIES, [0, 0.9], [1, 4]), 27))
 def test_drafts_do_not_change_the_text(name: str, temperature: float, width: int) -> None:
     """A part of nearly every chain is rejected, and of every tree a branch."""
     model = shared_family(name)
@@ -131,7 +131,7 @@ def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> No
 ENDS = (at_lengths, at_stop_strings, at_end_tokens, after_a_cancel, after_a_failed_call, after_a_failed_layer)
 
 
-@pytest.mark.parametrize(("name", "end", "width"), share(product(FAMILIES, ENDS, [1, 4]), 43))
+@pytest.mark.parametrize(("name", "end", "width"), share(product(FAMILIES, ENDS, [1, 4]), 61))
 def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> None:
     end(shared_family(name), width if name in HYBRIDS else 1)
 
@@ -139,7 +139,7 @@ def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> N
 MODES = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO)
 
 
-@pytest.mark.parametrize(("name", "mode", "temperature"), share(product(FAMILIES, MODES, [0, 0.9]), 43))
+@pytest.mark.parametrize(("name", "mode", "temperature"), share(product(FAMILIES, MODES, [0, 0.9]), 61))
 def test_every_mode_has_the_text_of_plain_decoding(name: str, mode: Mode, temperature: float) -> None:
     model = shared_family(name)
     session = ready_session(model)
@@ -161,7 +161,7 @@ def near_family(name: str) -> LoadedModel:
     return loaded(network)
 
 
-@pytest.mark.parametrize(("name", "temperature", "tree"), share(product(FAMILIES, [0, 0.9], [False, True]), 27))
+@pytest.mark.parametrize(("name", "temperature", "tree"), share(product(FAMILIES, [0, 0.9], [False, True]), 53))
 def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: bool) -> None:
     """Both keep state; the draft model computes within the target's round."""
     target = shared_family(name)

@@ -23,7 +23,7 @@ from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, written_block
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
@@ -151,7 +151,7 @@ def test_a_quantised_recurrent_drafter_is_read(apples: bool, tmp_path: Path) -> 
     assert end.statistics.drafted > 0
 
 
-@pytest.mark.parametrize(("clusters", "bits"), grid([0, 31], [4, 8]))
+@pytest.mark.parametrize(("clusters", "bits"), share(product([0, 31], [4, 8]), 4))
 def test_a_quantised_assistant_of_gemma_4_is_read_and_keeps_its_bits_on_a_gpu(
     clusters: int, bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
