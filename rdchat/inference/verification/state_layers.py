@@ -59,12 +59,13 @@ class StateLayers:
         self.recorded = True
         # A network may use the same layer at several depths.
         modules = [*{id(module): module for _, module in network.named_modules()}.values()]
-        layers = [module for module in modules if methods_that_call(type(module), _FORMS)]
+        recurrent = {kind for kind in set(map(type, modules)) if methods_that_call(kind, _FORMS)}
+        layers = [module for module in modules if type(module) in recurrent]
         # Their convolutions may belong to modules inside of them.
         inside = {id(module) for layer in layers for _, module in layer.named_modules()}
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
         along_paths = {name for name, form in _FORMS.items() if form.along_paths}
-        self.along_paths = any(methods_that_call(type(layer), along_paths) for layer in layers)
+        self.along_paths = any(methods_that_call(kind, along_paths) for kind in recurrent)
         for layer in layers:
             _StateLayer(self, layer)
 

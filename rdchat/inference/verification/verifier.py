@@ -259,13 +259,13 @@ class Verifier:
 
         Args:
             tree: Its root is the last chosen token.
-            rows: Pad the call to this many rows, where that is cheaper. With recurrent state a chain is not padded: it
-                costs less to keep a whole one.
+            rows: Pad the call to this many rows, where that is cheaper; not with recurrent state, since a chain that is
+                accepted whole costs least.
         """
         if len(self._pending) > _MAX_PENDING:
             self.catch_up()
         pending, nodes = len(self._pending), len(tree)
-        tree = tree if self._stateful and tree.ancestors is None else tree.padded(rows)
+        tree = tree if self._stateful else tree.padded(rows)
         tokens = tree.tokens
         chain = tree.ancestors is None
         self._fed = pending + len(tree)

@@ -60,7 +60,12 @@ def change(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-BLOCKS = [OWN, KINDS[4], KINDS[5], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:4])]
+BLOCKS = [
+    OWN,
+    KINDS[4],
+    {**KINDS[5], "selector_rank": GROUP},
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:4]),
+]
 
 
 @pytest.mark.parametrize("bits", share([4, 8], 2))
@@ -69,6 +74,8 @@ def test_a_quantised_block_drafter_is_read(kind: dict[str, Any], bits: int, tmp_
     model = shared_llama()
     folder = written_block(tmp_path / "drafter", model, **kind)
     floats = quantise(folder, bits)
+    own = {name.removesuffix(".scales"): {"group_size": GROUP} for name in mx.load(str(folder / "model.safetensors"))}
+    change(folder, quantization={"group_size": 64, "bits": bits} | own)
     assert inspect_drafter(folder) is HeadKind.BLOCK
     head = load_drafter(folder, model)
     assert isinstance(head, BoundBlockHead)
@@ -183,6 +190,7 @@ Damage = Callable[[dict[str, mx.array]], object]
         ({"mode": "mxfp4"}, None, "does not know how its .* is quantised"),
         ({"group_size": 48}, None, "does not know how its .* is quantised"),
         ({"group_size": 16}, None, "does not know how its .* is quantised"),
+        ({"group_size": 32.0}, None, "does not know how its .* is quantised"),
         ({"group_size": [32]}, None, "does not know how its .* is quantised"),
         ({"fc": {"group_size": 64}}, None, "its tensor fc.weight has the shape"),
         ({}, lambda tensors: tensors.pop("fc.biases"), "does not know how its fc is quantised"),

@@ -150,13 +150,22 @@ class Checkpoint:
         """
         tensors, packed = dict(self.tensors), dict[str, tuple[int, int]]()
         settings = self.config.get("quantization")
-        settings = {plain_name(str(key)): at for key, at in settings.items()} if isinstance(settings, dict) else {}
+        settings = (
+            {plain_name(str(key)).removesuffix(".weight"): at for key, at in settings.items()}
+            if isinstance(settings, dict)
+            else {}
+        )
         for name in [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]:
             own = settings.get(name)
             sizes = {"mode": "affine", **settings, **(own if isinstance(own, dict) else {})}
             weight, scales, biases = (tensors.pop(f"{name}.{part}", None) for part in ("weight", "scales", "biases"))
             group = sizes.get("group_size")
-            if sizes["mode"] != "affine" or group not in _GROUPS or not (weight and scales and biases):
+            if (
+                sizes["mode"] != "affine"
+                or type(group) is not int
+                or group not in _GROUPS
+                or not (weight and scales and biases)
+            ):
                 raise self.error(f"rdchat does not know how its {name[:100]} is quantised", NEWER_HINT)
             rows, width = scales.shape[0] if scales.shape else 0, group * scales.shape[-1] if scales.shape else 0
             fits = scales.shape == biases.shape == (rows, width // group) and weight.shape[:-1] == (rows,)

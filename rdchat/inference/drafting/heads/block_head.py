@@ -158,11 +158,12 @@ class BlockMemory(ContextMemory):
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
         """Return which rows the block's rows see, (block_size, rows); see `Attention`."""
         size, first = self._head.config.block_size, self._first(root, window)
-        held, begins = self.held[first:], np.zeros(1, np.int32)
+        held, cut, begins = list[int](), False, np.zeros(1, np.int32)
         if window is not None:
             # Where each row's window begins while `later` is 0; row 0 is the root's.
             begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)
-        cut = window is not None and bool(held) and held[0] < begins[-1] + root.latest
+            held = self.held[first:]
+            cut = bool(held) and bool(held[0] < begins[-1] + root.latest)
         if root.later is None and not cut:
             return "causal" if causal else None
         seen = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, first)
