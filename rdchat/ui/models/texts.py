@@ -386,12 +386,15 @@ def hub_facts(model: HubModel) -> list[Fact]:
 
 def check_text(suggestion: Suggestion) -> str:
     """Return the licences of a suggested model and its drafter, when they were checked, and what was wrong then."""
-    own, licence = suggestion.licence, suggestion.drafter.licence or "none named"
-    both = f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}."
     checked = [each for each in (suggestion.checked, suggestion.drafter.checked) if each is not None]
+    own, licence = suggestion.licence, suggestion.drafter.licence or ("none named" if checked else "not read")
+    both = f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}."
+    if not checked:
+        chosen = f"Chosen on {day(suggestion.chosen)} from public pages."
+        return f"{both} {chosen} Not tried with rdchat, and not yet checked on Hugging Face."
     problems = " ".join(each.problem for each in checked if each.problem)
-    on = day(checked[0].date if checked else suggestion.chosen)
-    return f"{both} Checked on {on}{f': {problems}' if problems else '.'}"
+    result = f"Checked on Hugging Face on {day(checked[0].date)}{f': {problems}' if problems else '.'}"
+    return f"{both} Not tried with rdchat. {result}"
 
 
 def left_out_text(names: tuple[str, ...]) -> str:

@@ -76,12 +76,18 @@ def test_facts_of_a_model_are_short() -> None:
 
 
 def test_a_suggestion_gives_its_licences_and_when_it_was_checked() -> None:
+    """One that Hugging Face was never asked for said "Checked on"."""
     suggestion = next(each for each in suggestions() if each.licence == each.drafter.licence)
-    drafter = replace(suggestion.drafter, licence="mit", checked=Checked("2026-12-01", "org/x is gone.", False))
-    checked = replace(suggestion, checked=Checked("2026-12-01", "", False))
-    said = [texts.check_text(each) for each in (suggestion, checked, replace(checked, drafter=drafter))]
+    unread = replace(suggestion, drafter=replace(suggestion.drafter, licence=""))
+    fine, gone = Checked("2026-12-01", "", False), Checked("2026-12-01", "org/x is gone.", False)
+    checked = replace(unread, checked=fine, drafter=replace(unread.drafter, checked=fine))
+    problem = replace(checked, drafter=replace(suggestion.drafter, licence="mit", checked=gone))
+    said = [texts.check_text(each) for each in (suggestion, unread, checked, problem)]
+    unasked = "Chosen on 26 Nov 2026 from public pages. Not tried with rdchat, and not yet checked on Hugging Face."
+    asked = "Not tried with rdchat. Checked on Hugging Face on 1 Dec 2026"
     assert [each.replace("\N{NO-BREAK SPACE}", " ") for each in said] == [
-        "Licence: apache-2.0. Checked on 26 Nov 2026.",
-        "Licence: apache-2.0. Checked on 1 Dec 2026.",
-        "Licence: apache-2.0; of the drafter: mit. Checked on 1 Dec 2026: org/x is gone.",
+        f"Licence: apache-2.0. {unasked}",
+        f"Licence: apache-2.0; of the drafter: not read. {unasked}",
+        f"Licence: apache-2.0; of the drafter: none named. {asked}.",
+        f"Licence: apache-2.0; of the drafter: mit. {asked}: org/x is gone.",
     ]

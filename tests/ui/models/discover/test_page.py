@@ -413,8 +413,8 @@ def test_a_suggestion_says_why_and_when_it_was_checked(qtbot: QtBot, hub: HubSer
     assert page.list.current is not None
     assert page.list.current.key == GEMMA
     words = [word.replace("\N{NO-BREAK SPACE}", " ") for word in said(page)]
-    assert "Licence: apache-2.0. Checked on 26 Nov 2026." in words
-    assert not any("not yet found" in word or "Not tried" in word for word in words)
+    assert any(word.startswith("Licence: apache-2.0. Chosen on 26 Nov 2026 from public pages.") for word in words)
+    assert not any("not yet found" in word for word in words)
     links = page.details.suggestion.links
     assert not links.isVisible()
     qtbot.mouseClick(page.details.suggestion.fold, Qt.MouseButton.LeftButton)
