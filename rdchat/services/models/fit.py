@@ -27,7 +27,9 @@ _CACHE_VALUES_PER_WEIGHT = 1.4e-6
 # Bits per quantised weight, for a scale and a bias of 16 bits each in a group of 64.
 _OVERHEAD_BITS = 0.5
 # A number of weights, such as `27B` or `0.6b`; not that of the weights that work for each token: `A3B`, `E4B`, `8x7B`.
-_NAMED_SIZE = re.compile(r"(?<![a-zA-Z0-9.])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
+_NAMED_SIZE = re.compile(r"(?<![a-zA-Z0-9._])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-9])")
+# Names of mixtures may give only the weights that work for each token, as `17B-16E`.
+_MIXTURE = re.compile(r"(?<![a-z0-9])\d+e(?![a-z0-9])|moe", re.IGNORECASE)
 _BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
 # Bits per weight in the file.
 _GGUF_BITS = {
@@ -106,7 +108,7 @@ def sizes_read(model: HubModel) -> ModelSizes | None:
     """Estimate the sizes of a found model, by its name where the hub gives none; None where neither does."""
     size, name = model.weight_bytes, model.repository.rpartition("/")[2]
     named = _NAMED_SIZE.search(name)
-    if size is None and named is not None and "gguf" not in name.lower():
+    if size is None and named is not None and not _MIXTURE.search(name) and "gguf" not in name.lower():
         parameters = float(named[1]) * (1e9 if named[2] in "bB" else 1e6)
         bits = _bits_of(model.quantization)
         size = int(parameters * (bits + _OVERHEAD_BITS if bits else model.float_bits) / 8)
