@@ -18,7 +18,7 @@ from tests.ui.conftest import Chat
 
 __all__ = ["no_keychain", "sources"]
 
-WORDS = "The default model is small. Gemma 4 12B, a download of 7.65 GB, fits this machine."
+WORDS = "The default model is small. Gemma 4 12B, a download of 7.59 GB, fits this machine."
 
 
 def offered(window: MainWindow) -> Banner | None:
