@@ -85,7 +85,8 @@ def add_download(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", metavar="REPO", help="hub id, such as mlx-community/SmolLM2-135M-Instruct")
     parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit")
     parser.add_argument("--file", default="", metavar="GGUF", help="the GGUF file, if there are several")
-    parser.add_argument("--no-drafter", action="store_true", help="leave out the drafter that is suggested for it")
+    help_text = "leave out its suggested drafter, for this command only: the app gets both when it resumes the download"
+    parser.add_argument("--no-drafter", action="store_true", help=help_text)
 
 
 def download(args: argparse.Namespace) -> int:
