@@ -432,7 +432,7 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
             if each.memory_gb == memory:
                 both = size(each.weight_bytes + each.drafter.weight_bytes)
                 entry = Entry(each.repository, each.name, f"{both} with its drafter")
-                gated = each.checked is not None and each.checked.gated
+                gated = any(checked is not None and checked.gated for checked in (each.checked, each.drafter.checked))
                 entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=gated))
     return entries
 

@@ -53,6 +53,15 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
     assert listed[twenty.repository].facts == "15.4 GB with its drafter"
 
 
+def test_a_pair_is_gated_if_its_drafter_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are one download; only the model counted."""
+    first, gated = suggestions()[0], Checked("2026-12-01", "", True)
+    pair = replace(first, drafter=replace(first.drafter, checked=gated))
+    monkeypatch.setattr(texts, "suggestions", lambda: (first, pair, replace(first, checked=gated)))
+    marks = [entry.marks for entry in texts.newcomer_entries(None, frozenset()) if entry.key]
+    assert marks == [(), (("Gated", "muted"),), (("Gated", "muted"),)]
+
+
 def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> None:
     """It had no verdict."""
     names = {"Qwen9-8B-4bit": 4.5, "some-70b-8bit": 74.4, "tiny-350M": 0.7, "Other-35B-A3B-4bit": 19.7}
