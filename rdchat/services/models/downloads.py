@@ -192,6 +192,10 @@ class Downloads(QObject):
             return download
         return Download(drafter.repository).id
 
+    def models_of(self, drafter: str) -> tuple[str, ...]:
+        """Return the ids of the models' downloads that a drafter's is a part of."""
+        return tuple(model for model, own in self._drafters.items() if Download(own.repository).id == drafter)
+
     def forget_deleted(self, model: Path, repository: str = "") -> None:
         """Take a deleted model's downloads off the list.
 
@@ -262,9 +266,8 @@ class Downloads(QObject):
         del self._listed[download]
         self._drafters.pop(download, None)
         # A drafter that was removed is no longer a part of the model's download.
-        for model, drafter in tuple(self._drafters.items()):
-            if Download(drafter.repository).id == download:
-                del self._drafters[model]
+        for model in self.models_of(download):
+            del self._drafters[model]
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:

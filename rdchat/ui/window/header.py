@@ -134,7 +134,7 @@ class DownloadButton(IconButton):
 
         assert self._models is not None, "the services report downloads"
         totals = self._models.downloads.totals()
-        self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.state == "failed"}
+        self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()
         text = totals_text(totals) or ("A download stopped." if self._unseen_failures else "")
@@ -165,7 +165,7 @@ class DownloadButton(IconButton):
         if self._windows.shows_downloads or (download.id not in shown and download.state != "failed"):
             return
         if download.state == "failed":
-            self._unseen_failures.add(download.id)
+            self._unseen_failures.update((download.id, *models.downloads.models_of(download.id)))
             self._throttle.note()
             title = f"The download of {download.repository} stopped"
             banner = Banner(self._theme, title, download.problem, "warning", "danger")

@@ -19,6 +19,7 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.header import DownloadButton
 from tests.hub.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
+from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.fakes import ScriptedEngine
 
 LEFT = Qt.MouseButton.LeftButton
@@ -107,6 +108,21 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
         assert app.window.windows.models.downloads.isVisible()
+        qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
+
+
+@pytest.mark.slow
+def test_a_drafter_that_fails_behind_the_window_is_told_until_it_is_seen(
+    qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggest(monkeypatch, "DFlash", NAME, "some-org/nothing")
+    hub.add(NAME, small_files())
+    with running(qapp, qtbot) as (app, _):
+        sign = sign_of(app)
+        app.window.windows.model_services.downloads.start(NAME)
+        qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
+        (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
+        press(qtbot, banners(app)[words], "Show")
         qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
 
 
