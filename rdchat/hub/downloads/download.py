@@ -181,8 +181,10 @@ def with_drafter(model: Download, drafter: Download, expected_bytes: int) -> Dow
     name = drafter.repository.rpartition("/")[2]
     files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
     files = files or [DownloadFile(drafter.repository, 0, expected_bytes)]
+    # The total is unknown before the model's files are listed.
+    files = [*model.files, *files] if model.files else []
     pair = replace(now, repository=model.repository, revision=model.revision, gguf=model.gguf, is_model=True)
-    pair = replace(pair, files=(*model.files, *files), folder=model.folder, companion=drafter.repository)
+    pair = replace(pair, files=tuple(files), folder=model.folder, companion=drafter.repository)
     if now is drafter and now.state is DownloadState.FAILED:
         hint = "The model works without it. Get it later on the Drafters page."
         return replace(model, problem=f"Its drafter could not be downloaded. {now.problem}", hint=hint)

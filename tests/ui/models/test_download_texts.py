@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.downloads import DownloadTotals, totals_of
 from rdchat.ui.models import texts
@@ -43,6 +43,14 @@ def test_a_part_has_the_unit_of_the_whole() -> None:
 )
 def test_time_left(seconds: float, shown: str) -> None:
     assert formatting.time_left(seconds) == shown
+
+
+def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
+    drafter = Download("org/drafter")
+    pair = with_drafter(progress(DownloadState.WAITING), drafter, GB)
+    assert (texts.state_text(pair), texts.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
+    pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter, GB)
+    assert (texts.state_text(pair), texts.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
 
 
 @pytest.mark.parametrize(
