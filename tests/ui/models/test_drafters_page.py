@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.newcomers import suggestion_of
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -428,6 +429,25 @@ def test_discarding_asks_first(
     wait_for(qtbot, models.training, TrainingState.NOTHING)
     qtbot.waitUntil(page.training.form.isVisible)
     assert not list(paths.cache_dir().glob("training/*/*"))
+
+
+def test_a_suggested_drafter_stays_first_during_a_search(
+    qtbot: QtBot, page: DraftersPage, models: Models, chat: Chat, here: Here
+) -> None:
+    gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
+    assert gemma is not None
+    name, search = gemma.drafter.repository, models.hub_drafters
+    here.models = (library_model(gemma.repository),)
+    have(chat, models, qtbot)
+    page.choose(here.models[0])
+    search._set(gemma.repository, searching=True)
+    assert [row.name.text() for row in page.hub_list.rows.values()] == [name]
+    search._set(gemma.repository, problem="The hub did not answer.")
+    assert [row.name.text() for row in page.hub_list.rows.values()] == [name]
+    answer = HubModel(name, licence="mit", kind=PublishedKind.ASSISTANT)
+    search._set(gemma.repository, (HubModel("org/other", kind=PublishedKind.EAGLE3), answer))
+    assert [model.id for model in models.published] == [name, "org/other"]
+    assert models.published[0].hub is answer
 
 
 @pytest.mark.slow
