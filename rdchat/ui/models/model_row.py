@@ -317,12 +317,13 @@ class ModelRow(QWidget):
         if self._model.is_installed or self._model.download is None:
             # The download ended before it could be stopped.
             return
-        if not download.done_bytes:
-            self._remove()
-            return
         # Of a pair whose model is complete, only the drafter's files are removed.
         part = f"{texts.short_name(download.companion)}/" if download.folder else ""
-        size = file_size(sum(file.done_bytes for file in download.files if file.name.startswith(part)))
+        done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
+        if not done_bytes:
+            self._remove()
+            return
+        size = file_size(done_bytes)
         question, title = f"Keep the {size} so you can resume later?", texts.download_title(download)
         title = f"{download.companion}. The model stays." if part else title
         ask(self, question, title, f"Remove {size}", self._remove, leave="Keep", removes=True)

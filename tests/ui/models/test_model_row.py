@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.model import Model
@@ -77,6 +78,23 @@ def test_a_cancelled_download_is_not_that_of_another_revision(
     row.other.click()
     row.show_model(Model("org/one", card=replace(card, revision="older")))
     assert not discarded
+
+
+def test_nothing_is_asked_about_a_drafter_without_a_byte(
+    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discarded: list[str] = []
+    monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
+    monkeypatch.setattr(models.downloads, "discard", discarded.append)
+    files = (DownloadFile("model.safetensors", 9, 9),)
+    model = Download("org/one", state=DownloadState.FINISHED, files=files, folder="/snapshot")
+    for state in (DownloadState.DOWNLOADING, DownloadState.PAUSED):
+        drafter = Download("org/drafter", state=state, files=(DownloadFile("model.safetensors", 0, 5),))
+        row.show_model(Model("org/one", download=with_drafter(model, drafter, 5)))
+        if state is DownloadState.DOWNLOADING:
+            row.other.click()
+    assert discarded == [model.id]
+    assert not row.findChildren(QMessageBox)
 
 
 def test_what_downloads_is_not_deleted(row: ModelRow) -> None:
