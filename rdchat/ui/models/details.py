@@ -242,9 +242,9 @@ class DetailsPane(QStackedWidget):
         facts = texts.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
         idle = machine.idle if (machine := self._models.machine) is not None else None
-        self.memory.show_sizes(
-            _sizes(model, suggestion), idle, drafter_bytes=pair_bytes(model.repository), from_hub=True
-        )
+        sizes, has_answered = _sizes(model, suggestion), model.is_listed or bool(model.problem or model.trouble)
+        from_hub = not model.here and (sizes is not None or has_answered)
+        self.memory.show_sizes(sizes, idle, drafter_bytes=pair_bytes(model.repository), from_hub=from_hub)
         self._draft_parts.hide()
         self._card_parts.show()
         self.suggestion.show_suggestion(suggestion)

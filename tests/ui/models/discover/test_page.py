@@ -13,6 +13,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.hub_model import HubModel
+from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.buttons import TextButton
@@ -243,6 +245,18 @@ def test_a_model_is_downloaded_in_place_and_loaded(
 
 def files_of_drafter() -> dict[str, bytes]:
     return {"config.json": b'{"backbone_hidden_size": 64}', "model.safetensors": random_bytes(200_000, 7)}
+
+
+def test_a_size_is_not_said_to_be_unknown_before_the_hub_has_answered(page: DiscoverPage) -> None:
+    details = page.details
+    details.show_published(ModelDetails("org/mystery"))
+    assert details.memory.isHidden()
+    listed = ModelDetails("org/mystery", hub=HubModel("org/mystery", commit="c" * 40))
+    details.show_published(listed)
+    assert not details.memory.isHidden()
+    assert details.memory.verdict.text() == "Not known: Hugging Face has not given its size."
+    details.show_published(replace(listed, here=True))
+    assert details.memory.isHidden()
 
 
 @pytest.mark.slow
