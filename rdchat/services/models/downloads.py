@@ -263,11 +263,13 @@ class Downloads(QObject):
         self.progressed.emit(download)
 
     def _forget(self, download: str) -> None:
-        del self._listed[download]
+        gone = self._listed.pop(download)
         self._drafters.pop(download, None)
-        # A drafter that was removed is no longer a part of the model's download.
+        # A drafter that was removed is no longer a part of the model's download. A model that is not here yet gets it
+        # later, unless it is here.
         for model in self.models_of(download):
-            del self._drafters[model]
+            if DownloadState.FINISHED in {gone.state, self._listed[model].state}:
+                del self._drafters[model]
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:

@@ -15,6 +15,7 @@ from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.models.mtp_source import plan_mtp
+from rdchat.work.job import Job
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -391,6 +392,26 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
     (listed,) = second.restored()
     assert listed.repository == DRAFTER
     check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), drafter)
+
+
+def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, process = downloads.service, downloads.service._process
+    own = suggest(monkeypatch, "DFlash", NAME, DRAFTER).drafter
+    monkeypatch.setattr("rdchat.services.models.downloads.drafter_for", lambda name: own if name != DRAFTER else None)
+    for method in ("start", "pause", "discard"):
+        monkeypatch.setattr(process, method, lambda *_: Job())
+    one, other = service.start(NAME), service.start("org/other")
+    service._take(Download(NAME, state=DownloadState.FINISHED, folder="/snapshot"))
+    drafter = Download(DRAFTER, is_model=False)
+    assert {each.id: each.companion for each in service.all()} == {one: DRAFTER, other: DRAFTER}
+    service.discard(one)
+    service._take(drafter.at(DownloadState.REMOVED))
+    assert {each.id: each.companion for each in service.all()} == {one: "", other: DRAFTER}
+    service._take(Download("org/other", state=DownloadState.FINISHED, folder="/snapshot"))
+    assert service.find(DRAFTER) is not None, "it is begun again"
+    service._take(drafter.at(DownloadState.FINISHED))
+    service.clear(other)
+    assert [each.id for each in service.all()] == [one]
 
 
 @pytest.mark.slow
