@@ -3,6 +3,7 @@
 After each end the cache holds the state of its tokens, so that the next prompt can go on with it.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice, product
@@ -32,6 +33,12 @@ pytestmark = pytest.mark.across_rows
 
 FAMILIES = [*HYBRIDS, *FED_AGAIN]
 LENGTH = 5  # of a draft
+
+
+def alternating(cases: Sequence[Any], values: Sequence[Any]) -> list[tuple[str, Any, Any]]:
+    """Return each family with each case, and the values by turns."""
+    pairs = product(enumerate(FAMILIES), enumerate(cases))
+    return [(name, case, values[(place + turn) % len(values)]) for (place, name), (turn, case) in pairs]
 
 
 def checked(model: LoadedModel, request: GenerationRequest, width: int) -> ReplyEnd:
@@ -131,7 +138,7 @@ def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> No
 ENDS = (at_lengths, at_stop_strings, at_end_tokens, after_a_cancel, after_a_failed_call, after_a_failed_layer)
 
 
-@pytest.mark.parametrize(("name", "end", "width"), share(product(FAMILIES, ENDS, [1, 4]), 61))
+@pytest.mark.parametrize(("name", "end", "width"), share(alternating(ENDS, [1, 4]), 31))
 def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> None:
     end(shared_family(name), width if name in HYBRIDS else 1)
 
@@ -139,7 +146,7 @@ def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> N
 MODES = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO)
 
 
-@pytest.mark.parametrize(("name", "mode", "temperature"), share(product(FAMILIES, MODES, [0, 0.9]), 61))
+@pytest.mark.parametrize(("name", "mode", "temperature"), share(alternating(MODES, [0, 0.9]), 31))
 def test_every_mode_has_the_text_of_plain_decoding(name: str, mode: Mode, temperature: float) -> None:
     model = shared_family(name)
     session = ready_session(model)
@@ -161,15 +168,19 @@ def near_family(name: str) -> LoadedModel:
     return loaded(network)
 
 
-@pytest.mark.parametrize(("name", "temperature", "tree"), share(product(FAMILIES, [0, 0.9], [False, True]), 53))
+@pytest.mark.parametrize(("name", "temperature", "tree"), share(alternating([0, 0.9], [False, True]), 27))
 def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: bool) -> None:
-    """Both keep state; the draft model computes within the target's round."""
+    """Both keep state; the draft model computes within the target's round.
+
+    One of a family that feeds again may read the next prompt from its beginning.
+    """
     target = shared_family(name)
     pair = Pair.of(target, near_family(name))
     for seed in range(2):
         asked = ask(seed=seed, temperature=temperature, max_tokens=30)
         end = pair.reply(asked, TREE if tree else CHAIN)
         assert end.token_ids == plain(target, asked).token_ids
-        pair.assert_in_step()
+        if name in HYBRIDS:
+            pair.assert_in_step()
         assert_continues(target, pair.cache)
         pair.cache.reset()
