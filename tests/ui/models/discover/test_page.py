@@ -308,7 +308,7 @@ def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
     assert row.hint.text() == "The model works without it. Get it later on the Drafters page."
     assert row.state.text() == "Installed."
     # The note that it waits for the person is written before another try.
-    qtbot.waitUntil(lambda: all(each.paused for each in records_of(repository_of(ASSISTANT))), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: any(each.paused for each in records_of(repository_of(ASSISTANT))), timeout=WAIT_MS)
     hub.add(ASSISTANT, files_of_drafter())
     qtbot.waitUntil(box.download.isVisible, timeout=WAIT_MS)
     assert "It is not installed." in box.drafter.text()
