@@ -122,3 +122,8 @@ def drafter_for(repository: str) -> SuggestedDrafter | None:
     """Return the drafter that is suggested for a model; None where the model is not on the list."""
     suggestion = suggestion_of(repository)
     return suggestion.drafter if suggestion is not None else None
+
+
+def downloaded_with(repository: str, revision: str, gguf: str) -> SuggestedDrafter | None:
+    """Return the drafter that a model's download brings along; None where it names a revision or one file."""
+    return drafter_for(repository) if revision == "main" and not gguf else None

@@ -39,7 +39,8 @@ class ModeOptions:
 
     def all(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
-        return tuple(self._option(mode, self._drafters.with_pair(settings)) for mode in Mode)
+        settings = self._drafters.with_pair(settings)
+        return tuple(self._option(mode, settings) for mode in Mode)
 
     def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:
         """Return whether drafters, folders or hub ids, fit the target; each takes some 3 ms."""

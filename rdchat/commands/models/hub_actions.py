@@ -19,7 +19,7 @@ from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
-from rdchat.hub.newcomers import drafter_for, suggestions
+from rdchat.hub.newcomers import downloaded_with, suggestions
 
 _MAX = 100
 _POLL_S = 0.2
@@ -98,7 +98,7 @@ def download(args: argparse.Namespace) -> int:
     ended = run_download(request, command)
     if ended is None:
         return INTERRUPTED
-    drafter = None if args.no_drafter or args.file or args.revision != "main" else drafter_for(args.repository)
+    drafter = None if args.no_drafter else downloaded_with(*named)
     if drafter is not None and snapshot_of(drafter.repository) is None:
         try:
             if run_download(Download(drafter.repository, is_model=drafter.is_model), command) is None:

@@ -16,7 +16,7 @@ from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.known_files import check_names
-from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
+from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
@@ -256,8 +256,8 @@ class Downloads(QObject):
 
     def _show(self, download: Download) -> None:
         self._listed[download.id] = download
-        whole = download.revision == "main" and not (download.gguf or download.drafter)
-        drafter = drafter_for(download.repository) if whole else None
+        named = download.repository, download.revision, download.gguf
+        drafter = None if download.drafter else downloaded_with(*named)
         if drafter is not None and snapshot_of(drafter.repository) is None:
             self._drafters[download.id] = drafter
         self.progressed.emit(download)

@@ -397,7 +397,9 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
 def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch) -> None:
     service, process = downloads.service, downloads.service._process
     own = suggest(monkeypatch, "DFlash", NAME, DRAFTER).drafter
-    monkeypatch.setattr("rdchat.services.models.downloads.drafter_for", lambda name: own if name != DRAFTER else None)
+    monkeypatch.setattr(
+        "rdchat.services.models.downloads.downloaded_with", lambda name, *_: own if name != DRAFTER else None
+    )
     for method in ("start", "pause", "discard"):
         monkeypatch.setattr(process, method, lambda *_: Job())
     one, other = service.start(NAME), service.start("org/other")

@@ -32,7 +32,6 @@ from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_c
 from rdchat.inference.models.model_files import (
     cached_snapshot,
     is_hub_id,
-    is_pair,
     paired_drafter,
     printable_name,
     target_hash,
@@ -231,13 +230,14 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
         size = sum(tensor.stored_bytes for tensor in layers.tensors.values())
         own = ModelCard("MTP layers", str(folder), OWN_LAYERS, folder, kind=HeadKind.MTP, match=_SURE)
         drafters.append(replace(own, is_drafter=True, family=HeadKind.MTP.label, weights_bytes=size, disk_bytes=size))
+    pair = paired_drafter(folder)
     for drafter in installed_drafters(folder):
         if drafter.problem or drafter.kind is None:
             continue
         try:
             folder_of_drafter = resolve_drafter(drafter.model)
             if (match := _match(drafter, folder_of_drafter, config, own_hash)) is not None:
-                match = _SURE if is_pair(folder, folder_of_drafter) else match
+                match = _SURE if pair is not None and pair[1] == folder_of_drafter else match
                 weights = sum(path.stat().st_size for path in folder_of_drafter.glob("*.safetensors"))
                 drafters.append(replace(drafter, match=match, weights_bytes=weights))
         except (RdchatError, OSError):
