@@ -91,14 +91,18 @@ class DownloadQueue:
         except asyncio.CancelledError:
             return asdict(running.ended(DownloadState.PAUSED))
         except Exception as error:
+            # Before the app hears of it, as the person may try again at once.
+            self._note_paused(download)
             return asdict(running.ended(DownloadState.FAILED).failed(error_of(error, "a download")))
         finally:
             if self._tasks_by_id.get(download.id) is task:
                 del self._tasks_by_id[download.id]
 
     async def pause(self, _job: Job[Any], *, record: dict[str, Any]) -> None:
-        """Note that a download waits for the person, also after the next start of the app."""
-        download = plain(Download, record)
+        """Note that a download waits for the person, also after the next start of the app; failed ones do anyway."""
+        self._note_paused(plain(Download, record))
+
+    def _note_paused(self, download: Download) -> None:
         # Without the note the download is resumed, at worst.
         with suppress(RdchatError, OSError):
             repository = _repository_of(download)

@@ -249,9 +249,8 @@ class Downloads(QObject):
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
                 if (drafter := self._drafters.get(download.id)) is not None:
-                    self.start(drafter.repository, is_model=drafter.is_model)
+                    self.start(drafter.repository, is_model=False)
             elif download.state is DownloadState.FAILED:
-                self._process.pause(download)
                 self.failed.emit(download)
 
     def _show(self, download: Download) -> None:

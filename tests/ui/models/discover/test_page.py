@@ -10,9 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.hub_model import HubModel
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
@@ -307,8 +305,6 @@ def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
     qtbot.waitUntil(lambda: row.problem.text() == gone, timeout=WAIT_MS)
     assert row.hint.text() == "The model works without it. Get it later on the Drafters page."
     assert row.state.text() == "Installed."
-    # The note that it waits for the person is written before another try.
-    qtbot.waitUntil(lambda: any(each.paused for each in records_of(repository_of(ASSISTANT))), timeout=WAIT_MS)
     hub.add(ASSISTANT, files_of_drafter())
     qtbot.waitUntil(box.download.isVisible, timeout=WAIT_MS)
     assert "It is not installed." in box.drafter.text()
