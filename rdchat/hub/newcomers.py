@@ -11,9 +11,6 @@ from importlib import resources
 
 from rdchat.files.plain_data import plain
 
-DRAFT_MODEL = "draft model"
-"""The kind of a drafter that is a smaller model."""
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -44,7 +41,7 @@ class SuggestedDrafter:
 
     Attributes:
         repository: The hub id.
-        kind: Its kind, such as `DFlash`, or `DRAFT_MODEL`.
+        kind: Its kind, such as `DFlash`; none is a smaller model.
         licence: As the hub names it.
         size_from: Where that figure is from.
         sources: Where it is named for this model.
@@ -62,11 +59,6 @@ class SuggestedDrafter:
     @property
     def weight_bytes(self) -> int:
         return round(self.weights_gb * 1e9)
-
-    @property
-    def is_model(self) -> bool:
-        """Whether it is a model that also answers by itself."""
-        return self.kind == DRAFT_MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

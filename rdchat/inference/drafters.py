@@ -29,7 +29,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_files import TargetBinding, display_name, paired_drafter, printable_name
+from rdchat.inference.models.model_files import TargetBinding, display_name, printable_name
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
 from rdchat.inference.verification.target import LoadedModel
 
@@ -91,13 +91,6 @@ class Drafters:
             raise ModelError(reason, "Choose another drafter.")
         return folder
 
-    def with_pair(self, settings: DraftSettings) -> DraftSettings:
-        """Return settings with the draft model that rdchat suggests for the target, if they name no drafter."""
-        if settings.drafter is not None or settings.draft_model is not None:
-            return settings
-        pair = paired_drafter(self._model.info.path)
-        return replace(settings, draft_model=pair[0].repository) if pair is not None and pair[0].is_model else settings
-
     def unused_layers(self, used: Path | None) -> str:
         """Return why the MTP layers that a model was published with are not used, as a sentence.
 
@@ -152,7 +145,6 @@ class Drafters:
         """
         if settings.mode is Mode.OFF:
             return None
-        settings = self.with_pair(settings)
         if problem := cannot_verify(self._model):
             return problem
         if settings.mode is Mode.SPECULATIVE:
@@ -188,7 +180,7 @@ class Drafters:
 
         In mode `off` there is none.
         """
-        prompt, request, ledger, settings = job.prompt, job.request, job.ledger, self.with_pair(job.request.draft)
+        prompt, request, ledger, settings = job.prompt, job.request, job.ledger, job.request.draft
         if settings.mode is Mode.OFF:
             return None
         self.auto.look_up_costs()

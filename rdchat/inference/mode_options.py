@@ -39,7 +39,6 @@ class ModeOptions:
 
     def all(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
-        settings = self._drafters.with_pair(settings)
         return tuple(self._option(mode, settings) for mode in Mode)
 
     def fits(self, drafters: Sequence[str]) -> tuple[DrafterFit, ...]:

@@ -101,7 +101,7 @@ def download(args: argparse.Namespace) -> int:
     drafter = None if args.no_drafter else downloaded_with(*named)
     if drafter is not None and snapshot_of(drafter.repository) is None:
         try:
-            if run_download(Download(drafter.repository, is_model=drafter.is_model), command) is None:
+            if run_download(Download(drafter.repository, is_model=False), command) is None:
                 return INTERRUPTED
         except NetworkError as error:
             text = f"Its drafter could not be downloaded. {error} The model works without it."

@@ -73,7 +73,7 @@ class SuggestionBox(Ground):
         missing = "not installed" if is_here else "downloaded with the model, and Auto uses it"
         self.drafter.setText(f"Drafter: {facts}. It is {'installed, and Auto uses it' if has_drafter else missing}.")
         self.download.setVisible(is_here and not has_drafter)
-        model = Model(drafter.repository, is_model=drafter.is_model, size=drafter.weight_bytes)
+        model = Model(drafter.repository, is_model=False, size=drafter.weight_bytes)
         self.download.show_model(self._models.with_download(model))
 
     def _show_sources(self, sources: dict[Source, None]) -> None:

@@ -3,13 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
-from rdchat.hub.newcomers import DRAFT_MODEL
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -130,22 +128,3 @@ def test_the_models_window_lists_it_as_made_for_the_model(
     sure = {each.name: each.fits_surely for each in fitting_drafters(folder)}
     assert sure[DRAFTER]
     assert not sure["maker/other"]
-
-
-def test_auto_uses_the_draft_model_of_the_pair(
-    small_model: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suggest(monkeypatch, DRAFT_MODEL)
-    for name in (MODEL, DRAFTER):
-        shutil.copytree(small_model, snapshot(hub_cache, name))
-    model = load_model(MODEL)
-    session, request = ChatSession(model), ask("a b a b", max_tokens=12)
-    assert option(session, Mode.SPECULATIVE).source == DRAFTER
-    for mode in (Mode.AUTO, Mode.SPECULATIVE):
-        end = reply(session, DraftSettings(mode), request)
-        assert (end.mode, end.mode_reason) == (mode, None)
-        assert DRAFTER.replace("/", "--") in str(end.drafter)
-        assert end.token_ids == plain(model, request).token_ids
-    chosen = DraftSettings(Mode.AUTO, draft_model=MODEL)
-    assert option(session, Mode.SPECULATIVE, chosen).source == MODEL, "the person's own choice comes first"
-    assert session.drafters.with_pair(replace(chosen, draft_model=None, drafter="x")).draft_model is None

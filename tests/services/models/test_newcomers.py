@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.hub.hub_model import PublishedKind
 from rdchat.hub.known_files import is_repository
-from rdchat.hub.newcomers import DRAFT_MODEL, drafter_for, suggestion_of, suggestions
+from rdchat.hub.newcomers import drafter_for, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.newcomers import for_machine, suggested_fit
@@ -41,9 +41,8 @@ def test_every_drafter_is_of_a_kind_that_rdchat_reads_for_its_model() -> None:
     """`rows` is the table of docs/drafters.md, which other tests compare with the readers."""
     for each in suggestions():
         layers, published = rows()[each.family]
-        kinds = {"MTP": layers.startswith("read"), DRAFT_MODEL: True}
-        assert kinds.get(each.drafter.kind, each.drafter.kind in published), each.name
-        assert each.drafter.kind in {*PublishedKind, "DFlash 2", "MTP", DRAFT_MODEL}, each.name
+        assert layers.startswith("read") if each.drafter.kind == "MTP" else each.drafter.kind in published, each.name
+        assert each.drafter.kind in {*PublishedKind, "DFlash 2", "MTP"}, each.name
 
 
 def test_the_page_has_the_list() -> None:

@@ -102,7 +102,7 @@ def search_drafters(model_hash: str | None, model: Path | None = None) -> Drafte
     match: Path | None = None
     left_out = []
     pair = paired_drafter(model) if model is not None else None
-    paired = [pair[1]] if pair is not None and not pair[0].is_model else []
+    paired = [pair[1]] if pair is not None else []
     for folder in (*_own_folders(), *(card.path for card in shipped_drafters()), *paired):
         if not os.path.lexists(folder / CONFIG):
             continue
