@@ -76,6 +76,8 @@ class Settings:
         server_substitutes_models: Whether the loaded model answers for one that is not installed.
         server_hosts: Further names by which programs call this computer.
         prefix_cache_bytes: Memory for the KV caches of earlier chats; None for the engine's own limit.
+        unload_after_minutes: Minutes without a request until the model is unloaded; 0 for never, None for 15 on battery
+            or if memory is short.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
 
@@ -113,6 +115,7 @@ class Settings:
     server_substitutes_models: bool = True
     server_hosts: tuple[str, ...] = ("host.docker.internal",)
     prefix_cache_bytes: int | None = None
+    unload_after_minutes: int | None = None
     window_geometry: str = ""
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()
@@ -125,6 +128,8 @@ class Settings:
         require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
         cache_bytes = self.prefix_cache_bytes
         require(cache_bytes is None or cache_bytes >= 0, "memory for earlier chats", cache_bytes, "at least 0")
+        idle = self.unload_after_minutes
+        require(idle is None or idle >= 0, "minutes until the model is unloaded", idle, "at least 0")
         if self.seed is not None:
             check_seed(self.seed)
 

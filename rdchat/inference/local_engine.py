@@ -61,7 +61,7 @@ class LocalEngine:
         return max(before - _held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
-        self._wake()
+        self.wake()
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
@@ -92,14 +92,22 @@ class LocalEngine:
             unwire_memory()
             self._resting = True
 
-    def _wake(self) -> None:
+    def sleep(self) -> None:
+        count = self._count
+        self._unload()
+        # It needs no weights.
+        self._count = count
+
+    def wake(self) -> None:
+        if self._chosen is not None:
+            self._loaded()
         if self._resting:
             wire_memory()
             self._resting = False
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         self._loaded()
-        self._wake()
+        self.wake()
         return InterleavedRunner(plan, self._session_in, self._go_back)
 
     def _session_in(self, dtype: Dtype) -> ChatSession:
@@ -140,6 +148,8 @@ class LocalEngine:
         return loaded.info
 
     def _loaded(self) -> ChatSession:
+        if self._session is None and self._chosen is not None:
+            self._go_back()
         if self._session is None:
             raise _no_model()
         return self._session

@@ -72,6 +72,8 @@ class ChatController(QObject):
         self.borrowed = BorrowedModel(replies)
         self.titles = TitleWriter(store, replies, control, self.chats.refresh)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
+        engine.sleep_after(control.values.unload_after_minutes)
+        control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
         self._closed = False
         # Runs after everything that follows the end of a reply.
         self._next = QTimer(self, singleShot=True, interval=0)
@@ -86,6 +88,7 @@ class ChatController(QObject):
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._warn_of_memory)
+        self.chat.typed_changed.connect(self._engine.wake)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
         self.replies.written.connect(self.time_ledger.add_end)

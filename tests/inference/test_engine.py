@@ -1,6 +1,7 @@
 """The engine's end: MLX has nothing left to free while a thread or the process ends."""
 
 import gc
+import shutil
 import subprocess
 import sys
 import threading
@@ -148,3 +149,45 @@ def test_a_resting_engine_is_wired_again_for_the_next_reply(small_model: Path, m
 
     on_a_thread(work)
     assert done == ["unwire", "wire", "unwire", "unwire", "unwire", "unwire"]
+
+
+def test_a_model_that_sleeps_takes_no_memory_and_is_loaded_again_by_whatever_needs_it(small_model: Path) -> None:
+    def work() -> None:
+        engine = LocalEngine()
+        engine.sleep()  # nothing is loaded
+        engine.wake()
+        expected = first_words(engine, small_model)
+        question = ask("Hello", max_tokens=4)
+        tokens, before = engine.count_tokens(question), mx.get_active_memory()
+        engine.sleep()
+        assert mx.get_active_memory() < before / 2
+        assert engine.count_tokens(question) == tokens, "counting needs no weights"
+        assert not engine.idle()
+        *_, end = engine.generate(question)
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == expected
+        engine.sleep()
+        engine.wake()
+        assert mx.get_active_memory() > before / 2
+        engine.sleep()
+        engine.unload()
+        with pytest.raises(ModelError, match="No model is loaded"):
+            engine.generate(question)
+        engine.close()
+
+    on_a_thread(work)
+
+
+def test_a_model_that_was_deleted_while_it_slept_is_an_error(small_model: Path, tmp_path: Path) -> None:
+    def work() -> None:
+        folder = shutil.copytree(small_model, tmp_path / "model")
+        engine = LocalEngine()
+        first_words(engine, folder)
+        engine.sleep()
+        shutil.rmtree(folder)
+        for _ in range(2):
+            with pytest.raises(ModelError, match="model"):
+                engine.generate(ask("Hello", max_tokens=4))
+        engine.close()
+
+    on_a_thread(work)

@@ -119,6 +119,8 @@ class ScriptedEngine:
     cache_bytes: int = 10**9
     idle_slices: int = 0
     rests: int = 0
+    naps: int = 0
+    wakings: int = 0
     plans: list[BenchPlan] = field(default_factory=list)
     bench_events: tuple[BenchEvent, ...] = ()
     threads: set[int] = field(default_factory=set)
@@ -210,6 +212,14 @@ class ScriptedEngine:
     def rest(self) -> None:
         self.threads.add(threading.get_ident())
         self.rests += 1
+
+    def sleep(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.naps += 1
+
+    def wake(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.wakings += 1
 
     def benchmark(self, plan: BenchPlan) -> "ScriptedBench":
         self.threads.add(threading.get_ident())

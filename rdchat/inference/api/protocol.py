@@ -128,6 +128,12 @@ class Engine(Protocol):
     def rest(self) -> None:
         """Let the system page out the model's memory, until the next reply or benchmark."""
 
+    def sleep(self) -> None:
+        """Free the model's memory. The next call that needs the model loads it again, or raises why it cannot."""
+
+    def wake(self) -> None:
+        """Undo `rest` and `sleep` in advance. Raises RdchatError if the model cannot be loaded again."""
+
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         """Begin a benchmark of the loaded model. Raises RdchatError where no model is loaded."""
 

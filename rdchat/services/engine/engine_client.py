@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
-from rdchat import host
+from rdchat import host, machine
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import LoadProgress, ModelInfo
@@ -35,7 +35,11 @@ from rdchat.services.engine.engine_worker import EngineWorker
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
 # The engine rests after so long without a request. Wiring memory again may take 55 to 77 ms (mlx-lm issue 1435).
-_REST_AFTER_MS = 5 * 60 * 1000
+_REST_AFTER_MS = 30 * 1000
+_MINUTE_MS = 60 * 1000
+# Where the person has chosen no time, the model is unloaded after this one on battery, or if memory is short.
+_USUAL_MINUTES = 15
+_SHORT = 0.1
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may keep Python from the others while a window is open; Python's own is 0.005.
 
@@ -55,11 +59,15 @@ class EngineClient(QObject):
         engine_factory: Makes the engine; called on the engine thread, on the first request.
         keep_awake: Makes a context that keeps the machine awake; the engine thread enters it while a reply is written.
         parent: The Qt parent.
+
+    Attributes:
+        asleep: Whether the model was unloaded because nobody used it. The next request, or `wake`, loads it again.
     """
 
     thread_died = Signal(Failure)
     request_ended = Signal()
     request_accepted = Signal()
+    asleep_changed = Signal()
 
     # A request comes, perhaps from another thread.
     _requested = Signal(object)
@@ -86,6 +94,10 @@ class EngineClient(QObject):
         self._requested.connect(self._accept)
         self._rest = QTimer(self, singleShot=True)
         self._rest.timeout.connect(self._worker.rest_requested)
+        self._sleep = QTimer(self, singleShot=True)
+        self._sleep.timeout.connect(self._fall_asleep)
+        self._sleep_minutes: int | None = None
+        self.asleep = False
 
     def _start_thread(self) -> QThread:
         # It has no parent: a thread that hangs must not be destroyed with this object.
@@ -139,6 +151,8 @@ class EngineClient(QObject):
         self._open.append(request)
         self.request_accepted.emit()
         self._rest.stop()
+        self._sleep.stop()
+        self._set_asleep(False)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
             self._submitted.emit()
@@ -150,6 +164,44 @@ class EngineClient(QObject):
         self._worker.hidden = hidden
         if not hidden:
             self._worker.idle_requested.emit()
+
+    def sleep_after(self, minutes: int | None) -> None:
+        """Unload the model after so many minutes without a request.
+
+        Args:
+            minutes: 0 is never. None is 15 on battery or if memory is short, and otherwise never.
+        """
+        if minutes != self._sleep_minutes:
+            self._sleep_minutes = minutes
+            self._start_idle()
+
+    def wake(self) -> None:
+        """Load the model again if it is asleep: there will be a request soon."""
+        if self.asleep:
+            self._set_asleep(False)
+            self._worker.wake_requested.emit()
+            self._start_idle()
+
+    def _start_idle(self) -> None:
+        """Count the time without a request from now on."""
+        if not (self._open or self._closing or self.asleep):
+            self._rest.start(_REST_AFTER_MS)
+            minutes = _USUAL_MINUTES if self._sleep_minutes is None else self._sleep_minutes
+            self._sleep.start(minutes * _MINUTE_MS) if minutes else self._sleep.stop()
+
+    @Slot()
+    def _fall_asleep(self) -> None:
+        short = machine.available_bytes() < _SHORT * machine.total_bytes()
+        if self._sleep_minutes is None and not (short or machine.on_battery()):
+            self._sleep.start()
+            return
+        self._worker.sleep_requested.emit()
+        self._set_asleep(True)
+
+    def _set_asleep(self, asleep: bool) -> None:
+        if asleep != self.asleep:
+            self.asleep = asleep
+            self.asleep_changed.emit()
 
     @property
     def measuring(self) -> bool:
@@ -181,6 +233,7 @@ class EngineClient(QObject):
             self._inbox.append(None)
             self._submitted.emit()
         self._rest.stop()
+        self._sleep.stop()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
@@ -223,8 +276,7 @@ class EngineClient(QObject):
             on_event(event)
             if isinstance(event, FINAL):
                 self.request_ended.emit()
-                if not self._open:
-                    self._rest.start(_REST_AFTER_MS)
+                self._start_idle()
         if self._outbox:
             self._schedule_delivery()
 

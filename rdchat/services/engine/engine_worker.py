@@ -71,12 +71,16 @@ class EngineWorker(QObject):
     Signals:
         posted: An event is in the outbox.
         idle_requested: There may be background work to do.
-        rest_requested: There was no request during some minutes.
+        rest_requested: There was no request for a while.
+        sleep_requested: There was none for so long that the model is unloaded.
+        wake_requested: There will be one soon.
     """
 
     posted = Signal()
     idle_requested = Signal()
     rest_requested = Signal()
+    sleep_requested = Signal()
+    wake_requested = Signal()
 
     def __init__(
         self,
@@ -93,6 +97,8 @@ class EngineWorker(QObject):
         self._problem = ""
         self.hidden = False
         self.rest_requested.connect(self._rest, Qt.ConnectionType.QueuedConnection)
+        self.sleep_requested.connect(self._sleep, Qt.ConnectionType.QueuedConnection)
+        self.wake_requested.connect(self._wake, Qt.ConnectionType.QueuedConnection)
         # Being queued, it comes after requests that wait.
         self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)
 
@@ -209,6 +215,19 @@ class EngineWorker(QObject):
         if self._engine is not None and not self._inbox:
             with errors_logged("Giving memory back while idle"):
                 self._engine.rest()
+
+    @Slot()
+    def _sleep(self) -> None:
+        if self._engine is not None and not self._inbox:
+            with errors_logged("Unloading the model while idle"):
+                self._engine.sleep()
+
+    @Slot()
+    def _wake(self) -> None:
+        # A request that waits wakes it, and reports why it cannot be loaded.
+        if self._engine is not None and not self._inbox:
+            with errors_logged("Loading the model again"):
+                self._engine.wake()
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         if request.direct:

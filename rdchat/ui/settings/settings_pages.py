@@ -98,7 +98,7 @@ class SettingsPage(QWidget):
         return field
 
     def choice[K](self, setting: str, texts: dict[K, str]) -> QComboBox:
-        """Return a combo box for a setting whose values have these texts; their type takes a plain string."""
+        """Return a combo box for a setting whose values have these texts."""
         field = combo_box(texts, lambda value: self._change(**{setting: value}))
         self._bound.append((field, setting, lambda value: field.setCurrentIndex(field.findData(value))))
         return field
@@ -113,8 +113,8 @@ class SettingsPage(QWidget):
 def combo_box[K](texts: dict[K, str], change: Callable[[K], object]) -> QComboBox:
     """Return a combo box of values with their texts that calls `change` with the chosen value."""
     combo = choice_box("", "", ((text, value) for value, text in texts.items()), letters=0)
-    kind = type(next(iter(texts)))  # Qt gives the value of a string enumeration back as a plain string
-    combo.currentIndexChanged.connect(lambda _index: change(kind(combo.currentData())))  # type: ignore[call-arg]
+    values = tuple(texts)
+    combo.currentIndexChanged.connect(lambda index: change(values[index]))
     return combo
 
 

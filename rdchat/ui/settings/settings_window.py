@@ -31,6 +31,9 @@ _TITLES = "Models of a billion parameters or more write titles. Titles that you 
 _EARLIER = "Text from earlier replies that repeats is written faster. Replies do not change or leave this computer."
 _CLEAR = "Forget the earlier replies. Your chats stay."
 _MEMORY = "Memory for chats that the model has read, in this window and for other programs."
+_UNLOADING = "Gives the memory back of a model that nobody uses. It loads again when you type."
+_AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
+_UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: "1 hour", 0: "Never"}
 _MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
@@ -179,6 +182,9 @@ class SettingsWindow(SideWindow):
         page.add_note("Changes here load the model again.")
         page.add("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
+        self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
+        page.add("Unload when idle", self.unloaded_after, _UNLOADING)
+        page.add_note(_AUTOMATIC)
         page.add("Models folder", self.models_folder, _MODELS_FOLDER)
         page.add_line(row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page

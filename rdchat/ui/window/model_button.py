@@ -17,6 +17,8 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.labels import button_text, set_tip
 
+_ASLEEP = "It was not used for a while and gave its memory back. It loads again when you type.\n"
+
 
 class ModelButton(QPushButton):
     """Shows the model's name and precision; its menu loads another model or precision."""
@@ -38,6 +40,7 @@ class ModelButton(QPushButton):
         self.setAccessibleName("Model")
         for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
             changed.connect(self.refresh)
+        slot.engine.asleep_changed.connect(self.refresh)
         slot.load_progressed.connect(self._show_load)
         self.refresh()
 
@@ -69,8 +72,9 @@ class ModelButton(QPushButton):
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
         else:
-            text = f"{model.name}  ·  {formatting.dtype_text(model.dtype)}"
-            self._show(text, f"{model.path}\nClick to choose another model.")
+            asleep = self._slot.engine.asleep
+            text = f"{model.name}  ·  {'asleep' if asleep else formatting.dtype_text(model.dtype)}"
+            self._show(text, f"{model.path}\n{_ASLEEP if asleep else ''}Click to choose another model.")
 
     def _show(self, text: str, tip: str) -> None:
         self.setText(button_text(text))

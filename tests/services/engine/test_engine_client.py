@@ -7,6 +7,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, QThread, Signal
 from pytestqt.qtbot import QtBot
 
+from rdchat import machine
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -150,6 +151,48 @@ def test_the_engine_rests_after_some_minutes(
     qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
     qtbot.waitUntil(lambda: engine.rests > 0, timeout=5000)
     assert len(engine.threads) == 1
+
+
+def asleep_client(qtbot: QtBot, make_client: MakeClient, minutes: int | None) -> EngineClient:
+    client = make_client()
+    client.sleep_after(minutes)
+    record = Recorder(client)
+    record.generate(request(1))
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
+    return client
+
+
+def test_a_model_that_nobody_uses_is_unloaded_and_loaded_by_a_key_press(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 0)
+    client = asleep_client(qtbot, make_client, 5)
+    qtbot.waitUntil(lambda: client.asleep and engine.naps == 1, timeout=5000)
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 60_000)
+    with qtbot.waitSignal(client.asleep_changed):
+        client.wake()
+    client.wake()
+    qtbot.waitUntil(lambda: engine.wakings == 1, timeout=5000)
+    assert not client.asleep
+    assert len(engine.threads) == 1
+
+
+@pytest.mark.parametrize(("battery", "free", "sleeps"), [(False, 50, False), (True, 50, True), (False, 5, True)])
+def test_unless_the_person_chose_it_is_unloaded_on_battery_or_if_memory_is_short(
+    qtbot: QtBot, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, battery: bool, free: int, sleeps: bool
+) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 1)
+    monkeypatch.setattr(machine, "on_battery", lambda: battery)
+    monkeypatch.setattr(machine, "available_bytes", lambda: looks.append(1) or free)
+    monkeypatch.setattr(machine, "total_bytes", lambda: 100)
+    client = asleep_client(qtbot, make_client, None)
+    qtbot.waitUntil(lambda: client.asleep or len(looks) > 2, timeout=5000)
+    assert client.asleep is sleeps
+    client.sleep_after(0)
+    client.wake()
+    qtbot.wait(50)
+    assert not client.asleep
 
 
 def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_client: MakeClient) -> None:

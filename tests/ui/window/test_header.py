@@ -11,6 +11,7 @@ from rdchat.inference.models.model_files import display_name
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.formatting import DEFAULT_MODEL
+from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.model_button import ModelButton
 from tests.ui.conftest import Chat
 
@@ -30,6 +31,19 @@ def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> No
     assert button.text().startswith("Loading the weights… 40")
     chat.start()
     assert button.text() == "tiny  ·  float32"
+
+
+def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.controller.settings.update(unload_after_minutes=5)
+    engine, button = chat.controller.model_slot.engine, window.header.model
+    engine._sleep.timeout.emit()
+    assert button.text() == "tiny  ·  asleep"
+    assert "loads again when you type" in button.toolTip()
+    qtbot.waitUntil(lambda: chat.engine.naps == 1)
+    qtbot.keyClicks(window.conversation.composer.field, "H")
+    assert button.text() == "tiny  ·  float32"
+    qtbot.waitUntil(lambda: chat.engine.wakings == 1)
 
 
 def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -> None:
