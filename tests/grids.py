@@ -1,7 +1,7 @@
-"""Parameter grids: some combinations run each time, the rest are marked slow."""
+"""Parameter grids: some combinations run each time, the rest are marked slow, or left out."""
 
 from collections.abc import Iterable, Sequence
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -35,3 +35,22 @@ def share(values: Iterable[Any], one_in: int = 3) -> list[Any]:
         pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.slow if place % one_in else ())
         for place, each in enumerate(values)
     ]
+
+
+def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return combinations of values, one of each axis, in which any two values of two axes meet.
+
+    They are about as many as the two longest axes have together: for what goes wrong in one value or between two.
+
+    >>> pairs("ab", "xy", "12")
+    [('a', 'x', '1'), ('a', 'y', '2'), ('b', 'x', '2'), ('b', 'y', '1')]
+    """
+    columns = [list(axis) for axis in axes]
+    meetings = {
+        places: {*combinations(enumerate(places), 2)} for places in product(*(range(len(each)) for each in columns))
+    }
+    missing, chosen = set().union(*meetings.values()), []
+    while missing:
+        chosen.append(max(meetings, key=lambda places: len(meetings[places] & missing)))
+        missing -= meetings[chosen[-1]]
+    return [tuple(column[place] for column, place in zip(columns, places, strict=True)) for places in chosen]

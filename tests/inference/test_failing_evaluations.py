@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +17,7 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
-from tests.grids import share
+from tests.grids import pairs, share
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
@@ -86,7 +85,7 @@ def session_with(mode: str, folder: Path) -> Iterator[tuple[ChatSession, Generat
         yield session, replace(REQUEST, draft=settings)
 
 
-@pytest.mark.parametrize(("mode", "late", "first"), share(product(MODES, [False, True], range(4)), 57))
+@pytest.mark.parametrize(("mode", "late", "first"), share(pairs(MODES, [False, True], range(4)), 24))
 @pytest.mark.across_rows
 def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fresh_sessions(
     mode: str, late: bool, first: int, tmp_path: Path

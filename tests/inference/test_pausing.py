@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
+from tests.grids import pairs, share
 from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
@@ -57,7 +56,7 @@ def paused_each_time(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampling", "mode", "name"), share(product(SAMPLINGS, Mode, MODELS), 45))
+@pytest.mark.parametrize(("sampling", "mode", "name"), pairs(SAMPLINGS, Mode, MODELS))
 def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mode: Mode, name: str) -> None:
     model = MODELS[name]()
     asked = replace(ask("abcabcabcabc abcabc", seed=4, **sampling), draft=settings_of(mode))

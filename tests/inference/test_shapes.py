@@ -4,7 +4,6 @@ import json
 import random
 import re
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import jsonschema
@@ -81,7 +80,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", share(range(100), 100))
+@pytest.mark.parametrize("number", range(30))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     model, source = json_model(), schema(random.Random(number))
     jsonschema.Draft202012Validator.check_schema(source)
@@ -234,7 +233,8 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("temperature", "number", "control"), share(product([0.9, 0], [4, 0, 1, 2, 3, 5], [0, 1, 2]), 36)
+    ("temperature", "number", "control"),
+    [(0.9, 4, 0), (0, 0, 1), (0.9, 1, 2), (0, 2, 0), (0.9, 3, 1), (0, 5, 2)],
 )
 def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     number: int, control: int, temperature: float

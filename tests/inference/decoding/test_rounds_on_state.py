@@ -6,7 +6,7 @@ After each end the cache holds the state of its tokens, so that the next prompt 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, product
+from itertools import chain, cycle, islice, product
 from typing import Any
 
 import mlx.core as mx
@@ -22,7 +22,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
+from tests.grids import pairs, share
 from tests.inference.drafting.draft_pairs import CHAIN, TREE, Pair
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, shared_family
 from tests.inference.families import FED_AGAIN, HYBRIDS, network_of
@@ -32,13 +32,23 @@ from tests.inference.ready_drafters import ready_session, settings_of
 pytestmark = pytest.mark.across_rows
 
 FAMILIES = [*HYBRIDS, *FED_AGAIN]
+RECURRENCES = [
+    ["qwen3_5", "qwen3_next", "qwen3_5_moe", "kimi_linear", "kimi_k3", "olmo_hybrid", "bailing_moe_v3"],  # gated delta
+    ["bailing_moe_linear", "bailing_hybrid"],  # lightning attention
+    ["mamba2", "nemotron_h", "granitemoehybrid", "falcon_h1", "plamo2"],
+    ["lfm2", "lfm2_moe"],  # convolutions alone
+    [*FED_AGAIN],
+]
 LENGTH = 5  # of a draft
 
 
-def alternating(cases: Sequence[Any], values: Sequence[Any]) -> list[tuple[str, Any, Any]]:
-    """Return each family with each case, and the values by turns."""
-    pairs = product(enumerate(FAMILIES), enumerate(cases))
-    return [(name, case, values[(place + turn) % len(values)]) for (place, name), (turn, case) in pairs]
+def by_turns(cases: Sequence[Any], values: Sequence[Any]) -> list[tuple[str, Any, Any]]:
+    """Return each kind of recurrence with each case; its families and the values by turns."""
+    cells = product(enumerate(RECURRENCES), enumerate(cases))
+    return [
+        (families[turn % len(families)], case, values[(place + turn) % len(values)])
+        for (place, families), (turn, case) in cells
+    ]
 
 
 def checked(model: LoadedModel, request: GenerationRequest, width: int) -> ReplyEnd:
@@ -57,7 +67,11 @@ def assert_continues(model: LoadedModel, held: KVCache) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-3 * expected.std())
 
 
-@pytest.mark.parametrize(("name", "temperature", "width"), share(product(FAMILIES, [0, 0.9], [1, 4]), 27))
+def test_each_family_has_a_recurrence() -> None:
+    assert sorted(chain(*RECURRENCES)) == sorted(FAMILIES)
+
+
+@pytest.mark.parametrize(("name", "temperature", "width"), share(pairs(FAMILIES, [0, 0.9], [1, 4]), 14))
 def test_drafts_do_not_change_the_text(name: str, temperature: float, width: int) -> None:
     """A part of nearly every chain is rejected, and of every tree a branch."""
     model = shared_family(name)
@@ -138,7 +152,7 @@ def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> No
 ENDS = (at_lengths, at_stop_strings, at_end_tokens, after_a_cancel, after_a_failed_call, after_a_failed_layer)
 
 
-@pytest.mark.parametrize(("name", "end", "width"), share(alternating(ENDS, [1, 4]), 31))
+@pytest.mark.parametrize(("name", "end", "width"), share(by_turns(ENDS, [1, 4]), 8))
 def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> None:
     end(shared_family(name), width if name in HYBRIDS else 1)
 
@@ -146,7 +160,7 @@ def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> N
 MODES = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO)
 
 
-@pytest.mark.parametrize(("name", "mode", "temperature"), share(alternating(MODES, [0, 0.9]), 31))
+@pytest.mark.parametrize(("name", "mode", "temperature"), share(by_turns(MODES, [0, 0.9]), 7))
 def test_every_mode_has_the_text_of_plain_decoding(name: str, mode: Mode, temperature: float) -> None:
     model = shared_family(name)
     session = ready_session(model)
@@ -168,7 +182,10 @@ def near_family(name: str) -> LoadedModel:
     return loaded(network)
 
 
-@pytest.mark.parametrize(("name", "temperature", "tree"), share(alternating([0, 0.9], [False, True]), 27))
+@pytest.mark.parametrize(
+    ("name", "temperature", "tree"),
+    share(zip(FAMILIES, cycle([0, 0.9]), cycle([False, False, True, True]), strict=False), 10),
+)
 def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: bool) -> None:
     """Both keep state; the draft model computes within the target's round.
 
