@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 from rdchat.work.child_process import ChildProcess
 
@@ -39,6 +40,14 @@ def held_by_another_process(database: Path) -> Iterator[None]:
         assert holder.stdout.readline() == "held\n"
         yield
         holder.communicate("")
+
+
+def moments(count: int, longest_s: float, seed: int) -> list[float]:
+    """Return so many moments to kill a process at, in seconds: one in each equal part of a time, in any order."""
+    draw = Random(seed)
+    drawn = [(part + draw.random()) / count * longest_s for part in range(count)]
+    draw.shuffle(drawn)
+    return drawn
 
 
 def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:

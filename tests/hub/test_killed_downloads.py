@@ -25,8 +25,8 @@ from tests.hub.downloading import NAME, cached, check_not_half_installed, check_
 from tests.hub.hub_server import HubServer, sha256
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, run, target_of
 
-ROUNDS = int(os.environ.get("KILLS", "15"))
-MTP_KILLS = 50
+ROUNDS = int(os.environ.get("KILLS", "10"))
+MTP_KILLS = 20
 KILLED = "The downloading process was killed. Perhaps memory is short."
 _KILLED_S = 0.7  # after the first byte, at most
 

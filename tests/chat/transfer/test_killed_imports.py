@@ -1,7 +1,7 @@
 """An import is killed at any moment: afterwards all chats of a file are there, or none."""
 
 import json
-import random
+import os
 import signal
 import time
 from contextlib import closing
@@ -12,6 +12,7 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
+from tests.processes import moments
 
 IMPORT = """
 import sys
@@ -25,6 +26,7 @@ import_into(store, [Path(sys.argv[2])])
 print("done", flush=True)
 """
 CHATS, MESSAGES = 12, 40
+KILLS, LONGEST_S = int(os.environ.get("KILLS", "20")), 1.5
 
 
 def write_chats(path: Path) -> Path:
@@ -65,15 +67,6 @@ def test_a_killed_import_leaves_nothing(
     database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
 ):
     open_store().close()
-    assert kill_at(0.1, database, write_chats(tmp_path / "conversations.json"), start_process) in {0, CHATS}
-
-
-@pytest.mark.slow
-def test_imports_that_are_killed_at_a_hundred_moments(
-    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
-):
-    open_store().close()
-    file, moments = write_chats(tmp_path / "conversations.json"), random.Random(36)
-    longest_s = 1.5
-    for _ in range(100):
-        assert kill_at(moments.uniform(0, longest_s), database, file, start_process) in {0, CHATS}
+    file = write_chats(tmp_path / "conversations.json")
+    for moment_s in moments(KILLS, LONGEST_S, 36):
+        assert kill_at(moment_s, database, file, start_process) in {0, CHATS}

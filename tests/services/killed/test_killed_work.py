@@ -21,7 +21,7 @@ from rdchat.host import MACOS
 from rdchat.inference.api.messages import Role
 from tests.services.killed import work
 
-KILLS = int(os.environ.get("KILLS", "25"))
+KILLS = int(os.environ.get("KILLS", "10"))
 _LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
 _START_S = 60.0
@@ -66,17 +66,18 @@ def kill(kind: str, folder: Path, seed: int) -> Told:
     processes.set_forkserver_preload([work.__name__])
     pipe, end = processes.Pipe(duplex=False)
     draw = Random(seed)
-    steps = draw.randrange(1, _LATEST_STEPS) if seed % 2 and kind != "restore" else 0
+    part = (seed // 2 + draw.random()) / ((KILLS + 1) // 2)  # each kill in another part of the time
+    steps = 1 + int(part * _LATEST_STEPS) if seed % 2 and kind != "restore" else 0
     process = processes.Process(target=work.main, args=(kind, folder, seed, steps, end))
     process.start()
     end.close()
     told = Told()
     told.read(pipe, _START_S, "begun")
     told.prepared = len(told.done)
-    told.read(pipe, _START_S if steps else draw.uniform(0, _LATEST_S))
+    told.read(pipe, _START_S if steps else part * _LATEST_S)
     if seed % 2 and not steps:
         told.read(pipe, _START_S, "wanted")
-        told.read(pipe, draw.uniform(0, _RESTORE_S))
+        told.read(pipe, part * _RESTORE_S)
     if not steps:
         process.kill()
     process.join(_START_S)

@@ -4,7 +4,6 @@ Afterwards the model is whole and loads, or is known as incomplete.
 """
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -29,10 +28,11 @@ from tests.hub.downloading import (
     small_files,
 )
 from tests.hub.hub_server import HubServer
+from tests.processes import moments
 from tests.services.models.followed_downloads import FollowedDownloads
 
 WEIGHTS = "model.safetensors"
-KILLS, FEW = int(os.environ.get("KILLS", "15")), 2  # KILLS=50 make test-slow takes a quarter of an hour for these
+KILLS = int(os.environ.get("KILLS", "8"))  # KILLS=50 make test-slow takes a quarter of an hour for these
 _KILLED_S = 0.8  # after the first request, at most
 FINISHED = "finished"
 
@@ -77,12 +77,11 @@ def kill_the_app(hub: HubServer, small_model: Path, kills: int, kind: str = "ser
     files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
     hub.add(NAME, files)
     hub.bytes_per_second = sum(map(len, files.values())) / 4
-    random_moment = random.Random(kills)
     here: dict[str, int] = {}
     remembered = False
-    for _ in range(kills):
+    for moment in moments(kills, _KILLED_S, kills):
         before = len(hub.requests)
-        said = run_app(random_moment.uniform(0, _KILLED_S), hub, kind)
+        said = run_app(moment, hub, kind)
         wait_for_children()
         check_asked_no_more(hub, before, here)
         if remembered:
@@ -118,11 +117,6 @@ def cmdline(process: psutil.Process) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_killed_app_goes_on(hub: HubServer, small_model: Path) -> None:
-    kill_the_app(hub, small_model, FEW)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_an_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
     from rdchat.inference.models.loading import load_model
@@ -134,17 +128,16 @@ def test_an_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_whole_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
-    kill_the_app(hub, small_model, 10, "window")
+    kill_the_app(hub, small_model, 5, "window")
 
 
 def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -> None:
     files = small_files() | {WEIGHTS: random_bytes(2_000_000, 5)}
     hub.add(NAME, files)
     hub.bytes_per_second = 1_000_000
-    random_moment = random.Random(kills)
     one = downloads.service.start(NAME)
-    for _ in range(kills):
-        downloads.go_on_for(random_moment.uniform(0, _KILLED_S))
+    for moment in moments(kills, _KILLED_S, kills):
+        downloads.go_on_for(moment)
         progress = downloads.now(one)
         assert progress is not None
         if not progress.state.has_ended:
@@ -168,11 +161,6 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
 def continues(progress: Download) -> bool:
     """Tell whether bytes have come since it was resumed, or all were here."""
     return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
-
-
-@pytest.mark.slow
-def test_a_killed_process_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
-    kill_the_process(hub, downloads, FEW)
 
 
 @pytest.mark.slow
