@@ -33,6 +33,8 @@ _ON_ONE_WORKER = (
     "tests/server/test_other_programs.py",
     "tests/cases/test_agents.py",
 )
+# Beginnings of the names of files with few tests, which take long.
+_LONG = ("tests/e2e/", "tests/inference/training/", "tests/services/killed/", "tests/services/models/test_")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
@@ -64,7 +66,15 @@ def _let_threads_finish_their_slices() -> None:
 
 
 class _Files(LoadFileScheduling):
-    """Gives a worker one file after the other, and one worker all of `_ON_ONE_WORKER`."""
+    """Gives a worker one file after the other, and one worker all of `_ON_ONE_WORKER`.
+
+    Those with most tests come first, as ever, but behind those of `_LONG`: a long one must not be the last.
+    """
+
+    def schedule(self) -> None:
+        super().schedule()
+        for scope in [scope for scope in self.workqueue if scope.startswith(_LONG)]:
+            self.workqueue.move_to_end(scope, last=False)
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
