@@ -28,8 +28,14 @@ CITY: dict[str, Any] = {
 COLOURS: dict[str, Any] = {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 1, "maxItems": 4}
 
 
-@pytest.mark.parametrize(("schema", "temperature"), [(CITY, 0.9), (COLOURS, 0)], ids=["object", "list"])
-def test_answers_have_their_shape_in_every_mode(model: LoadedModel, schema: dict[str, Any], temperature: float) -> None:
+@pytest.mark.parametrize(
+    ("schema", "temperature", "modes"),
+    [(CITY, 0.9, (Mode.LOOKUP, Mode.DRAFTER)), (COLOURS, 0, (Mode.SPECULATIVE, Mode.AUTO))],
+    ids=["object", "list"],
+)
+def test_answers_have_their_shape_in_every_mode(
+    model: LoadedModel, schema: dict[str, Any], temperature: float, modes: tuple[Mode, ...]
+) -> None:
     shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
     asked = replace(request("Describe Lisbon.", {"temperature": temperature}), shape=shape)
     asked = replace(asked, sampling=replace(asked.sampling, max_tokens=64))
@@ -37,7 +43,7 @@ def test_answers_have_their_shape_in_every_mode(model: LoadedModel, schema: dict
     plain = reply(session, asked)
     assert plain.finish_reason is FinishReason.EOS
     jsonschema.validate(json.loads(plain.text), schema)
-    for mode in (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO):
+    for mode in modes:
         settings = DraftSettings(mode, draft_model=str(model.info.path) if mode is Mode.SPECULATIVE else None)
         drafted = reply(session, replace(asked, draft=settings))
         assert (drafted.mode, drafted.mode_reason) == (mode, None)

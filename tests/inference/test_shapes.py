@@ -4,6 +4,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -23,7 +24,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
 from tests.inference.plain_replies import SAMPLINGS
@@ -207,7 +208,7 @@ def begun(request: GenerationRequest, text: str) -> GenerationRequest:
     return replace(request, messages=(*request.messages, ChatMessage(Role.ASSISTANT, text)), continue_last=True)
 
 
-@pytest.mark.parametrize(("number", "temperature"), grid(range(6), [0, 0.9], one_in=6))
+@pytest.mark.parametrize(("number", "temperature"), share(product(range(6), [0, 0.9]), 12))
 def test_an_answer_that_is_continued_has_the_shape_in_every_mode(number: int, temperature: float) -> None:
     """Wherever it was cut, also inside what is one token for the model."""
     model, source = json_model(), schema(random.Random(number))
@@ -327,8 +328,7 @@ def test_a_mask_has_a_bit_for_each_token() -> None:
     assert mask_of(words, 141).tolist() == expected
 
 
-@pytest.mark.parametrize("thinks", [False, True])
-@pytest.mark.parametrize("fits", [False, True])
+@pytest.mark.parametrize(("fits", "thinks"), share(product([True, False], [False, True]), 2))
 def test_a_finished_answer_is_checked_for_what_the_grammar_does_not_enforce(thinks: bool, fits: bool) -> None:
     model = thinking_model(1) if thinks else json_model()
     source = {"type": "object", "properties": {}, "additionalProperties": False}
