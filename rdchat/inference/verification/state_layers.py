@@ -7,7 +7,7 @@ before.
 """
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -17,7 +17,10 @@ import mlx.nn as nn
 
 from rdchat.inference.verification.round_cache import RoundArraysCache
 from rdchat.inference.verification.state_round import Rows, StateRound
-from rdchat.inference.verification.state_space import state_space_after, state_space_sums
+from rdchat.inference.verification.state_space import decayed_state, state_space_after, state_space_sums
+
+# From rows, the state before them, the other arguments of a recurrence and the rows that count, to the state after.
+type _StateAfter = Callable[[Rows, mx.array, Mapping[str, Any], mx.array | None], mx.array]
 
 
 class _Form(NamedTuple):
@@ -28,19 +31,25 @@ class _Form(NamedTuple):
         state: The state before them.
         axis: Axis of the rows, in these and in the output.
         along_paths: Whether a tree's rows are computed along its paths.
+        state_after: Computes the state after several rows; None where the recurrence itself does so in one launch.
+        inside: Where the recurrence computes these parameters from its own: the functions of its file that it calls
+            one of with them.
     """
 
     rows: tuple[str, ...]
     state: str = "state"
     axis: int = 1
     along_paths: bool = True
+    state_after: _StateAfter | None = None
+    inside: tuple[str, ...] = ()
 
 
-# The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention.
+# The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention. The first computes each
+# row's gates and calls one of two others. These are recorded, so that a commit does not compute the gates again.
 _FORMS = {
-    "gated_delta_update": _Form(("q", "k", "v", "a", "b")),
-    "ssm_update": _Form(("hidden_states", "B", "C", "dt"), along_paths=False),
-    "recurrent_gla": _Form(("q", "k", "v"), state="h", axis=2),
+    "gated_delta_update": _Form(("q", "k", "v", "g", "beta"), inside=("gated_delta_ops", "gated_delta_kernel")),
+    "ssm_update": _Form(("hidden_states", "B", "C", "dt"), along_paths=False, state_after=state_space_after),
+    "recurrent_gla": _Form(("q", "k", "v"), state="h", axis=2, state_after=decayed_state),
 }
 
 
@@ -101,11 +110,18 @@ class _StateLayer:
     def _recurrences(self, method: FunctionType) -> dict[str, Callable[..., Any]]:
         """Return the recurrences that a method can call, with rounds."""
         names = method.__globals__
-        return {name: self._wrapped(names[name]) for name in _FORMS if _is_known(names.get(name))}
+        known = {name: names[name] for name in _FORMS if _is_known(names.get(name))}
+        return {name: self._with_rounds(plain, _FORMS[plain.__name__]) for name, plain in known.items()}
 
-    def _wrapped(self, plain: Callable[..., tuple[mx.array, mx.array]]) -> Callable[..., Any]:
-        """Wrap a recurrence of mlx-lm."""
-        signature, form = inspect.signature(plain), _FORMS[plain.__name__]
+    def _with_rounds(self, plain: FunctionType, form: _Form) -> Callable[..., Any]:
+        """Return a recurrence of mlx-lm with rounds."""
+        if not form.inside:
+            return self._wrapped(plain, form)
+        return with_globals(plain, {name: self._wrapped(plain.__globals__[name], form) for name in form.inside})
+
+    def _wrapped(self, plain: Callable[..., tuple[mx.array, mx.array]], form: _Form) -> Callable[..., Any]:
+        """Wrap a function that has the parameters of a form."""
+        signature = inspect.signature(plain)
 
         def turned(array: mx.array) -> mx.array:
             return array if form.axis == 1 else array.swapaxes(1, form.axis)
@@ -125,9 +141,9 @@ class _StateLayer:
 
             def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
                 # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
-                if form.along_paths or state is None or rows[0].shape[1] == 1:
+                if form.state_after is None or state is None or rows[0].shape[1] == 1:
                     return run(rows, state)[1]
-                return state_space_after(rows, state, given, taken)
+                return form.state_after(rows, state, given, taken)
 
             rows = tuple(turned(given[name]) for name in form.rows)
             sums = None if form.along_paths else partial(state_space_sums, given)
@@ -166,4 +182,6 @@ def _is_known(recurrence: Any) -> bool:
     form = _FORMS.get(getattr(recurrence, "__name__", ""))
     if form is None or not inspect.isfunction(recurrence):
         return False
-    return {*form.rows, form.state} <= inspect.signature(recurrence).parameters.keys()
+    functions = [recurrence.__globals__.get(name) for name in form.inside] or [recurrence]
+    needed = {*form.rows, form.state}
+    return all(inspect.isfunction(each) and needed <= inspect.signature(each).parameters.keys() for each in functions)

@@ -1,7 +1,8 @@
-"""Mamba-2 in rounds: its outputs at the rows of a chain or a tree, and its state after a path.
+"""Recurrences that only decay their state and add to it, in rounds.
 
-mlx-lm has a kernel for one row; for several it needs 25 launches. Here they are 7, and in a tree no state is computed
-for its paths.
+Mamba-2: the outputs at the rows of a chain or a tree, and the state after a path. mlx-lm has a kernel for one row; for
+several it needs 25 launches. Here they are 7, and in a tree no state is computed for its paths.
+Lightning attention: the state after a path.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from rdchat.inference.verification.state_round import Rows
 
 # Shortest and longest step where a family names none, as in mlx-lm's `ssm_update`.
 _TIME_STEPS = 0.001, 100.0
+# Rows of lightning attention that one launch adds: `mx.compile` splits a function of more than eleven steps.
+_ROWS_AT_ONCE = 5
 
 
 def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, ancestors: mx.array | None) -> mx.array:
@@ -72,6 +75,32 @@ def state_space_after(rows: Rows, state: mx.array, given: Mapping[str, Any], tak
     left = weighted.reshape(*b.shape[:3], -1).transpose(0, 2, 3, 1)
     added = (left @ b.transpose(0, 2, 1, 3)).reshape(state.shape)
     return _decayed(state, sums[:, -1, :, None, None], added)
+
+
+def decayed_state(rows: Rows, state: mx.array, given: Mapping[str, Any], _taken: mx.array | None) -> mx.array:
+    """Return the state of lightning attention after some rows, rounded as when they are added one by one.
+
+    The state after row i is `exp(g) state + k[i]^T v[i]`, where state is that after row i - 1 (Qin et al. 2024, arXiv
+    2401.04658). It takes a launch for each five rows and one for the decay, in 16 bits another one.
+
+    Args:
+        rows: q, which the state does not need; k and v, (1, n, heads, head_dim).
+        state: (1, heads, head_dim of k, head_dim of v).
+        given: The other arguments of `recurrent_gla`.
+    """
+    _, k, v = rows
+    decay = mx.exp(given["g"])[:, None, None].astype(state.dtype)
+    for start in range(0, k.shape[1], _ROWS_AT_ONCE):
+        some = range(start, min(start + _ROWS_AT_ONCE, k.shape[1]))
+        state = _decayed_sum(state, decay, [k[:, i, :, :, None] for i in some], [v[:, i, :, None] for i in some])
+    return state
+
+
+@partial(mx.compile, shapeless=False)
+def _decayed_sum(state: mx.array, decay: mx.array, keys: list[mx.array], values: list[mx.array]) -> mx.array:
+    for key, value in zip(keys, values, strict=True):
+        state = state * decay + key * value
+    return state
 
 
 def _steps(dt: mx.array, given: Mapping[str, Any], taken: mx.array | None) -> tuple[mx.array, mx.array]:
