@@ -200,11 +200,15 @@ class DraftModelDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        """See `Drafter`; the part of the reply that the cache lacks is read with the next prompt."""
-        if length:
-            self._cache.trim_to(length)
-        else:
+        """See `Drafter`; the part of the reply that the cache lacks is read with the next prompt.
+
+        Its tokens are those of the reply. A target that feeds accepted tokens again may hold fewer of them, and a cache
+        that cannot be trimmed keeps them.
+        """
+        if not length:
             self._cache.reset()
+        elif self._cache.can_trim_to(length):
+            self._cache.trim_to(length)
 
     @property
     def unread(self) -> int:
