@@ -26,6 +26,7 @@ from chips import CHIPS, STEP_MS, Chip
 from replay_records import MAX_DRAFTED, Record, Recorder
 
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
@@ -57,6 +58,11 @@ SLOWER = 0.98
 FAR, DEEP = 4096, 6000
 # Plain steps that a wait takes on a GPU.
 WAIT_BEFORE_CALL, WAIT_BETWEEN_STEPS = 0.2, 0.08
+# Plain steps that a GPU takes to read and write the recurrent state of all layers: 0.3 GB beside 15 GB of weights in a
+# model of 27B and 4 bits, 0.1 beside 2.4 in one of 4B.
+STATE = 0.03
+# More tokens than this that are fed again get a call of their own.
+MAX_PENDING = 8
 # Plain steps that a draft model's call of 1 row and of 16 rows takes.
 DRAFT_STEP, DRAFT_16 = 0.2, 0.35
 
@@ -73,6 +79,7 @@ class Scenario:
         depth: Tokens in the cache before the prompt.
         measured: Whether costs were measured before.
         dearer: Real cost of rounds over the measured one.
+        state: How a target with recurrent state verifies; None for one without.
     """
 
     head: bool = True
@@ -82,6 +89,7 @@ class Scenario:
     depth: int = 0
     measured: bool = True
     dearer: float = 1.0
+    state: DraftKind | None = None
 
 
 SCENARIOS = {
@@ -97,6 +105,12 @@ SCENARIOS = {
     "draft model, T 0.9, deep": Scenario(head=False, pair=True, temperature=0.9, depth=DEEP),
     "both, waits": Scenario(pair=True, waits=True),
     "lookup": Scenario(head=False),
+    "hybrid, fed again": Scenario(state=DraftKind.FED_AGAIN),
+    "hybrid, chains": Scenario(state=DraftKind.CHAIN),
+    "hybrid, trees": Scenario(state=DraftKind.TREE),
+    "hybrid, fed again, T 0.9": Scenario(temperature=0.9, state=DraftKind.FED_AGAIN),
+    "hybrid, chains, T 0.9": Scenario(temperature=0.9, state=DraftKind.CHAIN),
+    "hybrid, trees, T 0.9": Scenario(temperature=0.9, state=DraftKind.TREE),
 }
 
 
@@ -192,17 +206,16 @@ class RecordedDraftModel(Drafter):
 
 
 class World:
-    """Stands in for what serves all replies of a target that takes trees, its head and its draft model.
+    """Stands in for what serves all replies of a target, its head and its draft model.
 
     Args:
         costs: What it takes a machine to cost, and learns from.
         scenario: What there is.
     """
 
-    trees = padding = True
-
     def __init__(self, costs: CostModel, scenario: Scenario) -> None:
-        self.costs, self.planner = costs, Planner(costs)
+        self.trees, padding = scenario.state in (None, DraftKind.TREE), scenario.state is None
+        self.costs, self.planner = costs, Planner(costs, padding)
         head = cast(HeadModel, self) if scenario.head else None
         pair = cast(DraftModel, SimpleNamespace(drafter=self._pair)) if scenario.pair else None
         self.available = AvailableDrafters(head, None, pair)
@@ -243,6 +256,8 @@ class Replay:
         self._prompt = len(prompt)
         self._at = -1  # Index of the last token in the reply.
         self._queued = False
+        # Accepted tokens to feed again.
+        self._pending = 0
         self.ms = 0.0
 
     @property
@@ -262,8 +277,12 @@ class Replay:
         path = accepted(draft.tree, record.reply[at + 1 : at + 1 + limit])
         tokens = record.reply[at + 1 : at + 1 + len(path)]
         ms = self._draft_ms(Mode(draft.drafter)) + self._in_vain(begun)
-        rows = max(draft.rows, len(draft.tree))
-        ms += float(self._costs.calls_ms(Mode(draft.drafter), self._prompt + at)[rows]) * self._scenario.dearer
+        if self._pending > MAX_PENDING:
+            ms += self._catch_up()
+        rows = self._pending + max(draft.rows, len(draft.tree))
+        calls_ms = self._costs.calls_ms(Mode(draft.drafter), self._prompt + at)
+        ms += float(calls_ms[min(rows, MAX_ROWS)]) * self._scenario.dearer
+        ms += self._commit(len(path), rows)
         if world.head:
             world.head.begun = None
         if self.auto.drafts_ahead(record.last - at - 1 - len(tokens)):
@@ -271,6 +290,19 @@ class Replay:
         self.auto.observe(record.reply[at], tokens, NOTHING, path)
         self._at, self.ms = at + len(tokens), self.ms + ms
         return CallResult((), tokens, ms, usual=self.auto.usual)
+
+    def _commit(self, accepted: int, rows: int) -> float:
+        """Return what committing the accepted part of recurrent state takes; note what is fed again instead."""
+        state, whole = self._scenario.state, self._pending + accepted == rows
+        self._pending = self._pending + accepted if state is DraftKind.FED_AGAIN and not whole else 0
+        return STATE * STEP_MS if state in (DraftKind.CHAIN, DraftKind.TREE) and not whole else 0.0
+
+    def _catch_up(self) -> float:
+        """Return what a call takes that feeds accepted tokens again; nothing waits for it."""
+        rows, self._pending = self._pending, 0
+        depth = self._prompt + self._at
+        calls_ms = self._costs.calls_ms(Mode.OFF, depth)
+        return float(calls_ms[min(rows, MAX_ROWS)] - calls_ms[1]) + self._costs.plain_ms(depth) if rows else 0.0
 
     def _draft_ms(self, mode: Mode) -> float:
         """Return what the round's draft takes: what was measured holds waits that a round does not have."""
@@ -295,10 +327,10 @@ class Replay:
         return self._beam_ms(begun) if begun and not used else 0.0
 
     def step(self, queue: bool) -> CallResult[None]:
-        ms, head = 0.0, self._world.head
+        ms, head = self._catch_up(), self._world.head
         if self._at >= 0:
             costs, depth = self._costs, self._prompt + self._at
-            ms = costs.plain_ms(depth) if self._queued else float(costs.calls_ms(Mode.OFF, depth)[1])
+            ms += costs.plain_ms(depth) if self._queued else float(costs.calls_ms(Mode.OFF, depth)[1])
             self.auto.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
         if head:
             head.searched = None
@@ -320,10 +352,14 @@ def accepted(tree: PackedTree, text: list[int]) -> list[int]:
     return path
 
 
-def costs_of(chip: Chip) -> CostModel:
-    """Return the cost model that measuring the machine would give."""
+def costs_of(chip: Chip, state: DraftKind | None) -> CostModel:
+    """Return the cost model that measuring the machine would give; trees with half as many leaves as nodes."""
     costs = chip.costs()
     near = costs.calls_ms(Mode.OFF, 128)
+    if state is DraftKind.TREE:  # a state for each further path
+        near = near + STATE * STEP_MS * np.maximum(np.arange(MAX_ROWS + 1) // 2 - 1, 0)
+        calls = {(rows, 128): float(near[rows]) for rows in range(1, MAX_ROWS + 1)}
+        costs.use(Part.CALLS, {(PLAIN_STEP, 128): STEP_MS, **calls})
     far = near + STEP_MS * (0.25 + 0.05 * np.maximum(np.arange(MAX_ROWS + 1) - 8, 0))  # fused attention takes 8 rows
     calls = {(rows, FAR): float(far[rows]) for rows in range(1, MAX_ROWS + 1)}
     costs.use(Part.DEEP_CALLS, {(PLAIN_STEP, FAR): 1.25 * STEP_MS, **calls})
@@ -338,8 +374,8 @@ def plain_ms(record: Record, costs: CostModel, depth: int) -> float:
 
 def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> dict[str, list[float]]:
     """Return by group the speed of each reply over plain decoding; what one reply teaches serves the next."""
-    costs = costs_of(chip)
-    believed = costs_of(chip) if scenario.measured else CostModel()
+    costs = costs_of(chip, scenario.state)
+    believed = costs_of(chip, scenario.state) if scenario.measured else CostModel()
     world = World(believed, scenario)
     by_group = dict[str, list[float]]()
     for turn in range(max(map(len, records.values()))):
