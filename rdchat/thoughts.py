@@ -26,6 +26,11 @@ PAIRS = (
 )
 """Markers at the beginning and the end of a thought."""
 
+# What begins a thought that stands in a message of its own, what ends it, and what begins the answer's message.
+_MESSAGES = (
+    ("<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"),  # gpt-oss
+    ("to=self<|message|>", "<|eom|>", "<|start|>assistant to=user<|message|>"),  # Muse Spark
+)
 # Only at the start: a later one belongs to the answer.
 _FIRST_PAIRS = (("<thinking>", "</thinking>"), ("<thought>", "</thought>"))
 # These stand around an answer after a thought.
@@ -49,6 +54,21 @@ _LONGEST = max(map(len, _LITERALS))
 # Each first marker contains one of these.
 _HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A thought's beginning, as a model writes it.
+
+    Attributes:
+        marker: The text that begins it.
+        end: The marker that ends it.
+        close: The text that ends it so that the answer follows; it begins with `end`.
+    """
+
+    marker: str
+    end: str
+    close: str
 
 
 def _any_of(literals: Collection[str]) -> str:
@@ -103,6 +123,15 @@ class MarkerTokens:
     def refuse(self, marker: str, start: int) -> bool:
         """Return whether the characters of a marker are ordinary text."""
         return marker in self.markers and start not in self.offsets
+
+
+def openings() -> list[Opening]:
+    """Return what can begin a thought at the start of a reply."""
+    found = [Opening(marker, end, end) for marker, end in _CLOSINGS.items()]
+    for marker, end, answer in _MESSAGES:
+        again = f"<|start|>assistant{' ' * marker.startswith('to=')}{marker}"
+        found += [Opening(each, end, end + answer) for each in (marker, again)]
+    return found
 
 
 def markers_among(control: Collection[str]) -> frozenset[str]:

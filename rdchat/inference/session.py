@@ -18,6 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
@@ -29,17 +30,19 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator, thought_end
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.thoughts import end_of_begun
 
 if TYPE_CHECKING:
-    from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
+    from rdchat.inference.decoding.reply_matcher import Rules
+    from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 
 # isort: split
 
@@ -185,20 +188,33 @@ class ChatSession:
 
     def _matcher(
         self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]
-    ) -> "ShapeMatcher | None":
-        """Return what keeps an answer within its shape; None where it has none."""
-        if (shape := request.shape) is None:
+    ) -> ReplyMatcher | None:
+        """Return what keeps a reply within its format and its thought's limit; None where it has neither."""
+        if request.shape is None and request.thinking_tokens is None:
             return None
+        model, begun, rules, start = self.model, "", None, len(prompt)
+        if request.continue_last:
+            begun = request.messages[-1].content
+            missing = len(begun.encode())
+            # The prompt ends with the tokens of what was begun.
+            while missing > 0 and start:
+                start -= 1
+                missing -= len(model.token_data(prompt[start]))
+        closing = thought_end(model, prompt[:start])
+        if request.shape is not None:
+            rules = self._shape_rules(request.shape, closing, begun, stopped)
+        if request.thinking_tokens is not None:
+            rules = ThoughtLimit(model, request.thinking_tokens, closing, prompt[start:], rules)
+        assert rules is not None
+        return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
+
+    def _shape_rules(self, shape: AnswerShape, closing: str, begun: str, stopped: Callable[[], bool]) -> "Rules":
         self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
         if self._vocabulary is None:
             from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
 
             self._vocabulary = ShapeVocabulary(self.model)
-        if not request.continue_last:
-            return self._vocabulary.matcher(shape, thought_end(self.model, prompt))
-        begun = request.messages[-1].content
-        thought = end_of_begun(self.model.decode(prompt).removesuffix(begun))
-        return self._vocabulary.matcher(shape, thought, begun)
+        return self._vocabulary.rules(shape, closing, begun)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""

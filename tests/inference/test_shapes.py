@@ -20,8 +20,9 @@ from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import thought_end
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher, mask_of
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
+from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
@@ -70,12 +71,17 @@ def reply(model: LoadedModel, request: GenerationRequest, mode: Mode) -> ReplyEn
     return end
 
 
+def matcher_of(model: LoadedModel, shape: AnswerShape, closing: str = "", begun: str = "") -> ReplyMatcher:
+    rules = ShapeVocabulary(model).rules(shape, closing, begun)
+    return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
+
+
 def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], width: int = 3) -> list[Any]:
     """Return the events of a reply that is drafted by beams, some of which leave the shape."""
     job = ReplyJob.fresh(model, model.encode_request(request), request)
     assert request.shape is not None
     begun = request.messages[-1].content if request.continue_last else ""
-    matcher = ShapeVocabulary(model).matcher(request.shape, thought_end(model, job.prompt), begun)
+    matcher = matcher_of(model, request.shape, thought_end(model, job.prompt), begun)
     job = replace(job, matcher=matcher)
     return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
@@ -141,7 +147,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     assert request.shape is not None
     prompt, state = model.encode_chat(request.messages, False), state_of(model, AvailableDrafters())
     state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
-    matcher = ShapeVocabulary(model).matcher(request.shape)
+    matcher = matcher_of(model, request.shape)
     job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
     *events, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
     assert {event.drafter for event in events if isinstance(event, TokenEvent)} == {"", SHAPE}
@@ -269,10 +275,12 @@ def _check_thinking(end: ReplyEnd, text: str, source: dict[str, Any]) -> None:
 def test_a_thought_does_not_spell_the_control_token_that_ends_it() -> None:
     """What follows it would be taken for the answer, and it would have no shape."""
     model = thinking_model(1)
-    matcher = ShapeVocabulary(model).matcher(AnswerShape(ShapeKind.JSON), "</think>")
+    matcher = matcher_of(model, AnswerShape(ShapeKind.JSON), "</think>")
     for token in [ALPHABET.index(character) for character in "so < / think, </think"]:
         matcher.take(token)
-    allowed = matcher.mask()[0]
+    mask = matcher.mask()
+    assert mask is not None
+    allowed = mask[0]
     assert not allowed[ALPHABET.index(">")]
     assert allowed[ALPHABET.index(",")]
 

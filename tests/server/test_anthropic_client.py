@@ -187,6 +187,7 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
 
     assert kinds() == ["text"]
     assert kinds(thinking={"type": "enabled", "budget_tokens": 1024}) == ["thinking", "text"]
+    assert [each.thinking_tokens for each in gate.requests] == [None, 1024]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def test_nested_fields_without_effect_are_named(anthropic: Anthropic) -> None:
         "thinking": {"type": "enabled", "budget_tokens": 1024},
     }
     raw = anthropic.messages.with_raw_response.create(**(ASK | more))
-    assert raw.headers["x-rdchat-ignored"] == "thinking.budget_tokens, tools.cache_control"
+    assert raw.headers["x-rdchat-ignored"] == "tools.cache_control"
 
 
 def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: ScriptedGate) -> None:

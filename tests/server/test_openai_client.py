@@ -171,6 +171,13 @@ def test_no_tools_with_tool_choice_none(openai: OpenAI, gate: ScriptedGate) -> N
     assert gate.requests[0].tools == ""
 
 
+@pytest.mark.parametrize("field", ["thinking_token_budget", "thinking_budget"])
+def test_the_limit_of_a_thought_is_read(openai: OpenAI, gate: ScriptedGate, field: str) -> None:
+    for tokens in (500, -1):
+        openai.chat.completions.create(**ASK, extra_body={field: tokens})
+    assert [each.thinking_tokens for each in gate.requests] == [500, None]
+
+
 def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.model = replace(MODEL, thinking=(ThinkingChoice.OFF, ThinkingChoice.ON))
     openai.chat.completions.create(**ASK, reasoning_effort="high")

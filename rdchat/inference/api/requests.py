@@ -263,8 +263,8 @@ class GenerationRequest:
         messages: The conversation so far. The last message is the assistant's where `continue_last` is set. Empty where
             `text` is given.
         sampling: How tokens are chosen.
-        seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, sampling and
-            seed.
+        seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, thinking,
+            sampling and seed.
         request_id: Chosen by the sender; every event of the reply carries it.
         continue_last: Continue the last message, which is an assistant's, instead of answering it.
         draft: How the reply is drafted.
@@ -277,6 +277,8 @@ class GenerationRequest:
         shape: Format of the answer; None for any text.
         partition: Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between
             two owners, since the time of a reply would show one what the other requested.
+        thinking_tokens: The most tokens of a thought: there it is closed by the model's own marker, and the answer
+            begins; 0 for an answer at once. None for no limit.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -292,8 +294,10 @@ class GenerationRequest:
     top_log_probs: int | None = None
     shape: AnswerShape | None = None
     partition: str = ""
+    thinking_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        check_thinking_tokens(self.thinking_tokens)
         if self.text is None:
             self._check_messages()
         else:
@@ -313,6 +317,12 @@ class GenerationRequest:
             raise InvalidSettingError("A request needs at least one message.")
         if self.continue_last and self.messages[-1].role is not Role.ASSISTANT:
             raise InvalidSettingError("Only a message of the assistant can be continued.")
+
+
+def check_thinking_tokens(tokens: int | None) -> None:
+    """Raise InvalidSettingError if it is no limit of a thought."""
+    if tokens is not None:
+        require(tokens >= 0, "thinking-tokens", tokens, "at least 0")
 
 
 def fresh_seed() -> int:

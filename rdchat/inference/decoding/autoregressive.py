@@ -33,7 +33,7 @@ class Step:
         token: (1,) token id, from the quick choice if there was one.
         sure: (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
         log_prob: (1,) float32: the target's log-probability of the token; None if the request does not ask for it.
-        mask: (1, vocabulary) bool: tokens that the answer format allows; None for any text.
+        mask: (1, vocabulary) bool: tokens that the matcher allows; None for any text.
         likely: The most likely tokens at this position; None if the request does not ask for it.
         held_up: Whether the token before it was unsure when this step's call was queued. Then the time between the two
             includes another choice, and perhaps another call.
@@ -115,7 +115,7 @@ class PlainSteps:
             The token's event, and the next step where it was queued.
         """
         # A mask depends on the token before.
-        queue = queue and self._reply.matcher is None
+        queue = queue and (self._reply.matcher is None or self._reply.matcher.is_free(1))
         if queue and step.sure is not None:
             self._cache.remember()
         following = self._call(step.token, step.position, step.seen) if queue else None

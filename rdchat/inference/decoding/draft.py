@@ -21,7 +21,7 @@ class NodeSource(IntEnum):
         DRAFTER: The drafter that the draft names.
         CHAT: Prompt lookup in this chat.
         REPLIES: Prompt lookup in earlier replies.
-        SHAPE: The only text that the answer format allows.
+        SHAPE: The only text that the answer format, or the limit of a thought, allows.
     """
 
     DRAFTER = 0

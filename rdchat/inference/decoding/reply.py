@@ -21,7 +21,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import MarkerTokens, split_thoughts
 
 if TYPE_CHECKING:
-    from rdchat.inference.decoding.shape_matcher import ShapeMatcher
+    from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 
 # Rows of a call, by the nodes of a draft and the tokens in the cache.
 RowsFor = Callable[[int, int], int]
@@ -70,7 +70,7 @@ class ReplyJob:
         kind: Kind of the drafter head; None without one.
         earlier_bytes: Memory of the earlier replies that prompt lookup can use.
         plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
-        matcher: Keeps the reply within its answer format; None for any text.
+        matcher: Keeps the reply within its answer format and its thought's limit; None for any text.
         rows_for: Returns the rows to verify a draft with, if the draft does not say.
         release: Called once, with whether the reply failed, when it is over and its cache is consistent.
         plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
@@ -89,7 +89,7 @@ class ReplyJob:
     earlier_bytes: int = 0
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0
-    matcher: "ShapeMatcher | None" = None
+    matcher: "ReplyMatcher | None" = None
     rows_for: RowsFor = lambda nodes, _depth: nodes
     release: Callable[[bool], None] = lambda _failed: None
 
@@ -110,7 +110,7 @@ class Reply:
     Attributes:
         choice: Returns the automatic mode's present choice; None in other modes.
         in_thought: Whether the prompt opens a thought, which the reply begins with.
-        matcher: Keeps the reply within its shape, and has all its tokens; None for any text.
+        matcher: That of the job; it has all the reply's tokens.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
     """
 

@@ -28,7 +28,7 @@ from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 
 if TYPE_CHECKING:
-    from rdchat.inference.decoding.shape_matcher import ShapeMatcher
+    from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3
@@ -79,9 +79,9 @@ class RoundIterator(ReplyIterator):
         self._rows_for = job.rows_for
         # Dropped drafts, by drafter.
         self._dropped = Counter[str]()
-        # (nodes, vocabulary) bool: what the answer's shape allows after each node of the draft; None for any text
+        # (nodes, vocabulary) bool: what the matcher allows after each node of the draft; None for any text
         self._mask: mx.array | None = None
-        # Whether the answer format dropped or added nodes of the draft.
+        # Whether the matcher dropped or added nodes of the draft.
         self._reshaped = False
 
     def update(self, settings: DraftSettings) -> None:
@@ -143,7 +143,8 @@ class RoundIterator(ReplyIterator):
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            if reply.matcher is not None:
+            self._mask, self._reshaped = None, False
+            if reply.matcher is not None and not reply.matcher.is_free(draft.tree.deepest):
                 draft = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             # The device drafts while the host builds the target's graph.
@@ -151,8 +152,8 @@ class RoundIterator(ReplyIterator):
             self._ledger.synchronize(*lazy)
             return draft
 
-    def _within(self, matcher: "ShapeMatcher", draft: Draft) -> Draft:
-        """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
+    def _within(self, matcher: "ReplyMatcher", draft: Draft) -> Draft:
+        """Return the part of a draft that the matcher allows, with what it forces; the masks are kept."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             limit = self._reply.last_index - len(self._reply.token_ids)
             allowed, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)

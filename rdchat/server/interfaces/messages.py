@@ -12,6 +12,7 @@ from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_
 from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.reply_request import (
+    MAX_TOKENS,
     Choice,
     Delta,
     Prompt,
@@ -151,6 +152,8 @@ class Messages:
         kind, effort = thinking.text("type") if thinking else "", output.text("effort", "")
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
+        if thinking and kind == "enabled":
+            common["thinking_tokens"] = thinking.whole_number("budget_tokens", 0, MAX_TOKENS)
         if effort not in _EFFORTS:
             raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
         return ReplyRequest(

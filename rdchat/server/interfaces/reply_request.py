@@ -64,6 +64,7 @@ class ReplyRequest:
         shape: Format of the answer; that of a forced tool call is a part of it.
         top_log_probs: See `GenerationRequest.top_log_probs`.
         effort: How much to think: one of OpenAI's values, or "on"; empty leaves it to the model.
+        thinking_tokens: See `GenerationRequest.thinking_tokens`.
         show_thoughts: Whether thoughts are sent besides the answer.
         token_ids: Whether the token ids of each reply are sent.
         ignored: Names of the request's fields without an effect.
@@ -81,6 +82,7 @@ class ReplyRequest:
     shape: AnswerShape | None = None
     top_log_probs: int | None = None
     effort: str = ""
+    thinking_tokens: int | None = None
     show_thoughts: bool = True
     token_ids: bool = False
     ignored: tuple[str, ...] = ()
@@ -127,6 +129,7 @@ class ReplyRequest:
             draft=draft,
             continue_last=prompt.is_continued,
             thinking=self._thinking(info),
+            thinking_tokens=self.thinking_tokens,
             text=prompt.text,
             tools=for_template(tools) if tools else "",
             top_log_probs=self.top_log_probs,
@@ -220,11 +223,14 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
         sampling: Names of the sampling values.
     """
     seed = fields.whole_number("seed", -(2**63), 2**64 - 1)
+    # As vLLM and as Qwen's API name it.
+    limits = [fields.whole_number(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.text("model", ""),
         "sampling": _read_sampling(fields, *sampling) | {"stop": fields.stops(stop_field)},
         # Negative seeds besides -1 count from the end of the 64 bits.
         "seed": fresh_seed() if seed in {None, -1} else seed % 2**64,
+        "thinking_tokens": next((limit for limit in limits if limit is not None and limit >= 0), None),
         "stream": fields.flag("stream"),
         "token_ids": fields.flag("return_token_ids"),
     }
