@@ -1,9 +1,9 @@
 """The data of chats: conversations, folders and messages, and paths of messages, each read when first needed."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import overload
+from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.errors import StorageError
@@ -12,7 +12,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice, check_thinking_tokens
 from rdchat.thoughts import Thoughts, split_thoughts
 
 
@@ -23,6 +23,26 @@ class MessageStatus(StrEnum):
     STREAMING = "streaming"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnOptions:
+    """Options of a chat that have no column of their own.
+
+    Attributes:
+        preset: Id of its preset; empty for none, None for that of the model.
+        thinking_tokens: The most tokens of a thought; None for the usual limit.
+        draft: How its replies are drafted; None for the usual settings.
+        cleared: Names of options that are None here although they are not usually.
+    """
+
+    preset: str | None = None
+    thinking_tokens: int | None = None
+    draft: DraftSettings | None = None
+    cleared: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_thinking_tokens(self.thinking_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +62,7 @@ class Conversation:
         deleted_at: When it was moved to the bin; None elsewhere.
         thinking_choice: Whether or how much the model thinks, if it has a switch; None leaves it to the model.
         answer_shape: The format of its answers; None for any text.
+        own: Its other options.
     """
 
     id: int
@@ -56,12 +77,31 @@ class Conversation:
     deleted_at: float | None = None
     thinking_choice: ThinkingChoice | None = None
     answer_shape: AnswerShape | None = None
+    own: OwnOptions = OwnOptions()
+
+    @property
+    def own_values(self) -> dict[str, Any]:
+        """Its own options besides the preset, by name; None for the usual ones."""
+        return {
+            "system_prompt": self.system_prompt,
+            "sampling": self.sampling,
+            "thinking_choice": self.thinking_choice,
+            "thinking_tokens": self.own.thinking_tokens,
+            "answer_shape": self.answer_shape,
+            "draft": self.own.draft,
+        }
 
     @property
     def has_own_options(self) -> bool:
         """Whether an option differs from the settings."""
-        options = (self.system_prompt, self.sampling, self.thinking_choice, self.answer_shape)
-        return any(each is not None for each in options)
+        return self.own != OwnOptions() or any(each is not None for each in self.own_values.values())
+
+    def with_own(self, values: Mapping[str, Any]) -> "Conversation":
+        """Return the chat with just these own options besides the preset, by the names of `own_values`."""
+        given: dict[str, Any] = {**dict.fromkeys(self.own_values), **values}
+        cleared = tuple(name for name, value in values.items() if value is None)
+        own = OwnOptions(self.own.preset, given.pop("thinking_tokens"), given.pop("draft"), cleared)
+        return replace(self, own=own, **given)
 
 
 NEW_CHAT = Conversation(0, "", None, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.chat.conversation import Notice
+from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
@@ -80,6 +81,8 @@ class Settings:
             or if memory is short.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
+        presets: Options of chats under names, in the person's order.
+        prompts: Saved prompts.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -119,6 +122,8 @@ class Settings:
     window_geometry: str = ""
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()
+    presets: tuple[Preset, ...] = ()
+    prompts: tuple[SavedPrompt, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

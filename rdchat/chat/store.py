@@ -39,8 +39,8 @@ from rdchat.chat.storage.rows import (
     NO_DATE,
     assignment,
     conversations,
-    json_column,
     message_row,
+    options_columns,
     text_column,
 )
 from rdchat.chat.storage.search import rebuild_search, search_condition
@@ -53,7 +53,10 @@ from rdchat.work.job import Job
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEWEST_FIRST = "updated_at DESC, id DESC"
 
-_SET_OPTIONS = "UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ? WHERE id = ?"
+_SET_OPTIONS = """
+    UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ?, own_options = ?
+    WHERE id = ?
+"""
 # These fields change while a reply is written and when it ends.
 _ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
@@ -146,7 +149,7 @@ class ConversationStore(Database):
         Args:
             title: Its title.
             from_prompt: Whether the title was made from a prompt, so that the model may replace it.
-            like: Gives system prompt, sampling, thinking choice and the answers' shape; None for the usual ones.
+            like: Gives its options; None for the usual ones.
         """
         now = self._clock()
         sql = "INSERT INTO conversations (title, title_by, created_at, updated_at) VALUES (?, ?, ?, ?) RETURNING id"
@@ -155,7 +158,7 @@ class ConversationStore(Database):
         def create(connection: sqlite3.Connection) -> int:
             (made,) = connection.execute(sql, values).fetchone()
             if like is not None:
-                connection.execute(_SET_OPTIONS, (*_options(like), made))
+                connection.execute(_SET_OPTIONS, (*options_columns(like), made))
             return int(made)
 
         return self.conversation(self.write(create))
@@ -167,8 +170,8 @@ class ConversationStore(Database):
         return self.conversation(conversation_id)
 
     def set_chat_options(self, like: Conversation) -> Conversation:
-        """Store the system prompt, the sampling, the thinking choice and the answers' shape of `like`."""
-        self.execute(_SET_OPTIONS, *_options(like), like.id)
+        """Store the options of `like`."""
+        self.execute(_SET_OPTIONS, *options_columns(like), like.id)
         return self.conversation(like.id)
 
     def delete_conversation(self, conversation_id: int) -> None:
@@ -366,8 +369,3 @@ class ConversationStore(Database):
             connection.execute(sql, (*key, text_column(text)))
 
         self.write(save)
-
-
-def _options(chat: Conversation) -> tuple[object, ...]:
-    prompt = None if chat.system_prompt is None else text_column(chat.system_prompt)
-    return prompt, json_column(chat.sampling), chat.thinking_choice, json_column(chat.answer_shape)

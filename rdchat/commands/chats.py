@@ -186,8 +186,8 @@ def export(args: argparse.Namespace) -> int:
             kind=kind,
             chats=args.chat,
             details=args.details,
-            system_prompt=settings.system_prompt,
-            sampling=asdict(settings.sampling),
+            settings=asdict(settings),
+            sampling={},
         )
     print(json.dumps(report["path"], ensure_ascii=False) if not report["path"].isprintable() else report["path"])
     return 0

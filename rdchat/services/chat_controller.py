@@ -66,6 +66,9 @@ class ChatController(QObject):
         replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
+        for changed in (self.chat.opened, self.chat.options_changed, model.loaded):
+            changed.connect(lambda: self.drafting.set_own(self.chat.values.draft))
+        self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
         self.chats = ChatList(store, self.chat, self.storage)
         self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)

@@ -46,10 +46,11 @@ class Transfers:
         self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
     ) -> None:
         """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
-        settings = self._controller.settings.values
+        order = self._controller.replies.order
         arguments: dict[str, Any] = {
             "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
-            "system_prompt": settings.system_prompt, "sampling": asdict(self._controller.replies.usual_sampling),
+            "settings": asdict(order.settings), "sampling": asdict(order.defaults.params),
+            "model": str(order.model or ""),
         }  # fmt: skip
         start = partial(self._process.run, "export_chats", ExportReport(), **arguments)
         self._begin(start, on_progress, on_end)

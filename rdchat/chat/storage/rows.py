@@ -8,7 +8,7 @@ from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
-from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
+from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A title that was tampered with may have any length, and would delay the list by a second for each 2 MB.
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
-    " archived_at IS NOT NULL, deleted_at, thinking, answer_shape"
+    " archived_at IS NOT NULL, deleted_at, thinking, answer_shape, own_options"
 )
 _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
@@ -51,6 +51,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         deleted_at=_date(row[9]),
         thinking_choice=_CHOICES.get(row[10]),
         answer_shape=shape_from(row[11]),
+        own=_from_json(OwnOptions(), row[12]) or OwnOptions(),
     )
 
 
@@ -96,6 +97,13 @@ def assignment(**fields: Any) -> tuple[str, list[Any]]:
 
 def json_column(value: "DataclassInstance | None") -> str | None:
     return None if value is None else json.dumps(asdict(value), separators=(",", ":"))
+
+
+def options_columns(chat: Conversation) -> tuple[object, ...]:
+    """Return a chat's options for the columns system_prompt, sampling, thinking, answer_shape and own_options."""
+    prompt = None if chat.system_prompt is None else text_column(chat.system_prompt)
+    own = None if chat.own == OwnOptions() else json_column(chat.own)
+    return prompt, json_column(chat.sampling), chat.thinking_choice, json_column(chat.answer_shape), own
 
 
 def text_column(text: str) -> str:

@@ -19,9 +19,9 @@ from rdchat.chat.storage.rows import (
     MESSAGE_COLUMNS,
     MESSAGE_FIELDS,
     conversation_from,
-    json_column,
     message_from,
     message_row,
+    options_columns,
     text_column,
 )
 from rdchat.errors import StorageError
@@ -50,9 +50,9 @@ _FOLDER = """
 _MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY id"
 _INSERT = """
     INSERT INTO conversations
-        (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, answer_shape, folder_id, pinned_at,
-        archived_at)
-    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?, ?)
+        (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, answer_shape, own_options,
+        folder_id, pinned_at, archived_at)
+    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _INSERT_TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
 _TRACES = """
@@ -241,12 +241,10 @@ def inserting(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, 
     The chat stays unlisted (2). It needs dates; a reply that is being written becomes an interrupted one.
     """
     conversation = chat.about
-    prompt = None if conversation.system_prompt is None else text_column(conversation.system_prompt)
     archived_at = conversation.updated_at if conversation.archived else None
-    sampling, answer_shape = json_column(conversation.sampling), json_column(conversation.answer_shape)
-    choices = (prompt, sampling, conversation.thinking_choice, answer_shape)
     location = (conversation.folder_id, conversation.pinned_at, archived_at)
-    values = (text_column(conversation.title), conversation.created_at, conversation.updated_at, *choices, *location)
+    values = (text_column(conversation.title), conversation.created_at, conversation.updated_at,
+              *options_columns(conversation), *location)  # fmt: skip
     cursor = connection.execute(_INSERT, values)
     assert cursor.lastrowid is not None
     chat_id, ids = cursor.lastrowid, list[int]()

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.chat_values import ChatValues, OptionOrder
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
+from rdchat.chat.settings import Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
@@ -23,7 +25,7 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.work.job import Job
 
 _ENDS = {
@@ -39,21 +41,19 @@ _LONGEST_NAME = 80
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
-def as_markdown(chat: FullChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
+def as_markdown(chat: FullChat, values: ChatValues, *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
         chat: The chat.
-        system_prompt: That of the settings, for chats without their own.
-        sampling: That of the settings.
+        values: Its options.
         details: Whether to add dates, settings and statistics.
     """
-    prompt = system_prompt if chat.about.system_prompt is None else chat.about.system_prompt
     parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
     if details:
-        parts.append("\n".join(_settings(chat, chat.about.sampling or sampling)))
-        if prompt.strip():
-            parts.append(f"## System prompt\n\n{prompt.strip()}")
+        parts.append("\n".join(_settings(chat, values.sampling)))
+        if prompt := values.system_prompt.strip():
+            parts.append(f"## System prompt\n\n{prompt}")
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for number, message in enumerate(path, start=1):
@@ -203,8 +203,9 @@ def export_chats(
     kind: str,
     chats: list[int] | None,
     details: bool,
-    system_prompt: str,
+    settings: Mapping[str, Any],
     sampling: Mapping[str, Any],
+    model: str = "",
 ) -> dict[str, Any]:
     """Export chats in their state at one moment; return an `ExportReport` as JSON.
 
@@ -215,13 +216,15 @@ def export_chats(
         kind: `json`; `markdown` for one chat in a file; `folder` for a Markdown file per chat.
         chats: Their ids; None for all.
         details: Whether Markdown includes settings and statistics.
-        system_prompt: That of the settings, for chats without their own.
-        sampling: That of the settings.
+        settings: The app's settings.
+        sampling: That of the model.
+        model: Folder of the model; empty without one.
 
     Raises:
         StorageError: If a chat is gone, the file cannot be written, or the folder already exists.
     """
-    params = from_plain(SamplingParams(), sampling)[0]
+    defaults = SamplingDefaults(from_plain(SamplingParams(), sampling)[0])
+    order = OptionOrder(from_plain(Settings(), settings)[0], defaults, Path(model) if model else None)
     with reading(Path(database)) as connection:
         # The transaction ends when the connection closes.
         connection.execute("BEGIN")
@@ -229,10 +232,10 @@ def export_chats(
         complete = _read(connection, ids, TaskProgress(job))
         if kind == "json":
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-                write_chats(file, complete, system_prompt, params)
+                write_chats(file, complete, order.usual().system_prompt, order.usual().sampling)
         else:
             texts = (
-                (chat.about.title, text_column(as_markdown(chat, system_prompt, params, details=details)))
+                (chat.about.title, text_column(as_markdown(chat, order.values(chat.about), details=details)))
                 for chat in complete
             )
             if kind == "folder":

@@ -259,7 +259,7 @@ class ChatContext(QObject):
         info = self._model.info
         if info is None or self.doing is not Doing.NOTHING:
             return
-        reserve = min(self._chat.sampling.max_tokens, info.context_length // _REPLY_SHARE)
+        reserve = min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
         prompt, count, text_of = self._chat.prompt(), self._model.engine.count_tokens, self._text_of
         if self.meter.use is not None and self.meter.use.answered:
@@ -370,8 +370,7 @@ class ChatContext(QObject):
         question, files = (typed, []) if typed else self._unanswered()
         chat.begin(
             f"{title} (continued)",
-            with_summary(chat.system_prompt_of(chat.conversation), summary),
-            chat.conversation.sampling,
+            with_summary(chat.values.system_prompt, summary),
         )
         self._notify(_CONTINUES)
         if question or files:

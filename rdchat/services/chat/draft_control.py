@@ -33,7 +33,8 @@ class DraftControl(QObject):
         control: The app's settings.
 
     Attributes:
-        settings: The loaded model's draft settings; the defaults if no model is loaded or it has none of its own.
+        settings: The draft settings of the open chat, or of its preset; otherwise those of the model.
+        of_model: The loaded model's draft settings; the defaults if no model is loaded or it has none of its own.
         exact_times: Whether stages wait for their results, so that the time ledger is exact.
         loading: Whether the drafter is being loaded.
         checking: Whether the engine has been asked for the options; while it writes a reply, the answer waits.
@@ -44,11 +45,14 @@ class DraftControl(QObject):
     changed = Signal()
     exact_times_changed = Signal()
     loading_changed = Signal()
+    # The person changed those of the open chat.
+    own_changed = Signal(DraftSettings)
 
     def __init__(self, model: ModelSlot, control: SettingsControl) -> None:
         super().__init__(model)
         self.model, self.control = model, control
-        self.settings = DraftSettings()
+        self.settings = self.of_model = DraftSettings()
+        self._own: DraftSettings | None = None
         self._options: dict[Mode, ModeOption] = {}
         # The reply under way, and the settings that it began with.
         self._running: tuple[EngineRequest, DraftSettings] | None = None
@@ -125,7 +129,17 @@ class DraftControl(QObject):
     def read_settings(self) -> None:
         """Read the settings again, after another model was loaded or the app's settings were changed."""
         model, drafts = self._model_name(), self.control.values.drafts
-        self.settings = next((each.draft for each in drafts if each.model == model), DraftSettings())
+        self.of_model = next((each.draft for each in drafts if each.model == model), DraftSettings())
+        self.settings = self._own or self.of_model
+
+    def set_own(self, settings: DraftSettings | None) -> None:
+        """Take the draft settings of the open chat, or of its preset; None for those of the model."""
+        if settings != self._own:
+            before, self._own = self.settings, settings
+            self.read_settings()
+            if _drafter_of(self.settings) != _drafter_of(before):
+                self._check_options()
+            self.changed.emit()
 
     def change(self, settings: DraftSettings) -> None:
         """Use these settings from now on, as far as a running reply allows."""
@@ -135,7 +149,12 @@ class DraftControl(QObject):
         all_settings, model = self.control.values, self._model_name()
         others = tuple(item for item in all_settings.drafts if item.model != model)
         self.last_problem = ""
-        self.control.change(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
+        if self._own is None:
+            drafts = (ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]
+            self.control.change(replace(all_settings, drafts=drafts))
+        else:
+            self._own = settings
+            self.own_changed.emit(settings)
         self.settings = settings
         self._update_running()
         if _drafter_of(settings) != _drafter_of(before):
@@ -168,10 +187,9 @@ class DraftControl(QObject):
             self.checking = True
             self.refresh_options(load=True)
 
-    @property
-    def requested(self) -> DraftSettings:
-        """The settings for a reply that begins now."""
-        return replace(self.settings, profile=self.exact_times, trace=True)
+    def requested(self, own: DraftSettings | None) -> DraftSettings:
+        """Return the settings for a reply that begins now, by those of its chat, or else of the model."""
+        return replace(own or self.of_model, profile=self.exact_times, trace=True)
 
     def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
         """Send changes to a reply that began with these settings, until it ends."""
@@ -191,7 +209,7 @@ class DraftControl(QObject):
 
     def _update_running(self) -> None:
         if self._running is not None:
-            self._running[0].draft = self.requested
+            self._running[0].draft = self.requested(self._own)
 
     def _model_name(self) -> str:
         return str(self.model.info.path) if self.model.info else ""

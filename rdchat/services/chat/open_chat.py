@@ -7,6 +7,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.chat_values import ChatValues
 from rdchat.chat.conversation import (
     NEW_CHAT,
     ContextCut,
@@ -15,6 +16,7 @@ from rdchat.chat.conversation import (
     Message,
     MessagePath,
     MessageStatus,
+    OwnOptions,
     ReadingPosition,
     from_cut,
 )
@@ -22,12 +24,13 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams, fresh_seed, reply_seed
+from rdchat.inference.api.requests import fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.files.pending_files import PendingFiles
 
+_NEVER_NONE = ("system_prompt", "sampling")
 _WAIT_MS = 500
 """Until typed text is stored, also while the person types on."""
 
@@ -196,13 +199,9 @@ class OpenChat(QObject):
         return self.unsent.text(self.id)
 
     @property
-    def sampling(self) -> SamplingParams:
-        """That of the next reply: the chat's own, else the usual one."""
-        return self.conversation.sampling or self.replies.usual_sampling
-
-    def system_prompt_of(self, conversation: Conversation) -> str:
-        """Return a chat's own system prompt, else that of the settings."""
-        return self._settings.values.system_prompt if conversation.system_prompt is None else conversation.system_prompt
+    def values(self) -> ChatValues:
+        """The options of the next reply."""
+        return self.replies.order.values(self.conversation)
 
     @property
     def streaming_id(self) -> int | None:
@@ -235,7 +234,7 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.system_prompt_of(self.conversation), typed)
+        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed)
 
     # Opening
 
@@ -244,9 +243,10 @@ class OpenChat(QObject):
         self.conversation, self.path = NEW_CHAT, MessagePath()
         self._emit_opened()
 
-    def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
-        """Open a new chat with options of its own, stored at once."""
-        self.conversation, self.path = replace(NEW_CHAT, system_prompt=system_prompt, sampling=sampling), MessagePath()
+    def begin(self, title: str, system_prompt: str) -> None:
+        """Open a new chat with the options of this one and another system prompt, stored at once."""
+        like = replace(NEW_CHAT, own=self.conversation.own).with_own(self.conversation.own_values)
+        self.conversation, self.path = replace(like, system_prompt=system_prompt), MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
         self._emit_opened()
@@ -304,8 +304,18 @@ class OpenChat(QObject):
         self.typed_changed.emit()
 
     def set_options(self, **options: Any) -> None:
-        """Give the chat its own `system_prompt`, `sampling`, `thinking_choice` or `answer_shape`; None: the usual."""
-        conversation = replace(self.conversation, **options)
+        """Give the chat values by their names in `ChatValues`; None gives the usual system prompt or sampling."""
+        order, chat = self.replies.order, self.conversation
+        usual = order.usual(chat)
+        given = {name: getattr(usual, name) if value is None and name in _NEVER_NONE else value
+                 for name, value in options.items()}  # fmt: skip
+        self._store_options(chat.with_own(order.own(chat, replace(order.values(chat), **given))))
+
+    def use_preset(self, preset: str | None) -> None:
+        """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""
+        self._store_options(replace(self.conversation.with_own({}), own=OwnOptions(preset)))
+
+    def _store_options(self, conversation: Conversation) -> None:
         with self._storage.writing() if conversation.id else nullcontext():
             self.conversation = self._store.set_chat_options(conversation) if conversation.id else conversation
             self.options_changed.emit()
@@ -365,7 +375,7 @@ class OpenChat(QObject):
             path: The messages of the prompt; the last one may be the reply itself, with its text.
         """
         own = reply.made_with.system_prompt if reply.made_with is not None else None
-        system_prompt = self.system_prompt_of(conversation) if own is None else own
+        system_prompt = self.replies.order.values(conversation).system_prompt if own is None else own
         self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), conversation)
 
     def take_back(self, message: WaitingMessage) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
@@ -28,6 +29,7 @@ class Replies(QObject):
         earlier: The earlier replies that drafts may come from.
 
     Attributes:
+        drafting: The argument.
         recorder: Stores the replies.
         traces: Stores their tokens.
         file_text: Reads the text of a file in a prompt.
@@ -56,7 +58,7 @@ class Replies(QObject):
         self, store: ConversationStore, storage: StorageWatch, drafting: DraftControl, earlier: EarlierReplyIndex
     ) -> None:
         super().__init__(drafting)
-        self.model, self._drafting, self._earlier = drafting.model, drafting, earlier
+        self.model, self.drafting, self._earlier = drafting.model, drafting, earlier
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
@@ -66,7 +68,7 @@ class Replies(QObject):
 
     @property
     def state(self) -> EngineState:
-        if self.model.loading or self._drafting.loading:
+        if self.model.loading or self.drafting.loading:
             return EngineState.LOADING
         if self.model.info is None:
             return EngineState.NO_MODEL
@@ -90,9 +92,10 @@ class Replies(QObject):
         return {reply.message.conversation_id for reply in self.live}
 
     @property
-    def usual_sampling(self) -> SamplingParams:
-        """The sampling of a chat without one of its own: the person's values over the model's."""
-        return self._drafting.control.values.sampling_for(self.model.sampling)
+    def order(self) -> OptionOrder:
+        """What chats have with the loaded model."""
+        info = self.model.info
+        return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None)
 
     def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
@@ -126,10 +129,12 @@ class Replies(QObject):
                 self._fail(live, self.model.failure)
             return
         prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
-        draft, sampling = self._drafting.requested, live.set_sampling(self.usual_sampling)
+        values = self.order.values(conversation)
+        draft, sampling = self.drafting.requested(values.draft), live.set_sampling(values.sampling)
         seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
-        # The choice of thinking may have been made for another model.
-        thinking = conversation.thinking_choice if conversation.thinking_choice in model.thinking else None
+        # The choice of thinking may have been made for another model, or for one without a switch.
+        thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
+        is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
@@ -139,16 +144,17 @@ class Replies(QObject):
                 draft=draft,
                 continue_last=continues,
                 thinking=thinking,
-                shape=conversation.answer_shape,
+                thinking_tokens=0 if is_off else values.thinking_tokens,
+                shape=values.answer_shape,
                 earlier=earlier,
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
-        self._drafting.begin(live.request, draft)
+        self.drafting.begin(live.request, draft)
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd | Failure):
-            self._drafting.end(live.request, event)
+            self.drafting.end(live.request, event)
         if live.ended:
             return
         match event:

@@ -107,8 +107,7 @@ class TitleWriter(QObject):
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
-        own = self._store.conversation(conversation_id).system_prompt
-        system_prompt = self._settings.values.system_prompt if own is None else own
+        system_prompt = self._replies.order.values(self._store.conversation(conversation_id)).system_prompt
         in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()

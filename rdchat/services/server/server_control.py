@@ -157,7 +157,7 @@ class ServerControl(QObject):
 
     def _draft(self) -> DraftSettings:
         """Return how replies are drafted, without what only the window shows; called on the server's thread."""
-        return replace(self._drafting.requested, trace=False, profile=False)
+        return replace(self._drafting.of_model, trace=False, profile=False)
 
     def _stop(self) -> None:
         # An earlier start may not have ended yet.

@@ -168,7 +168,7 @@ class RaceWindow(SideWindow):
             self._race.stop()
             return
         settings = self._controller.settings.values
-        sampling = self._controller.chat.sampling
+        sampling = self._controller.chat.values.sampling
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:

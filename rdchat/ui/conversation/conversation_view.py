@@ -163,7 +163,7 @@ class ConversationView(Ground):
         chat.reply_grew.connect(transcript.append_text)
         chat.typed_changed.connect(self._show_typed)
         for changed in (chat.opened, chat.options_changed):
-            changed.connect(lambda: self.composer.shape.show_shape(chat.conversation.answer_shape))
+            changed.connect(lambda: self.composer.shape.show_shape(chat.values.answer_shape))
         chats.store_replaced.connect(self._forget_messages)
         chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
         self._controller.replies.state_changed.connect(self._show_state)

@@ -1,23 +1,27 @@
-"""The popover with one chat's options: system prompt, thinking, the answers' format and sampling."""
+"""The popover with one chat's options: preset, system prompt, thinking, the answers' format and sampling."""
 
+from collections.abc import Collection
+from dataclasses import asdict, replace
 from typing import Any
 
 from PySide6.QtCore import QPoint, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.ui.settings.sampling_form import SamplingForm
+from rdchat.thoughts import openings
+from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_WIDTH = 320
+_WIDTH, _MOST_THINKING = 320, 999_999
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another format"
 _TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
@@ -45,7 +49,8 @@ class AnswerShapeForm(QWidget):
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
         self.shape: AnswerShape | None = None
         label = ThemedLabel(theme, "Answers", bold=True)
-        column(row((label, 1), self.kind, spacing=-1), self.schema, self.problem, within=self, spacing=TIGHT + 2)
+        self.mark = ThemedLabel(theme, "", "muted", -1)
+        column(row(label, (self.mark, 1), self.kind), self.schema, self.problem, within=self, spacing=TIGHT + 2)
         self.schema.hide()
         self.problem.hide()
         self.kind.activated.connect(self._read)
@@ -86,30 +91,92 @@ class AnswerShapeForm(QWidget):
             self.edited.emit()
 
 
+class PresetNameRow(QWidget):
+    """Asks for the name under which the options are saved; a button, until it is pressed.
+
+    Attributes:
+        save: Opens the field, then saves.
+        with_draft: Whether the draft settings are saved too.
+    """
+
+    named = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = QLineEdit(placeholderText="Name of the preset")
+        self.name.setAccessibleName("Name of the preset")
+        self.with_draft = QCheckBox("With the draft settings")
+        set_tip(self.with_draft, "Chats with this preset are drafted as this one, with any model.")
+        self.save = push_button("Save as Preset…", "Keep these options under a name, for other chats", self._press)
+        line = row((self.name, 1), self.save)
+        line.setAlignment(self.save, Qt.AlignmentFlag.AlignRight)
+        column(line, self.with_draft, within=self, spacing=TIGHT)
+        self.name.returnPressed.connect(self._press)
+        self.name.textChanged.connect(self._show)
+        self.names: Collection[str] = ()
+        self.fold()
+
+    def fold(self) -> None:
+        """Show the button alone."""
+        self.name.clear()
+        self.name.hide()
+        self.with_draft.hide()
+        self._show()
+
+    def _press(self) -> None:
+        if not self.name.isVisible():
+            self.name.show()
+            self.with_draft.show()
+            self.name.setFocus()
+            self._show()
+        elif name := self.name.text().strip():
+            self.named.emit(name)
+
+    def _show(self) -> None:
+        asking, name = not self.name.isHidden(), self.name.text().strip()
+        self.save.setText(("Replace" if name in self.names else "Save") if asking else "Save as Preset…")
+        self.save.setEnabled(bool(name) or not asking)
+
+
 class ChatOptions(QWidget):
-    """Shows the effective values and applies each change at once. Values equal to those of Settings are not stored."""
+    """Shows the effective values and applies each change at once. Values equal to the usual ones are not stored."""
 
     def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
         super().__init__(None, Qt.WindowType.Popup)
         self._chat, self._settings, self._model, self._theme = chat, settings, model, theme
         self.setAccessibleName("Chat options")
+        self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
         self.prompt.setMinimumWidth(_WIDTH)
         self.prompt.setAccessibleName("System prompt of this chat")
         set_tip(self.prompt, "Instructions that the model reads before the chat.")
         tip = "Whether the model thinks before it answers, and how much."
         self.thinking = choice_box("Thinking in this chat", tip, letters=0)
+        self.limit = QSpinBox(maximum=_MOST_THINKING, singleStep=500, suffix=" tokens")
+        self.limit.setSpecialValueText("No limit")
+        self.limit.setAccessibleName("Limit of thinking in this chat")
+        set_tip(self.limit, "After so many tokens of thinking the answer begins. 0 is no limit.")
+        self.limit.setKeyboardTracking(False)
+        self.limit.setGroupSeparatorShown(True)
+        self._marks = {name: ThemedLabel(theme, "", "muted", -1) for name in ("system_prompt", "thinking")}
         self._thinking_row = QWidget()
-        label = ThemedLabel(theme, "Thinking", bold=True)
-        row((label, 1), self.thinking, within=self._thinking_row, spacing=-1, margins=(0, SMALL, 0, 0))
+        row(
+            ThemedLabel(theme, "Thinking", bold=True),
+            (self._marks["thinking"], 1),
+            self.thinking,
+            self.limit,
+            within=self._thinking_row,
+            margins=(0, SMALL, 0, 0),
+        )
         self.shape = AnswerShapeForm(theme)
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
-        self.defaults = push_button(
-            "Use Defaults", "Use the values from Settings, and answers in any format", self._use_defaults
-        )
+        self.naming = PresetNameRow()
+        self.defaults = push_button("Use Defaults", "Change nothing in this chat", self._use_defaults)
         column(
-            ThemedLabel(theme, "System prompt", bold=True),
+            row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
+            SMALL,
+            row(ThemedLabel(theme, "System prompt", bold=True), (self._marks["system_prompt"], 1)),
             self.prompt,
             self._thinking_row,
             SMALL,
@@ -119,16 +186,21 @@ class ChatOptions(QWidget):
             self.form,
             TIGHT,
             row((self.source, 1), self.defaults, spacing=-1),
+            self.naming,
             within=self,
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
+        self.preset.activated.connect(lambda: self._use(self.preset.currentData()))
         self.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(lambda: self._set(thinking_choice=self.thinking.currentData()))
+        self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
         self.form.edited.connect(self._apply)
+        self.naming.named.connect(self._save)
 
     def open_below(self, anchor: QWidget) -> None:
         """Open below a button, inside the screen."""
+        self.naming.fold()
         self.refresh()
         self.adjustSize()
         corner = anchor.mapToGlobal(QPoint(anchor.width() - self.width(), anchor.height() + TIGHT))
@@ -140,23 +212,38 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        chat, settings = self._chat.conversation, self._settings.values
-        prompt = settings.system_prompt if chat.system_prompt is None else chat.system_prompt
-        if self.prompt.toPlainText() != prompt:
+        values = self._chat.values
+        if self.prompt.toPlainText() != values.system_prompt:
             with QSignalBlocker(self.prompt):
-                self.prompt.setPlainText(prompt)
-        self.form.set_sampling(chat.sampling or settings.sampling_for(self._model.sampling))
-        self._show_thinking()
-        self.shape.set_shape(chat.answer_shape)
+                self.prompt.setPlainText(values.system_prompt)
+        self.form.set_sampling(values.sampling)
+        self.shape.set_shape(values.answer_shape)
+        self._show_presets()
         self._show_source()
 
+    def _show_presets(self) -> None:
+        order = self._chat.replies.order
+        usual = order.model_preset
+        first = [(f"{usual.name} (model's default)", None), ("None", "")] if usual else [("None", None)]
+        others = [(each.name, each.id) for each in order.settings.presets if each is not usual]
+        chosen = order.preset(self._chat.conversation)
+        fill_box(self.preset, [*first, *others], None if chosen is usual else chosen.id if chosen else "")
+        self.naming.names = {each.name for each in order.settings.presets}
+
     def _show_thinking(self) -> None:
-        """Offer the choices of the model's chat template; hide the row if there are none."""
-        offered = self._model.info.thinking if self._model.info else ()
-        self._thinking_row.setVisible(bool(offered))
+        """Offer what the model can; hide the row if it does not think."""
+        info, values = self._model.info, self._chat.values
+        offered = info.thinking if info else ()
+        thinks = bool(offered) or (info is not None and any(each.marker in info.token_markers for each in openings()))
+        self._thinking_row.setVisible(thinks)
+        # Without a switch, the limit of 0 tokens turns thinking off.
+        offered = offered or (ThinkingChoice.OFF,)
         choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
-        chosen = self._chat.conversation.thinking_choice
-        fill_box(self.thinking, choices, chosen if chosen in offered else None)
+        chosen = values.thinking_choice if values.thinking_choice in offered else None
+        fill_box(self.thinking, choices, chosen)
+        with QSignalBlocker(self.limit):
+            self.limit.setValue(values.thinking_tokens or 0)
+        self.limit.setEnabled(chosen is not ThinkingChoice.OFF)
 
     def _set(self, **options: Any) -> None:
         self._chat.set_options(**options)
@@ -169,23 +256,39 @@ class ChatOptions(QWidget):
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
     def _apply(self) -> None:
-        settings = self._settings.values
-        if self.form.problem.isVisibleTo(self):
-            return
-        text = self.prompt.toPlainText()
-        prompt = None if text == settings.system_prompt else text
-        values = self.form.sampling()
-        sampling = None if values == settings.sampling_for(self._model.sampling) else values
-        self._set(system_prompt=prompt, sampling=sampling)
+        if not self.form.problem.isVisibleTo(self):
+            self._set(system_prompt=self.prompt.toPlainText(), sampling=self.form.sampling())
 
-    def _use_defaults(self) -> None:
-        self._chat.set_options(system_prompt=None, sampling=None, thinking_choice=None, answer_shape=None)
+    def _use(self, preset: str | None) -> None:
+        self._chat.use_preset(preset)
         self.refresh()
 
+    def _use_defaults(self) -> None:
+        self._use(self._chat.conversation.own.preset)
+
+    def _save(self, name: str) -> None:
+        """Save the options under a name, in place of those that had it, and use them as a preset."""
+        order, settings = self._chat.replies.order, self._settings.values
+        drafting = self._chat.replies.drafting
+        draft = drafting.settings if self.naming.with_draft.isChecked() else None
+        made = order.as_preset(self._chat.conversation, name, draft)
+        old = next((each for each in settings.presets if each.name == name), made)
+        made = replace(made, id=old.id, models=old.models)
+        self._settings.update(presets=(*(each for each in settings.presets if each.id != made.id), made))
+        self.naming.fold()
+        self._use(made.id)
+
     def _show_source(self) -> None:
-        chat = self._chat.conversation
-        own = chat.has_own_options
-        self.source.setText("Changed for this chat" if own else "Same as in Settings")
-        self.defaults.setEnabled(own)
-        chosen = self.form.fields if chat.sampling else self._settings.values.chosen_sampling
-        self.form.show_sources(self._model.sampling, chosen)
+        self._show_thinking()
+        chat, order = self._chat.conversation, self._chat.replies.order
+        changed, preset = order.own(chat, self._chat.values), order.preset(chat)
+        same = f"Same as in {preset.name if preset else 'Settings'}"
+        self.source.setText("Changed for this chat" if changed else same)
+        self.defaults.setEnabled(bool(changed))
+        self._marks["system_prompt"].setText(CHANGED if "system_prompt" in changed else "")
+        self._marks["thinking"].setText(CHANGED if changed.keys() & {"thinking_choice", "thinking_tokens"} else "")
+        self.shape.mark.setText(CHANGED if "answer_shape" in changed else "")
+        usual, sampling = asdict(order.usual(chat).sampling), asdict(self._chat.values.sampling)
+        usually = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
+        chosen = self.form.fields if chat.sampling else usually
+        self.form.show_sources(self._model.sampling, chosen, {each for each in usual if usual[each] != sampling[each]})

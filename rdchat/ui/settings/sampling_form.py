@@ -14,6 +14,8 @@ from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
+CHANGED = "Changed"
+"""Marks what a chat changes."""
 _WIDEST = 9_999_999.0
 _BOUNDS = {
     "temperature": (0, 10, 0.1, 2),
@@ -98,10 +100,10 @@ class SamplingForm(QWidget):
                 self.stop.setPlainText(stop_text(sampling.stop))
         self.problem.show_text("")
 
-    def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str]) -> None:
-        """Mark the values that come from the model: those that the person has not chosen."""
+    def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str], changed: Collection[str] = ()) -> None:
+        """Mark the values that come from the model, which the person has not chosen, and those that a chat changes."""
         for name, label in self.sources.items():
-            label.setText("" if name in chosen else defaults.source(name))
+            label.setText(CHANGED if name in changed else "" if name in chosen else defaults.source(name))
 
     def sampling(self) -> SamplingParams:
         """Return the values. Raises InvalidSettingError if one is out of range."""

@@ -12,6 +12,7 @@ from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
+from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
 from rdchat.ui.style import formatting
@@ -58,9 +59,11 @@ class SettingsWindow(SideWindow):
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
         self.server = ServerPage(controller.server, theme, self._settings.update)
+        self.presets = PresetsPage(theme, self._settings, self._slot)
         self._pages = {
             "General": self._build_general(),
             "New Chats": self._build_chat(),
+            "Presets": self.presets,
             "Model": self._build_model(),
             "Server": self.server,
             "Downloads": self._build_downloads(),

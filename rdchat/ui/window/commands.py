@@ -210,8 +210,8 @@ class Commands(QObject):
             own = controller.borrowed.loan.own_name
         model.look()
         chat = controller.chat
-        prompt = chat.system_prompt_of(chat.conversation)
-        sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
+        usual = chat.values.system_prompt, chat.values.sampling
+        sheet = RegenerateSheet(own, model.choices, *usual, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_models)
         sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, TaskProgress
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.requests import SamplingParams
 from rdchat.work.job import Job
 
 
@@ -29,10 +27,9 @@ def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport
 def export(
     database: Path, path: Path, kind: str = "json", chats: Sequence[int] | None = None, *, details: bool = True
 ) -> dict[str, Any]:
-    sampling = asdict(SamplingParams())
     return export_chats(
         Job(), str(database), str(path), kind=kind, chats=None if chats is None else list(chats), details=details,
-        system_prompt="", sampling=sampling,
+        settings={}, sampling={},
     )  # fmt: skip
 
 

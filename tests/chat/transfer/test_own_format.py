@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
+from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import FullChat, read_chat
@@ -18,7 +18,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks
@@ -38,6 +38,7 @@ def full_chat(store: ConversationStore) -> int:
     chat = store.create_conversation("All: <there> is")
     sampling = SamplingParams(temperature=0.1, stop=("END",))
     options = replace(chat, system_prompt="Be *brief*.", sampling=sampling, thinking_choice=ThinkingChoice.LOW,
+                      own=OwnOptions("some", 300, DraftSettings(), ("answer_shape",)),
                       answer_shape=AnswerShape(ShapeKind.SCHEMA, "{}"))  # fmt: skip
     store.set_chat_options(options)
     question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")

@@ -1,0 +1,168 @@
+"""Presets, options of chats under a name, and saved prompts; read from files of rdchat and of LM Studio."""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import InvalidSettingError, StorageError, file_errors
+from rdchat.files.plain_data import from_plain, plain
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import DraftSettings, SamplingParams, ThinkingChoice, check_thinking_tokens
+
+PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
+"""A part of a saved prompt that is asked for when it is inserted."""
+_FORMAT = "rdchat presets"
+_MAX_BYTES = 4 * 2**20
+_LM_STUDIO = {
+    "temperature": "temperature", "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
+    "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty", "maxPredictedTokens": "max_tokens", "maxTokens": "max_tokens",
+    "stopStrings": "stop",
+}  # fmt: skip
+_PREFIX = "llm.prediction."
+_THINKING = "enableThinking"
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Options of chats under a name.
+
+    Attributes:
+        name: Its name for people.
+        id: Chats and models refer to it by this.
+        system_prompt: None leaves it to the settings.
+        sampling: The values that `sampling_chosen` names apply, stop strings included.
+        sampling_chosen: Names of values in `sampling`.
+        thinking_choice: None leaves it to the model.
+        thinking_tokens: The most tokens of a thought; None for no limit.
+        answer_shape: The format of answers; None for any text.
+        draft: How replies are drafted; None for the settings of the model.
+        models: Folders of the models whose chats have it unless they have another one.
+    """
+
+    name: str
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
+    system_prompt: str | None = None
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling_chosen: tuple[str, ...] = ()
+    thinking_choice: ThinkingChoice | None = None
+    thinking_tokens: int | None = None
+    answer_shape: AnswerShape | None = None
+    draft: DraftSettings | None = None
+    models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_thinking_tokens(self.thinking_tokens)
+
+    @property
+    def chosen_sampling(self) -> dict[str, Any]:
+        """The sampling values that it sets, by name."""
+        return {name: value for name, value in asdict(self.sampling).items() if name in self.sampling_chosen}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPrompt:
+    """A text for the message field; `PLACEHOLDER` matches what is asked for in it."""
+
+    name: str
+    text: str
+
+
+def unused_name(name: str, items: Iterable[Preset | SavedPrompt]) -> str:
+    """Return a name that no other item has."""
+    taken = {each.name for each in items}
+    return next(each for n in count(1) if (each := name if n == 1 else f"{name} {n}") not in taken)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPresets:
+    """What a file held.
+
+    Attributes:
+        not_understood: Names of fields without an effect.
+    """
+
+    presets: tuple[Preset, ...] = ()
+    prompts: tuple[SavedPrompt, ...] = ()
+    not_understood: tuple[str, ...] = ()
+
+
+def presets_text(presets: tuple[Preset, ...], prompts: tuple[SavedPrompt, ...]) -> str:
+    """Return presets and prompts as JSON, without what belongs to this computer."""
+    plain_presets = [asdict(replace(each, models=())) for each in presets]
+    data = {"format": _FORMAT, "version": 1, "presets": plain_presets, "prompts": [asdict(each) for each in prompts]}
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def read_presets(path: Path) -> ReadPresets:
+    """Read a file of `presets_text`, or a preset of LM Studio.
+
+    Raises:
+        StorageError: If it cannot be read, or is neither.
+    """
+    problem, hint = f"{path.name} cannot be imported", "Choose a file that rdchat or LM Studio exported."
+    with file_errors(problem, hint), path.open("rb") as file:
+        content = file.read(_MAX_BYTES + 1)
+    try:
+        data = json.loads(content) if len(content) <= _MAX_BYTES else None
+        if isinstance(data, dict) and data.get("format") == _FORMAT:
+            return _own(data)
+        if isinstance(data, dict) and isinstance(data.get("operation"), dict):
+            return _lm_studio(data, path.name.removesuffix(".json").removesuffix(".preset"))
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise StorageError(f"{problem}: it is damaged.", hint) from error
+    raise StorageError(f"{problem}: it holds no presets.", hint)
+
+
+def _own(data: Mapping[str, Any]) -> ReadPresets:
+    presets, wrong = list[Preset](), list[str]()
+    for each in data.get("presets", []):
+        # A new id, so that it replaces no other preset.
+        preset, problems = from_plain(Preset(str(each["name"])[:200]), {**each, "id": secrets.token_hex(6)})
+        presets.append(replace(preset, models=()))
+        wrong += problems
+    prompts = tuple(plain(SavedPrompt, each) for each in data.get("prompts", []))
+    return ReadPresets(tuple(presets), prompts, tuple(wrong))
+
+
+def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
+    """Read LM Studio's keys and values; a value may be wrapped with a switch."""
+    preset, not_understood = Preset(str(data.get("name") or file_name)[:200]), list[str]()
+    for each in data["operation"].get("fields", []):
+        key, value = str(each["key"]), each.get("value")
+        if isinstance(value, dict) and "checked" in value:
+            if value["checked"] is not True:
+                continue
+            value = value.get("value")
+        try:
+            preset = _with(preset, key.removeprefix(_PREFIX), value)
+        except (TypeError, ValueError, InvalidSettingError):
+            not_understood.append(key)
+    loads = data.get("load")
+    fields = loads.get("fields", []) if isinstance(loads, dict) else []
+    not_understood += [str(each["key"]) for each in fields]
+    return ReadPresets((preset,), not_understood=tuple(not_understood))
+
+
+def _with(preset: Preset, key: str, value: Any) -> Preset:
+    """Return a preset with a value of LM Studio; raises TypeError or ValueError if it is not understood."""
+    if key == "systemPrompt" and isinstance(value, str):
+        return replace(preset, system_prompt=value)
+    if key.rpartition(".")[2] == _THINKING and isinstance(value, bool):
+        return replace(preset, thinking_choice=ThinkingChoice.ON if value else ThinkingChoice.OFF)
+    if key == "structured" and isinstance(value, dict) and value.get("type") == "json":
+        schema = value.get("jsonSchema")
+        shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema)) if schema else AnswerShape(ShapeKind.JSON)
+        return replace(preset, answer_shape=shape)
+    if key == "structured" and isinstance(value, dict) and value.get("type") == "none":
+        return preset
+    name = _LM_STUDIO.get(key, "")
+    sampling, wrong = from_plain(preset.sampling, {name: value})
+    if wrong or not name:
+        raise ValueError(key)
+    return replace(preset, sampling=sampling, sampling_chosen=(*preset.sampling_chosen, name))

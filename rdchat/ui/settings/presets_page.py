@@ -1,0 +1,170 @@
+"""The page of presets and saved prompts in Settings."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidget, QListWidgetItem
+
+from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
+from rdchat.chat.settings import Settings
+from rdchat.errors import StorageError
+from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.ui.settings.settings_pages import SettingsPage
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import button_text, set_tip
+from rdchat.ui.style.layouts import row, text_field
+from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_text
+from rdchat.ui.style.theme import Theme
+
+_NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."
+_TEXT = "The text of the prompt. A part such as {{language}} is asked for when it is inserted."
+_DELETED = "Chats that have it use their usual options."
+_GONE = "Messages that it was inserted in stay."
+_FILES = ("Presets (*.json)",)
+
+
+class PresetsPage(SettingsPage):
+    """Lists presets and prompts; they are renamed in place."""
+
+    def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
+        super().__init__(theme, settings.update)
+        self._settings, self._slot = settings, slot
+        self._shown: list[Preset | SavedPrompt] = []
+        self.list = QListWidget()
+        self.list.setAccessibleName("Presets and prompts")
+        self.list.setFixedHeight(160)
+        self.list.setSpacing(2)
+        self.text = text_field(4, _TEXT)
+        self.text.setAccessibleName("Text of the prompt")
+        self.default = QCheckBox()
+        self.rename = push_button("Rename", act=lambda: self.list.editItem(self.list.currentItem()))
+        self.delete = push_button("Delete…", act=self._ask_to_delete)
+        new = push_button("New Prompt", "Add a text that is inserted by typing / and its name", self._add_prompt)
+        read = push_button("Import…", "Read presets of rdchat or LM Studio", self._ask_for_files)
+        write = push_button("Export…", "Write all presets and prompts to a file", self._ask_where)
+        self.add_note(_NOTE)
+        self.add_line(self.list, "Saved")
+        self.add_line(row(self.rename, self.delete, new, None))
+        self.add_line(self.default)
+        self.add_line(self.text)
+        self.add_line(row(read, write, None))
+        self.result = self.add_note()
+        self.list.currentRowChanged.connect(self._show_item)
+        self.list.itemChanged.connect(self._rename)
+        self.default.clicked.connect(self._set_default)
+        self.text.textChanged.connect(self._set_text)
+
+    def show_settings(self, settings: Settings) -> None:
+        shown: list[Preset | SavedPrompt] = [*settings.presets, *settings.prompts]
+        if [each.name for each in shown] != [each.name for each in self._shown]:
+            index = min(max(self.list.currentRow(), 0), len(shown) - 1)
+            with QSignalBlocker(self.list):
+                self.list.clear()
+                self.list.addItems([_shown_name(each) for each in shown])
+                for item in map(self.list.item, range(len(shown))):
+                    item.setFlags(item.flags() | Qt.ItemFlag.ItemIsEditable)
+                self.list.setCurrentRow(index)
+        self._shown = shown
+        self._show_item()
+
+    @property
+    def _item(self) -> Preset | SavedPrompt | None:
+        index = self.list.currentRow()
+        return self._shown[index] if 0 <= index < len(self._shown) else None
+
+    @property
+    def _model(self) -> str:
+        return str(self._slot.info.path) if self._slot.info else ""
+
+    def _show_item(self) -> None:
+        item = self._item
+        self.rename.setEnabled(item is not None)
+        self.delete.setEnabled(item is not None)
+        self.default.setVisible(isinstance(item, Preset) and bool(self._model))
+        self.text.setVisible(isinstance(item, SavedPrompt))
+        if isinstance(item, Preset):
+            self.default.setText(button_text(f"Use it for chats with {self._slot.name}"))
+            self.default.setChecked(self._model in item.models)
+            set_tip(self.default, "Chats that have no other preset have this one with this model.")
+        elif item is not None and item.text != self.text.toPlainText():
+            with QSignalBlocker(self.text):
+                self.text.setPlainText(item.text)
+
+    def _replace(self, *instead: Preset | SavedPrompt) -> None:
+        """Put something in place of the chosen item."""
+        index = self.list.currentRow()
+        self._save([*self._shown[:index], *instead, *self._shown[index + 1 :]])
+
+    def _save(self, items: list[Preset | SavedPrompt]) -> None:
+        self._settings.update(
+            presets=tuple(each for each in items if isinstance(each, Preset)),
+            prompts=tuple(each for each in items if isinstance(each, SavedPrompt)),
+        )
+
+    def _rename(self, changed: QListWidgetItem) -> None:
+        name, item = changed.text().removeprefix("/").strip(), self._item
+        if item is not None and name not in {"", *(each.name for each in self._shown)}:
+            self._replace(replace(item, name=name))
+        elif item is not None:
+            with QSignalBlocker(self.list):
+                changed.setText(_shown_name(item))
+
+    def _set_default(self, on: bool) -> None:
+        chosen, model, presets = self._item, self._model, list[Preset]()
+        for each in self._settings.values.presets:
+            others = tuple(other for other in each.models if other != model)
+            presets.append(replace(each, models=(*others, model) if on and each is chosen else others))
+        self._settings.update(presets=tuple(presets))
+
+    def _set_text(self) -> None:
+        if isinstance(item := self._item, SavedPrompt):
+            self._replace(replace(item, text=self.text.toPlainText()))
+
+    def _add_prompt(self) -> None:
+        name = unused_name("New prompt", self._shown)
+        self._save([*self._shown, SavedPrompt(name, "")])
+        self.list.setCurrentRow(len(self._shown) - 1)
+        self.list.editItem(self.list.currentItem())
+
+    def _ask_to_delete(self) -> None:
+        if (item := self._item) is not None:
+            detail = _DELETED if isinstance(item, Preset) else _GONE
+            ask(self, f"Delete {item.name}?", detail, "Delete", self._delete, removes=True)
+
+    def _delete(self) -> None:
+        self._replace()
+
+    def _ask_for_files(self) -> None:
+        several = QFileDialog.FileMode.ExistingFiles
+        ask_to_open(self, "Import Presets", several, self.import_files, _FILES, accept="Import")
+
+    def _ask_where(self) -> None:
+        settings = self._settings.values
+        text = presets_text(settings.presets, settings.prompts)
+        ask_to_save_text(self, "Export Presets", "presets.json", _FILES, lambda: text)
+
+    def import_files(self, paths: list[str]) -> None:
+        """Add what files hold, and say what was not understood."""
+        items, problems = list(self._shown), list[str]()
+        for path in map(Path, paths):
+            try:
+                read = read_presets(path)
+            except StorageError as error:
+                problems.append(f"{error.message} {error.hint}")
+                continue
+            new: list[Preset | SavedPrompt] = [*read.presets, *read.prompts]
+            for each in new:
+                items.append(replace(each, name=unused_name(each.name, items)))
+            if read.not_understood:
+                problems.append(f"Not understood in {path.name}: {', '.join(read.not_understood)}.")
+        added = counted(len(items) - len(self._shown), "entry", "entries")
+        self._save(items)
+        self.result.show_text(" ".join([f"Imported {added}.", *problems]))
+
+
+def _shown_name(item: Preset | SavedPrompt) -> str:
+    """Return a name as the list has it: that of a prompt as it is typed."""
+    return item.name if isinstance(item, Preset) else f"/{item.name}"

@@ -1,0 +1,125 @@
+"""Presets in files: rdchat's own come back as they were; of LM Studio's, what is not understood is named."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.chat.chat_values import OptionOrder
+from rdchat.chat.conversation import NEW_CHAT, OwnOptions
+from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
+from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingDefaults, SamplingParams, ThinkingChoice
+
+FULL = Preset(
+    "Careful",
+    system_prompt="Think twice.",
+    sampling=SamplingParams(temperature=0.2, stop=("END",)),
+    sampling_chosen=("temperature", "stop"),
+    thinking_choice=ThinkingChoice.ON,
+    thinking_tokens=900,
+    answer_shape=AnswerShape(ShapeKind.JSON),
+    draft=DraftSettings(Mode.LOOKUP),
+    models=("/models/one",),
+)
+MODEL = SamplingDefaults(SamplingParams(temperature=0.6, top_k=20), frozenset({"temperature", "top_k"}))
+
+
+def written(folder: Path, data: Any, name: str = "Coder.preset.json") -> Path:
+    path = folder / name
+    path.write_text(data if isinstance(data, str) else json.dumps(data))
+    return path
+
+
+def test_presets_and_prompts_come_back_from_settings_and_from_an_export(tmp_path: Path) -> None:
+    prompt = SavedPrompt("Translate", "Into {{language}}: ")
+    store = SettingsStore(tmp_path / "settings.json")
+    store.save(Settings(presets=(FULL,), prompts=(prompt,)))
+    again = SettingsStore(tmp_path / "settings.json")
+    assert (again.settings.presets, again.settings.prompts, again.notice) == ((FULL,), (prompt,), None)
+    read = read_presets(written(tmp_path, presets_text((FULL,), (prompt,))))
+    (preset,) = read.presets
+    assert preset.id != FULL.id
+    assert replace(preset, id=FULL.id, models=FULL.models) == FULL
+    assert (read.prompts, read.not_understood) == ((prompt,), ())
+
+
+def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_path: Path) -> None:
+    schema = {"type": "object"}
+    fields = {
+        "llm.prediction.systemPrompt": "You write code.",
+        "llm.prediction.temperature": 0.3,
+        "llm.prediction.topPSampling": {"checked": True, "value": 0.9},
+        "llm.prediction.minPSampling": {"checked": False, "value": 0.5},
+        "llm.prediction.repeatPenalty": {"checked": True, "value": "much"},
+        "llm.prediction.stopStrings": ["###"],
+        "llm.prediction.structured": {"type": "json", "jsonSchema": schema},
+        "llm.prediction.reasoning.enableThinking": False,
+        "llm.prediction.contextOverflowPolicy": "rollingWindow",
+    }
+    data = {
+        "identifier": "@local:coder",
+        "operation": {"fields": [{"key": key, "value": value} for key, value in fields.items()]},
+        "load": {"fields": [{"key": "llm.load.contextLength", "value": 8192}]},
+    }
+    read = read_presets(written(tmp_path, data))
+    (preset,) = read.presets
+    assert (preset.name, preset.system_prompt) == ("Coder", "You write code.")
+    assert preset.chosen_sampling == {"temperature": 0.3, "top_p": 0.9, "stop": ("###",)}
+    assert preset.thinking_choice is ThinkingChoice.OFF
+    assert preset.answer_shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
+    assert read.not_understood == (
+        "llm.prediction.repeatPenalty", "llm.prediction.contextOverflowPolicy", "llm.load.contextLength"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"operation": {"fields": 1}}', '{"format": "rdchat presets", "presets": [1]}', "[" * 100_000],
+)
+def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(StorageError, match="cannot be imported"):
+        read_presets(written(tmp_path, content))
+
+
+def test_the_order_is_chat_preset_settings_model() -> None:
+    settings = Settings(sampling=SamplingParams(top_k=40, temperature=0.9))
+    order = OptionOrder(replace(settings, system_prompt="Usual.", presets=(FULL,)), MODEL, Path("/models/two"))
+    usual = order.values(NEW_CHAT)
+    assert (usual.system_prompt, usual.sampling) == ("Usual.", SamplingParams(temperature=0.9, top_k=40))
+    chat = replace(NEW_CHAT, own=OwnOptions(FULL.id))
+    values = order.values(chat)
+    assert (values.system_prompt, values.thinking_tokens, values.draft) == ("Think twice.", 900, FULL.draft)
+    assert values.sampling == SamplingParams(temperature=0.2, top_k=40, stop=("END",))
+    changed = order.own(chat, replace(values, thinking_choice=None, thinking_tokens=5))
+    assert changed == {"thinking_choice": None, "thinking_tokens": 5}
+    own = chat.with_own(changed)
+    assert (order.values(own).thinking_choice, order.values(own).answer_shape) == (None, FULL.answer_shape)
+    assert own.with_own(order.own(own, values)) == chat
+
+
+def test_a_models_default_preset_can_be_left_and_a_deleted_one_is_none() -> None:
+    order = OptionOrder(Settings(presets=(FULL,)), MODEL, Path("/models/one"))
+    assert order.preset() == FULL
+    assert order.values(NEW_CHAT).sampling == SamplingParams(temperature=0.2, top_k=20, stop=("END",))
+    for other in ("", "deleted"):
+        chat = replace(NEW_CHAT, own=OwnOptions(other))
+        assert order.preset(chat) is None
+        assert order.values(chat).sampling == MODEL.params
+
+
+def test_a_saved_preset_holds_what_was_chosen_and_leaves_the_rest_to_the_model() -> None:
+    order = OptionOrder(Settings(), MODEL)
+    chat = replace(NEW_CHAT, sampling=SamplingParams(temperature=0.1, top_k=20))
+    preset = order.as_preset(chat, "Cool", None)
+    assert preset.chosen_sampling == {"temperature": 0.1}
+    assert preset.system_prompt is None
+
+
+def test_names_stay_different() -> None:
+    items = [SavedPrompt("a", ""), SavedPrompt("a 2", "")]
+    assert [unused_name(name, items) for name in ("a", "b")] == ["a 3", "b"]

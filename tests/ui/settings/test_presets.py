@@ -1,0 +1,172 @@
+"""Presets through the real widgets: a chat's options, and the page in Settings."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLineEdit, QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.presets import Preset, SavedPrompt
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice
+from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.settings.presets_page import PresetsPage
+from rdchat.ui.style.theme import Theme
+from tests.ui.conftest import Chat
+
+LEFT = Qt.MouseButton.LeftButton
+BRIEF = Preset(
+    "Brief", system_prompt="Be brief.", sampling=SamplingParams(temperature=0), sampling_chosen=("temperature",)
+)
+
+
+@pytest.fixture
+def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
+    chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
+    chat.start()
+    options = ChatOptions(chat.controller.chat, chat.controller.settings, chat.controller.model_slot, theme)
+    anchor = QPushButton()
+    for each in (options, anchor):
+        qtbot.addWidget(each)
+    anchor.show()
+    options.open_below(anchor)
+    return options
+
+
+@pytest.fixture
+def page(qtbot: QtBot, theme: Theme, chat: Chat) -> PresetsPage:
+    chat.start()
+    settings = chat.controller.settings
+    page = PresetsPage(theme, settings, chat.controller.model_slot)
+    settings.changed.connect(page.show_settings)
+    settings.update(presets=(BRIEF,), prompts=(SavedPrompt("Translate", "Into {{language}}"),))
+    qtbot.addWidget(page)
+    page.show()
+    return page
+
+
+def choose(options: ChatOptions, text: str) -> None:
+    index = options.preset.findText(text)
+    options.preset.setCurrentIndex(index)
+    options.preset.activated.emit(index)
+
+
+def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
+    qtbot: QtBot, chat: Chat, options: ChatOptions
+) -> None:
+    assert options.limit.text() == "No limit"
+    options.limit.setFocus()
+    options.limit.selectAll()
+    qtbot.keyClicks(options.limit, "750")
+    qtbot.keyClick(options.limit, Qt.Key.Key_Return)
+    chat.say("Hello")
+    assert (chat.engine.requests[-1].thinking, chat.engine.requests[-1].thinking_tokens) == (None, 750)
+    assert chat.store.conversation(chat.controller.chat.conversation.id).own.thinking_tokens == 750
+    qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
+    assert not options.limit.isEnabled()
+    chat.say("Off")
+    assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
+    chat.engine.thinking = ()
+    chat.controller.model_slot.retry()
+    qtbot.waitUntil(
+        lambda: chat.controller.model_slot.info is not None and not chat.controller.model_slot.info.thinking
+    )
+    chat.say("Off without a switch")
+    assert (chat.engine.requests[-1].thinking, chat.engine.requests[-1].thinking_tokens) == (None, 0)
+
+
+def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+    qtbot.keyClicks(options.prompt, "Be brief.")
+    options.form.fields["temperature"].setValue(0.3)
+    options.form.stop.setPlainText("END")
+    qtbot.mouseClick(options.naming.save, LEFT)
+    assert not options.naming.save.isEnabled()
+    qtbot.keyClicks(options.naming.name, "Short answers")
+    qtbot.keyClick(options.naming.name, Qt.Key.Key_Return)
+    assert options.source.text() == "Same as in Short answers"
+    assert options.preset.currentText() == "Short answers"
+    assert not options.defaults.isEnabled()
+    chat.controller.chat.start_new()
+    options.refresh()
+    assert options.prompt.toPlainText() == ""
+    choose(options, "Short answers")
+    assert options.prompt.toPlainText() == "Be brief."
+    options.form.fields["top_k"].setValue(7)
+    assert options.source.text() == "Changed for this chat"
+    marks = [name for name, label in options.form.sources.items() if label.text() == "Changed"]
+    assert marks == ["top_k"]
+    chat.say("Hello")
+    assert chat.engine.requests[-1].messages[0].content == "Be brief."
+    assert chat.engine.requests[-1].sampling == SamplingParams(temperature=0.3, top_k=7, stop=("END",))
+    qtbot.mouseClick(options.defaults, LEFT)
+    assert options.form.fields["top_k"].value() == 0
+    choose(options, "None")
+    assert options.source.text() == "Same as in Settings"
+
+
+def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, options: ChatOptions) -> None:
+    shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON))
+    chat.controller.settings.update(presets=(shaped,))
+    options.refresh()
+    choose(options, "Data")
+    assert options.shape.kind.currentText() == "A JSON object"
+    options.shape.kind.setCurrentIndex(0)
+    options.shape.kind.activated.emit(0)
+    assert options.shape.mark.text() == "Changed"
+    chat.say("Hello")
+    assert chat.engine.requests[-1].shape is None
+
+
+def test_the_draft_settings_of_a_preset_leave_those_of_the_model(chat: Chat, options: ChatOptions) -> None:
+    controller = chat.controller
+    controller.drafting.change(DraftSettings(Mode.OFF))
+    controller.settings.update(presets=(Preset("Drafted", draft=DraftSettings(Mode.LOOKUP)),))
+    options.refresh()
+    choose(options, "Drafted")
+    assert controller.drafting.settings.mode is Mode.LOOKUP
+    chat.say("Hello")
+    assert chat.engine.requests[-1].draft.mode is Mode.LOOKUP
+    assert controller.drafting.of_model.mode is Mode.OFF
+    controller.drafting.change(DraftSettings(Mode.AUTO))
+    assert controller.chat.conversation.own.draft == DraftSettings(Mode.AUTO)
+    controller.chat.start_new()
+    assert controller.drafting.settings.mode is Mode.OFF
+    chat.say("Hello")
+    assert chat.engine.requests[-1].draft.mode is Mode.OFF
+
+
+def test_a_preset_is_renamed_made_a_models_default_and_deleted(qtbot: QtBot, chat: Chat, page: PresetsPage) -> None:
+    settings = chat.controller.settings
+    qtbot.mouseClick(page.rename, LEFT)
+    editor = page.list.findChild(QLineEdit)
+    assert editor is not None
+    qtbot.keyClicks(editor, "Short")
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: [each.name for each in settings.values.presets] == ["Short"])
+    qtbot.mouseClick(page.default, LEFT)
+    chat.say("Hello")
+    assert chat.engine.requests[-1].messages[0].content == "Be brief."
+    qtbot.mouseClick(page.delete, LEFT)
+    (box,) = page.findChildren(QMessageBox)
+    next(each for each in box.buttons() if each.text() == "Delete").click()
+    assert settings.values.presets == ()
+    chat.say("Still readable")
+    assert chat.engine.requests[-1].messages[0].content != "Be brief."
+
+
+def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page: PresetsPage, tmp_path: Path) -> None:
+    settings = chat.controller.settings
+    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    assert page.text.isVisible()
+    page.text.setFocus()
+    qtbot.keyClicks(page.text, "!")
+    assert settings.values.prompts == (SavedPrompt("Translate", "!Into {{language}}"),)
+    path = tmp_path / "Coder.preset.json"
+    fields = [{"key": "llm.prediction.temperature", "value": 0.5}, {"key": "llm.prediction.speech", "value": 1}]
+    path.write_text(json.dumps({"operation": {"fields": fields}}))
+    page.import_files([str(path), str(tmp_path / "missing.json")])
+    assert [each.name for each in settings.values.presets] == ["Brief", "Coder"]
+    assert "Not understood in Coder.preset.json: llm.prediction.speech." in page.result.text()
+    assert "missing.json cannot be imported" in page.result.text()
