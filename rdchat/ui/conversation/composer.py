@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.style.buttons import IconButton, RoundButton
 from rdchat.ui.style.labels import ThemedLabel, set_tip
@@ -107,6 +108,7 @@ class ComposerField(PromptField):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Message", (1, 8))
         self.document().setDocumentMargin(TIGHT)
+        self.prompts = PromptList(self)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()):

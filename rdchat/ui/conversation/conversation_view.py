@@ -5,6 +5,8 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.presets import SavedPrompt, unused_name
+from rdchat.chat.titles import title_from_prompt
 from rdchat.services.chat.open_chat import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
@@ -153,7 +155,17 @@ class ConversationView(Ground):
         self._connect_pages()
         self._show_conversation()
 
+    def _save_prompt(self, text: str) -> None:
+        settings = self._controller.settings
+        name = unused_name(title_from_prompt(text), settings.values.prompts)
+        settings.update(prompts=(*settings.values.prompts, SavedPrompt(name, text)))
+        self.composer.show_note(f"Saved as {name}. Type / in the empty field to insert it.")
+
     def _connect_chat(self) -> None:
+        settings, prompts = self._controller.settings, self.composer.field.prompts
+        prompts.offer(settings.values.prompts)
+        settings.changed.connect(lambda values: prompts.offer(values.prompts))
+        prompts.saved.connect(self._save_prompt)
         chat, chats, transcript = self._chat, self._controller.chats, self.transcript
         chat.opened.connect(self._show_conversation)
         chat.path_changed.connect(self._show_messages)

@@ -1,0 +1,114 @@
+"""The list of saved prompts above the message field, while a name is typed after `/`; and what is asked for in one."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QTextCursor
+from PySide6.QtWidgets import QFrame, QListWidget, QPlainTextEdit
+
+from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
+from rdchat.ui.style.buttons import add_action
+from rdchat.ui.style.labels import utf16_length
+from rdchat.ui.style.theme import MEDIUM
+
+_SHOWN, _WIDTH = 8, 320
+
+
+class PromptList(QListWidget):
+    """Lists the saved prompts whose names have the typed words. The field keeps the keyboard and passes its keys on.
+
+    Args:
+        field: The message field. Its menu offers to save its text.
+    """
+
+    saved = Signal(str)
+
+    def __init__(self, field: QPlainTextEdit) -> None:
+        super().__init__(field)
+        self._field, self._prompts, self._found = field, tuple[SavedPrompt, ...](), list[SavedPrompt]()
+        self._closed = False
+        self.setWindowFlags(Qt.WindowType.ToolTip)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFrameShape(QFrame.Shape.StyledPanel)
+        self.setAccessibleName("Saved prompts")
+        self.setSpacing(2)
+        self.itemClicked.connect(self._insert)
+        field.textChanged.connect(self._filter)
+        field.installEventFilter(self)
+        field.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        field.customContextMenuRequested.connect(self._open_menu)
+
+    def offer(self, prompts: Sequence[SavedPrompt]) -> None:
+        """Take the saved prompts."""
+        self._prompts = tuple(prompts)
+
+    def _open_menu(self, position: QPoint) -> None:
+        menu, text = self._field.createStandardContextMenu(), self._field.toPlainText().strip()
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        add_action(menu, "Save as Prompt", lambda: self.saved.emit(text)).setEnabled(bool(text))
+        menu.popup(self._field.mapToGlobal(position))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        kind = event.type()
+        if kind is QEvent.Type.FocusOut:
+            self.hide()
+        if isinstance(event, QKeyEvent) and kind is QEvent.Type.ShortcutOverride and self.isVisible():
+            # Esc closes the list instead of stopping a reply.
+            event.accept()
+        return isinstance(event, QKeyEvent) and kind is QEvent.Type.KeyPress and self._take_key(event.key())
+
+    def _take_key(self, key: int) -> bool:
+        """Act on a key for the list, or on Tab for what a prompt asks for; return whether it was."""
+        if not self.isVisible():
+            return key in (Qt.Key.Key_Tab, Qt.Key.Key_Backtab) and self._select_next(back=key == Qt.Key.Key_Backtab)
+        if key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
+            self.setCurrentRow((self.currentRow() + (1 if key == Qt.Key.Key_Down else -1)) % self.count())
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab):
+            self._insert()
+        elif key == Qt.Key.Key_Escape:
+            self._closed = True
+            self.hide()
+        else:
+            return False
+        return True
+
+    def _filter(self) -> None:
+        typed = self._field.toPlainText()
+        asked = typed.startswith("/") and "\n" not in typed and self._field.hasFocus()
+        self._closed = self._closed and asked
+        words = typed[1:].casefold().split()
+        self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in words)]
+        self.clear()
+        self.addItems([each.name.replace("\n", " ") for each in self._found])
+        self.setVisible(asked and bool(self._found) and not self._closed)
+        if self.isVisible():
+            self.setCurrentRow(0)
+            height = (self.sizeHintForRow(0) + 4) * min(len(self._found), _SHOWN) + 2 * self.frameWidth() + 2
+            self.setFixedSize(min(_WIDTH, self._field.width()), height)
+            self.move(self._field.mapToGlobal(QPoint(0, -height - MEDIUM)))
+
+    def _insert(self, *_clicked: object) -> None:
+        cursor = self._field.textCursor()
+        cursor.select(QTextCursor.SelectionType.Document)
+        # One step of the field's Undo.
+        cursor.insertText(self._found[self.currentRow()].text)
+        self.hide()
+        cursor.movePosition(QTextCursor.MoveOperation.Start)
+        self._field.setTextCursor(cursor)
+        if not self._select_next():
+            self._field.moveCursor(QTextCursor.MoveOperation.End)
+
+    def _select_next(self, *, back: bool = False) -> bool:
+        """Select the next part that is asked for, or the one before, so that typing replaces it."""
+        text, cursor = self._field.toPlainText(), self._field.textCursor()
+        spans = [(utf16_length(text[: each.start()]), utf16_length(each[0])) for each in PLACEHOLDER.finditer(text)]
+        if not spans:
+            return False
+        if back:
+            start, length = next((each for each in reversed(spans) if each[0] < cursor.selectionStart()), spans[-1])
+        else:
+            start, length = next((each for each in spans if each[0] >= cursor.selectionEnd()), spans[0])
+        cursor.setPosition(start)
+        cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+        self._field.setTextCursor(cursor)
+        return True
