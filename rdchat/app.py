@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
@@ -30,6 +30,7 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app.start_request import JUST_SHOW, StartRequest
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
@@ -39,7 +40,6 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton, UpdateNotice
@@ -177,23 +177,28 @@ class App:
 
 
 class Application(QApplication):
-    """The process's Qt application; macOS sends it the files that are double-clicked, or dropped on the Dock's icon.
+    """The process's Qt application; macOS sends it files that are opened or dropped on the Dock's icon, and addresses.
 
     It is a subclass rather than an event filter, which Qt would call for every event of every widget.
     """
 
-    file_opened = Signal(str)
+    # A file or an address.
+    opened = Signal(str)
 
     def event(self, event: QEvent) -> bool:
-        """Emit the files that the system asks to open."""
-        if isinstance(event, QFileOpenEvent) and event.file():
-            self.file_opened.emit(event.file())
+        """Emit what the system asks to open."""
+        if isinstance(event, QFileOpenEvent):
+            if opened := event.file() or event.url().toString(QUrl.ComponentFormattingOption.FullyEncoded):
+                self.opened.emit(opened)
             return True
         return super().event(event)
 
 
-def main() -> int:
+def main(request: StartRequest = JUST_SHOW) -> int:
     """Open the window and run until it closes; return the exit status.
+
+    Args:
+        request: What to do there; if rdchat runs already, it does that.
 
     Raises:
         RdchatError: If there is no display.
@@ -207,8 +212,8 @@ def main() -> int:
     qt = application()
     try:
         instance = SingleInstance(paths.data_dir())
-        if not instance.claim():
-            _LOG.info("rdchat is open already; its window was asked to come to the front")
+        if not instance.claim(request):
+            _LOG.info("rdchat is open already; it has the request: %s", request.do)
             return 0
         # Opening the store reports the lock, and waits for it.
         with suppress(StorageLockedError):
@@ -220,14 +225,16 @@ def main() -> int:
         return 1
     if app is None:
         return 1
-    instance.activation_requested.connect(partial(show_in_front, app.window))
-    qt.file_opened.connect(app.controller.model_slot.load)
+    instance.requested.connect(app.window.commands.carry_out)
+    qt.opened.connect(app.window.commands.open)
     signals = QuitSignals()
     # It is queued, because a signal can arrive between any two instructions, also within painting or a transaction.
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     errors = UnexpectedErrors()
     errors.raised.connect(app.controller.notice_raised)
     app.start()
+    # After the last chat is open.
+    QTimer.singleShot(0, partial(app.window.commands.carry_out, request))
     status = qt.exec()
     ended = app.finish()
     errors.release()

@@ -20,6 +20,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
+from rdchat.services.app.start_request import SCHEME, request_of_start
 from rdchat.work.job import error_of
 
 # These errors of writing to standard output have no file name.
@@ -103,11 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may not be text, and terminals may lack characters.
         sys.stdout.reconfigure(errors="backslashreplace")
-    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    files = _files(arguments)
+    args = _parser(arguments).parse_args([] if files else arguments)
     try:
         log.set_up_logging()
         _close_folders()
-        return _run(args)
+        return _run(args, files)
     except KeyboardInterrupt:
         return INTERRUPTED
     # The reader of our output ended, as `| head` does.
@@ -158,12 +161,21 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(args: argparse.Namespace) -> int:
+def _files(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return arguments that are files, or one that is an address, for the window; nothing if they are a command."""
+    if not arguments or arguments[0] in _COMMANDS:
+        return ()
+    is_address = len(arguments) == 1 and arguments[0].startswith(f"{SCHEME}:")
+    return tuple(arguments) if is_address or all(map(os.path.exists, arguments)) else ()
+
+
+def _run(args: argparse.Namespace, files: Sequence[str]) -> int:
     if args.command is None:
+        request = request_of_start(files)
         host.check_window_system()
         from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
 
-        return app.main()
+        return app.main(request)
     if sys.stdout is None:
         raise RdchatError("Standard output is closed, so nothing can be written.", "Redirect it to a file.")
     status: int = args.run(args)
@@ -174,7 +186,8 @@ def _run(args: argparse.Namespace) -> int:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="rdchat",
-        description="Chat with language models on your own machine. Without a command, rdchat opens its window.",
+        description="Chat with language models on your own machine. Without a command, rdchat opens its window; with "
+        "files it attaches them there, or loads a model, and with rdchat://ask?text=... it shows the text.",
     )
     _add_commands(parser.add_subparsers(dest="command", metavar="COMMAND"), _COMMANDS, arguments)
     return parser

@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 import rdchat
 from rdchat import host
 from rdchat.hub import updates
+from rdchat.services.app import start_request
 from tests.project.scripts import ROOT, script
 
 
@@ -52,10 +53,17 @@ def test_of_qt_it_holds_the_essentials_only(pyproject: dict[str, Any], app: dict
 
 
 def test_it_opens_the_files_that_can_be_loaded(app: dict[str, Any]) -> None:
-    (kind,) = app["document_type"].values()
-    assert kind["extension"] == "gguf"
-    assert kind["icon"] == app["icon"]
-    assert (kind["macOS"]["CFBundleTypeRole"], kind["macOS"]["LSHandlerRank"]) == ("Viewer", "Alternate")
+    kinds = app["document_type"].values()
+    assert [kind["extension"] for kind in kinds] == ["gguf", "txt", "pdf", "docx"]
+    for kind in kinds:
+        assert kind["icon"] == app["icon"]
+        assert (kind["macOS"]["CFBundleTypeRole"], kind["macOS"]["LSHandlerRank"]) == ("Viewer", "Alternate")
+        assert kind["macOS"]["is_core_type"] is ("LSItemContentTypes" in kind["macOS"])
+
+
+def test_it_opens_the_addresses_that_the_app_reads(app: dict[str, Any]) -> None:
+    (kind,) = app["macOS"]["info"]["CFBundleURLTypes"]
+    assert kind["CFBundleURLSchemes"] == [start_request.SCHEME]
 
 
 def test_what_it_adds_to_the_plist_is_what_a_plist_can_hold(app: dict[str, Any]) -> None:

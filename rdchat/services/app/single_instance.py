@@ -1,4 +1,4 @@
-"""Allows one app per data folder; a second start asks the first one, over a local socket, to show its window."""
+"""Allows one app per data folder; a second start sends its request to the first one, over a local socket."""
 
 import hashlib
 import logging
@@ -15,12 +15,12 @@ from rdchat import host
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.files.privacy import is_private, private_folder
+from rdchat.services.app.start_request import JUST_SHOW, MAX_LINE_BYTES, StartRequest, request_of_line
 
 _LOG = logging.getLogger(__name__)
 # A first start on a slow machine takes seconds, and so does a window that is closing.
 _ANSWER_TIMEOUT_MS = 10_000
 _RETRY_MS = 50
-_SHOW = b'{"do": "show"}\n'
 
 
 class SingleInstance(QObject):
@@ -29,9 +29,12 @@ class SingleInstance(QObject):
     Args:
         folder: The data folder.
         answer_timeout_ms: How long a first process may take to answer.
+
+    Attributes:
+        requested: Emitted with the `StartRequest` of a second start.
     """
 
-    activation_requested = Signal()
+    requested = Signal(StartRequest)
 
     def __init__(self, folder: Path, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS) -> None:
         super().__init__()
@@ -42,20 +45,21 @@ class SingleInstance(QObject):
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._on_connection)
 
-    def claim(self) -> bool:
-        """Take the lock of the folder.
+    def claim(self, request: StartRequest = JUST_SHOW) -> bool:
+        """Take the lock of the folder, or send a request to the process that has it.
 
         Returns:
-            False if another process has it; that process was asked to show its window.
+            False if another process has it; that process has taken the request.
 
         Raises:
             StorageError: If the folder cannot be created or written, or the first process does not answer.
+            InvalidSettingError: If the request is too long to be sent.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self._folder / "instance.lock")
         except StorageLockedError as error:
-            if self._ask_first_process():
+            if self._ask_first_process(request.line()):
                 return False
             _LOG.warning("The first process holds %s but does not answer", self._folder)
             raise StorageLockedError(
@@ -87,13 +91,13 @@ class SingleInstance(QObject):
         if not self._server.listen(name):
             raise StorageError(self._server.errorString())
 
-    def _ask_first_process(self) -> bool:
-        """Ask the first process to show its window; return whether it did. It may not listen yet."""
+    def _ask_first_process(self, line: bytes) -> bool:
+        """Send a line to the first process; return whether it took it. It may not listen yet."""
         socket = QLocalSocket()
         deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
             if connect(socket, self._folder, _RETRY_MS):
-                socket.write(_SHOW)
+                socket.write(line)
                 socket.flush()
                 # The system accepts connections for a process that hangs; only a live one closes them.
                 closed = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
@@ -109,20 +113,21 @@ class SingleInstance(QObject):
                 socket.abort()
                 socket.deleteLater()
                 continue
+            socket.setReadBufferSize(MAX_LINE_BYTES)
             socket.readyRead.connect(partial(self._read, socket))
             socket.disconnected.connect(socket.deleteLater)
             # The line may have come with the connection.
             self._read(socket)
 
     def _read(self, socket: QLocalSocket) -> None:
-        """Show the window if a second start asks for it, and hang up: that is the answer."""
-        if not socket.canReadLine() and socket.bytesAvailable() < len(_SHOW):
+        """Take the request of a second start, and hang up: that is the answer."""
+        if not socket.canReadLine() and socket.bytesAvailable() < MAX_LINE_BYTES:
             return
-        asks_to_show = socket.readLine(len(_SHOW) + 1) == _SHOW
+        request = request_of_line(bytes(socket.readLine(MAX_LINE_BYTES + 1).data()))
         socket.abort()
         socket.deleteLater()
-        if asks_to_show:
-            self.activation_requested.emit()
+        if request is not None:
+            self.requested.emit(request)
 
 
 # The limit of macOS; Linux allows a few more.

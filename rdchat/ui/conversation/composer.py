@@ -235,11 +235,15 @@ class Composer(QWidget):
     def quote(self, text: str) -> None:
         """Append a text as a quote, and put the cursor behind it."""
         quoted = "\n".join(f"> {line}".rstrip() for line in text.strip("\n").split("\n"))
+        self.add_text(f"{quoted}\n\n")
+
+    def add_text(self, text: str) -> None:
+        """Append a text as a paragraph, and put the cursor behind it."""
         cursor = self.field.textCursor()
         cursor.movePosition(QTextCursor.MoveOperation.End)
         before = self.text.rstrip("\n")
         gap = "\n" * (2 - len(self.text) + len(before)) if before else ""
-        cursor.insertText(f"{gap}{quoted}\n\n")
+        cursor.insertText(f"{gap}{text}")
         self.field.setTextCursor(cursor)
         self.field.ensureCursorVisible()
         self.field.setFocus()

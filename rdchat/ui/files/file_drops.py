@@ -20,6 +20,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
+from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, paint_card
@@ -161,6 +162,15 @@ class FileDrops(QObject):
     def show_on(self, *, chat: QWidget, model: QWidget) -> None:
         """Set the parts of the window that the overlay covers: for files, and for a model."""
         self._chat_area, self._model_area = chat, model
+
+    def take(self, paths: tuple[str, ...]) -> None:
+        """Take files as if they were dropped; several calls wait for each other."""
+        look = self._look
+
+        def then(seen: Dragged | RdchatError) -> None:
+            self._take(seen if isinstance(seen, Dragged) else Dragged(paths, True, problem=str(seen)))
+
+        self._task.do(lambda: look(paths), then)
 
     def close(self) -> None:
         """End all checks."""

@@ -11,9 +11,11 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEd
 
 import rdchat
 from rdchat import host
-from rdchat.chat.conversation import Conversation
+from rdchat.chat.conversation import Conversation, Notice
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
+from rdchat.services.app.start_request import StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_order import Location
@@ -254,6 +256,23 @@ class Commands(QObject):
 
     def _begin_in(self, chosen: list[str]) -> None:
         self.controller.settings.update(models_folder=chosen[0])
+
+    # From outside
+
+    def carry_out(self, request: StartRequest) -> None:
+        """Do what another start of rdchat, or the system, asks for."""
+        show_in_front(self._window)
+        if request.text:
+            self.parts.conversation.composer.add_text(request.text)
+        for path in request.files:
+            self.parts.windows.drops.take((path,))
+
+    def open(self, opened: str) -> None:
+        """Open a file or an address; show why, if it cannot be opened."""
+        try:
+            self.carry_out(request_of_start([opened]))
+        except InvalidSettingError as error:
+            self.controller.notice_raised.emit(Notice(error.message, error.hint))
 
     # Windows
 

@@ -11,17 +11,20 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app.start_request import Action, StartRequest
 
 CLAIM_AND_STAY = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app.start_request import JUST_SHOW, Action, StartRequest
 app = QCoreApplication([])
 instance = SingleInstance(Path(sys.argv[1]))
-print("first" if instance.claim() else "second", flush=True)
+request = StartRequest(Action.ASK, "😀" * 16_000) if sys.argv[2] == "ask" else JUST_SHOW
+print("first" if instance.claim(request) else "second", flush=True)
 if sys.argv[2] == "stay":
-    instance.activation_requested.connect(lambda: print("shown", flush=True))
+    instance.requested.connect(lambda: print("shown", flush=True))
     app.exec()
 """
 
@@ -65,8 +68,9 @@ def instance(start: Start, tmp_path: Path) -> Iterator[SingleInstance]:
 
 def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path) -> None:
     assert instance.claim()
-    with qtbot.waitSignal(instance.activation_requested):
-        second = start(tmp_path / "data", "leave")
+    with qtbot.waitSignal(instance.requested) as asked:
+        second = start(tmp_path / "data", "ask")
+    assert asked.args == [StartRequest(Action.ASK, "😀" * 16_000)]
     assert line(second) == "second"
     assert second.wait(60) == 0
 
@@ -88,7 +92,7 @@ def test_a_killed_first_process_does_not_bar_the_next(
     killed.send_signal(signal.SIGKILL)
     killed.wait(60)
     assert instance.claim()
-    with qtbot.waitSignal(instance.activation_requested):
+    with qtbot.waitSignal(instance.requested):
         second = start(tmp_path / "data", "leave")
     assert line(second) == "second"
     assert second.wait(60) == 0
@@ -109,7 +113,7 @@ def test_a_link_to_the_data_folder_is_the_same_instance(
 ) -> None:
     assert instance.claim()
     (tmp_path / "link").symlink_to(tmp_path / "data", target_is_directory=True)
-    with qtbot.waitSignal(instance.activation_requested):
+    with qtbot.waitSignal(instance.requested):
         second = start(tmp_path / "link", "leave")
     assert line(second) == "second"
     instance.release()  # the link leads there: the fixture claims it to clear up

@@ -13,12 +13,14 @@ from rdchat.ui.window.main_window import ON_SCREEN, MainWindow
 from tests.ui.conftest import Chat
 
 OPENING = """
+from PySide6.QtCore import QUrl
 from PySide6.QtGui import QFileOpenEvent
 from rdchat.app import application
 qt = application()
-qt.file_opened.connect(print)
+qt.opened.connect(print)
 qt.sendEvent(qt, QFileOpenEvent("/models/a b.gguf"))
 qt.sendEvent(qt, QFileOpenEvent(""))
+qt.sendEvent(qt, QFileOpenEvent(QUrl("rdchat://ask?text=a%20b")))
 """
 
 
@@ -26,7 +28,7 @@ qt.sendEvent(qt, QFileOpenEvent(""))
 def test_a_file_that_the_system_hands_over_is_told() -> None:
     """A process of its own: there is one application in each."""
     done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout, done.stderr) == ("/models/a b.gguf\n", "")
+    assert (done.stdout, done.stderr) == ("/models/a b.gguf\nrdchat://ask?text=a%20b\n", "")
 
 
 def test_a_window_on_the_screen_is_logged_once(

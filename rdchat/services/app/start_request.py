@@ -1,0 +1,96 @@
+"""What another start of rdchat, or the system, asks the window to do; a start sends it as one line of JSON."""
+
+import json
+import os
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import parse_qs, urlsplit
+
+from rdchat.errors import InvalidSettingError
+from rdchat.files.plain_data import from_plain
+
+SCHEME = "rdchat"
+MAX_LINE_BYTES = 64 * 1024
+MAX_CHARACTERS = 16_000
+"""So many characters fit into a line in any script."""
+# Control characters, and halves of characters.
+_CONTROLS = {"Cc", "Cs"}
+
+
+class Action(StrEnum):
+    SHOW = "show"
+    ASK = "ask"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A request to the window, which always comes to the front.
+
+    Attributes:
+        do: What else it does.
+        text: Text for the message field; it is not sent.
+        files: Absolute paths: a model to load, or files to attach.
+    """
+
+    do: Action = Action.SHOW
+    text: str = ""
+    files: tuple[str, ...] = ()
+
+    def line(self) -> bytes:
+        """Return the request as a line; InvalidSettingError if that is too long."""
+        fields = {"do": self.do, "text": self.text, "files": self.files}
+        text = json.dumps({name: value for name, value in fields.items() if value}, ensure_ascii=False)
+        line = text.encode("utf-8", "surrogateescape") + b"\n"
+        if len(line) > MAX_LINE_BYTES:
+            raise InvalidSettingError("These are too many files to open at once.", "Open some of them.")
+        return line
+
+
+JUST_SHOW = StartRequest()
+"""The request of a start without arguments."""
+
+
+def request_of_line(line: bytes) -> StartRequest | None:
+    """Return the request in a line; None if it is not a request."""
+    try:
+        data = json.loads(line.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not {"do"} <= data.keys() <= {"do", "text", "files"}:
+        return None
+    request, wrong = from_plain(JUST_SHOW, data)
+    paths = all(each.startswith("/") and "\0" not in each for each in request.files)
+    return request if paths and not wrong and request.text == _shown(request.text) else None
+
+
+def request_of_start(arguments: Sequence[str]) -> StartRequest:
+    """Return the request of a start with one address, with files, or with nothing; see `request_of_address`."""
+    if arguments and arguments[0].startswith(f"{SCHEME}:"):
+        return request_of_address(arguments[0])
+    files = tuple(map(os.path.abspath, arguments))
+    return StartRequest(Action.OPEN if files else Action.SHOW, files=files)
+
+
+def request_of_address(address: str) -> StartRequest:
+    """Return the request of an address such as `rdchat://ask?text=Hello`.
+
+    Raises:
+        InvalidSettingError: If rdchat does nothing at this address.
+    """
+    try:
+        parts = urlsplit(address)
+        text = parse_qs(parts.query, errors="replace", max_num_fields=8).get("text", [""])[0]
+    except ValueError:
+        parts, text = urlsplit(""), ""
+    if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _shown(text)):
+        raise InvalidSettingError("rdchat cannot open this address.", f"It opens {SCHEME}://ask?text=, with a text.")
+    return StartRequest(Action.ASK, text)
+
+
+def _shown(text: str) -> str:
+    """Return the beginning of a text without control characters, except for line feeds and tabs."""
+    kept = (each for each in text if each in "\n\t" or unicodedata.category(each) not in _CONTROLS)
+    return "".join(kept)[:MAX_CHARACTERS].strip()

@@ -1,0 +1,96 @@
+"""What other starts and other programs may ask of the window."""
+
+from urllib.parse import quote
+
+import pytest
+
+from rdchat.errors import InvalidSettingError
+from rdchat.services.app.start_request import (
+    JUST_SHOW,
+    MAX_CHARACTERS,
+    MAX_LINE_BYTES,
+    Action,
+    StartRequest,
+    request_of_address,
+    request_of_line,
+    request_of_start,
+)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        JUST_SHOW,
+        StartRequest(Action.ASK, "Two\nlines\tand an é, a 😀 and a \\"),
+        StartRequest(Action.OPEN, files=("/a b.txt", "/not utf-8 \udcff")),
+        StartRequest(Action.ASK, "😀" * MAX_CHARACTERS),
+        StartRequest(Action.ASK, '"' * MAX_CHARACTERS),
+    ],
+)
+def test_a_request_is_read_as_it_was_sent(request_: StartRequest) -> None:
+    line = request_.line()
+    assert len(line) <= MAX_LINE_BYTES
+    assert line.count(b"\n") == 1
+    assert request_of_line(line) == request_
+
+
+def test_too_many_files_are_refused() -> None:
+    with pytest.raises(InvalidSettingError, match="too many files"):
+        StartRequest(Action.OPEN, files=("/" + "x" * 4000,) * 20).line()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"[" * 60_000,
+        b'{"do": "quit"}',
+        b'{"do": "show", "then": "quit"}',
+        b'{"do": "ask", "text": 1}',
+        b'{"do": "ask", "text": "a\\u0007b"}',
+        b'{"do": "open", "files": "/a"}',
+        b'{"do": "open", "files": ["a"]}',
+        b'{"do": "open", "files": ["/a\\u0000"]}',
+    ],
+)
+def test_another_line_is_no_request(line: bytes) -> None:
+    assert request_of_line(line) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("rdchat://ask?text=Why+is%20the sky%0Ablue%3F", "Why is the sky\nblue?"),
+        ("RDCHAT://ask/?text=%1B%5B31mred%00%7F%C2%9B%09%FF", "[31mred\t�"),
+        (f"rdchat://ask?text={quote('ü' * (MAX_CHARACTERS + 5))}", "ü" * MAX_CHARACTERS),
+    ],
+)
+def test_an_address_gives_its_text_without_control_characters(address: str, text: str) -> None:
+    assert request_of_address(address) == StartRequest(Action.ASK, text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rdchat://ask",
+        "rdchat://ask?text=%20%00",
+        "rdchat://ask/me?text=a",
+        "rdchat://send?text=a",
+        "rdchat://me@ask?text=a",
+        "rdchat:ask?text=a",
+        "https://ask?text=a",
+        "rdchat://[ask?text=a",
+        "rdchat://ask?" + "&".join(f"text{n}=a" for n in range(100)),
+    ],
+)
+def test_another_address_is_refused(address: str) -> None:
+    with pytest.raises(InvalidSettingError, match="rdchat cannot open this address"):
+        request_of_address(address)
+
+
+def test_a_start_with_files_names_them_wherever_the_first_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert request_of_start(["tmp/a.txt", "/b"]) == StartRequest(Action.OPEN, files=("/tmp/a.txt", "/b"))
+    assert request_of_start([]) == JUST_SHOW
