@@ -20,7 +20,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
-from rdchat.services.app.start_request import SCHEME, request_of_start
+from rdchat.services.app.start_request import SCHEME, Action, StartRequest, request_of_start
 from rdchat.work.job import error_of
 
 # These errors of writing to standard output have no file name.
@@ -171,7 +171,7 @@ def _files(arguments: Sequence[str]) -> tuple[str, ...]:
 
 def _run(args: argparse.Namespace, files: Sequence[str]) -> int:
     if args.command is None:
-        request = request_of_start(files)
+        request = StartRequest(Action.QUICK) if args.quick else request_of_start(files)
         host.check_window_system()
         from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
 
@@ -189,6 +189,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         description="Chat with language models on your own machine. Without a command, rdchat opens its window; with "
         "files it attaches them there, or loads a model, and with rdchat://ask?text=... it shows the text.",
     )
+    parser.add_argument("--quick", action="store_true", help="open the quick window, also if rdchat runs already")
     _add_commands(parser.add_subparsers(dest="command", metavar="COMMAND"), _COMMANDS, arguments)
     return parser
 

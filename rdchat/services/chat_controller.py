@@ -19,6 +19,7 @@ from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
 from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
@@ -70,6 +71,7 @@ class ChatController(QObject):
             changed.connect(lambda: self.drafting.set_own(self.chat.values.draft))
         self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
         self.chats = ChatList(store, self.chat, self.storage)
+        self.quick = QuickChat(store, self.storage, self.chat)
         self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self.borrowed = BorrowedModel(replies)
@@ -129,7 +131,7 @@ class ChatController(QObject):
         self._next.blockSignals(True)
         self._opened.stop()
         # First the server: its replies end before the engine does.
-        once = () if self._closed else (self._remember_chat, self.server.close)
+        once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop)
         parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):

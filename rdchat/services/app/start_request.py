@@ -21,16 +21,17 @@ _CONTROLS = {"Cc", "Cs"}
 
 class Action(StrEnum):
     SHOW = "show"
+    QUICK = "quick"
     ASK = "ask"
     OPEN = "open"
 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """A request to the window, which always comes to the front.
+    """A request to the app, whose main window comes to the front unless the quick window does.
 
     Attributes:
-        do: What else it does.
+        do: What it does.
         text: Text for the message field; it is not sent.
         files: Absolute paths: a model to load, or files to attach.
     """

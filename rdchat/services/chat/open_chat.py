@@ -400,9 +400,7 @@ class OpenChat(QObject):
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
-        own_seed = self._settings.values.seed
-        seed = own_seed if own_seed is not None else fresh_seed()
-        earlier_replies = self._store.count_replies(path[-1].id)
+        seed = self.reply_seed(len(path), self._store.count_replies(path[-1].id))
         reply = self._store.add_message(
             path[-1].conversation_id,
             path[-1].id,
@@ -410,7 +408,7 @@ class OpenChat(QObject):
             "",
             status=MessageStatus.STREAMING,
             model=model,
-            seed=reply_seed(seed, len(path), earlier_replies),
+            seed=seed,
             made_with=made_with,
         )
         if reply.conversation_id == self.id:
@@ -423,6 +421,11 @@ class OpenChat(QObject):
             else:
                 self.path_changed.emit()
         return reply
+
+    def reply_seed(self, messages: int, earlier_replies: int = 0) -> int:
+        """Return the seed of a reply that follows so many messages, the last of which has earlier replies."""
+        own_seed = self._settings.values.seed
+        return reply_seed(own_seed if own_seed is not None else fresh_seed(), messages, earlier_replies)
 
     def reopen_reply(self) -> Message:
         """Reopen the reply that ends the path, to continue it; options for it alone still hold."""

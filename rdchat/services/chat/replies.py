@@ -103,11 +103,13 @@ class Replies(QObject):
         Args:
             reply: The message, with its own options. A text that it has is continued, and then ends the prompt.
             prompt: It is read on the engine thread, as all of a long chat is read from the disk.
-            conversation: The chat, for the person's choice of thinking and of the answer format.
+            conversation: The chat, for the person's choice of thinking and of the answer format. If it is not stored,
+                the reply is not either, until `ReplyRecorder.keep`.
         """
         self.begun.emit(reply)
         live = self.recorder.begin(reply, prompt, conversation)
-        self.traces.begin(reply.id, live.begins_at)
+        if conversation.id:
+            self.traces.begin(reply.id, live.begins_at)
         self._send(live)
         self.state_changed.emit()
 
@@ -196,7 +198,8 @@ class Replies(QObject):
         else:
             live.finish(end, self.model.name)
         self.recorder.save()
-        if end is not None and not live.begins_at and live.message.status is MessageStatus.COMPLETE:
+        is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
+        if end is not None and not live.begins_at and is_complete:
             # The engine has only the last part of a continued reply.
             self._earlier.add(live.message.id, end.token_ids)
         self.ended.emit(live.message)

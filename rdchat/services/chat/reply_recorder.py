@@ -75,7 +75,9 @@ class Reply:
 
     @property
     def missing(self) -> int:
-        """Number of characters that the store does not have."""
+        """Number of characters that the store does not have; 0 for a reply that is in no chat."""
+        if not self.message.conversation_id:
+            return 0
         text, saved = self.message.text, self.saved_text
         is_saved = text.startswith(saved) or saved.startswith(text)
         return max(0, len(text) - len(saved)) if is_saved else len(text)
@@ -199,6 +201,11 @@ class ReplyRecorder(QObject):
         self.held.append(reply)
         return reply
 
+    def keep(self, message_id: int, stored: Message, conversation: Conversation) -> None:
+        """Go on with a reply that was in no chat, if it is being written, as a message that was stored since."""
+        for reply in (each for each in self.held if each.message.id == message_id):
+            reply.message, reply.conversation, reply.saved_text = stored, conversation, stored.text
+
     def add_text(self, reply: Reply, text: str, written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
@@ -237,6 +244,8 @@ class ReplyRecorder(QObject):
 
     def _save(self, reply: Reply) -> None:
         message = reply.message
+        if not message.conversation_id:
+            return
         if reply.ended:
             self._store.finish_message(message)
         elif message.text != reply.saved_text:

@@ -88,7 +88,7 @@ _PLACEHOLDERS = (
 _TIPS = {
     EngineState.IDLE: "Send (Return)",
     EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
-    EngineState.WRITING: "Stop the reply (Esc)",
+    EngineState.WRITING: "Stop the reply",
     EngineState.NO_MODEL: "Send (Return). This loads the model first.",
 }
 _CROSS = 20

@@ -271,7 +271,12 @@ class MessageArea(QScrollArea):
     The first number of a signal is a message's id. `alternative_requested` has the number of steps, `quote_requested`
     Markdown, `file_requested` an `AttachedFile`, `edited` the text of a message's editor, which is empty once it is
     closed, and `caret_moved` a rectangle in the column.
+
+    Attributes:
+        has_actions: Whether messages can be changed and regenerated; otherwise they can only be copied and quoted.
     """
+
+    has_actions = True
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)

@@ -62,7 +62,7 @@ class MessageWidget(QWidget):
         """Show the editor, or what it replaces."""
         reading = not self.is_edited
         self.body.setVisible(reading)
-        self.actions_row.setVisible(reading and not self.is_busy)
+        self.actions_row.setVisible(reading and not self.is_busy and self.area.has_actions)
 
     @property
     def is_busy(self) -> bool:
@@ -261,6 +261,8 @@ class MessageWidget(QWidget):
         forms.setEnabled(bool(self.written_text))
         for form in CopyForm:
             forms.addAction(form.value, partial(self.copy_as, form))
+        if not self.area.has_actions:
+            return
         self._add_actions(menu)
         menu.addSeparator()
         several = self.message.siblings > 1

@@ -151,7 +151,7 @@ class ReplyMessage(MessageWidget):
             text = self._waiting or "Waiting for the model…"
         self._status.show_text(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")
         self._remedy.setText(remedy)
-        self._remedy.setVisible(bool(remedy))
+        self._remedy.setVisible(bool(remedy) and self.area.has_actions)
 
     def _make_thought(self) -> FoldedText:
         thought = FoldedText(self.area.theme, "the model's thoughts", self)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rdchat.ui.benchmark.window import BenchmarkWindow
     from rdchat.ui.drafts.window import DraftsWindow
     from rdchat.ui.models.window import ModelsWindow
+    from rdchat.ui.quick.quick_window import QuickWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
@@ -36,6 +37,7 @@ _KEYS = QKeySequence.SequenceFormat.NativeText
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
+    ("Quick window", (("Open the exchange as a chat", "Ctrl+Return"), ("New", "Ctrl+N"), ("Stop", "Ctrl+."))),
     ("Other windows, but not Models", (("Close it", "Esc"),)),
 )
 
@@ -232,6 +234,13 @@ class SideWindows:
         window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._sources.problem, self._parent))
         models.library.race_requested.connect(self.try_in_race)
         return window
+
+    @cached_property
+    def quick(self) -> "QuickWindow":
+        """A question over other programs."""
+        from rdchat.ui.quick.quick_window import QuickWindow  # noqa: PLC0415
+
+        return QuickWindow(self._controller, self._theme, self._parent)
 
     def show_training(self) -> None:
         """Open the models window at the training."""

@@ -58,6 +58,7 @@ def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, wind
     ("arguments", "request_"),
     [
         ([], StartRequest()),
+        (["--quick"], StartRequest(Action.QUICK)),
         (["rdchat://ask?text=Hi"], StartRequest(Action.ASK, "Hi")),
         (["a.txt", "b c.txt"], StartRequest(Action.OPEN, files=("{}/a.txt", "{}/b c.txt"))),
     ],

@@ -1,0 +1,128 @@
+"""The exchange of the quick window, which is not stored until it becomes a chat."""
+
+from dataclasses import replace
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat.chat.conversation import NEW_CHAT, MadeWith, Message, MessagePath, MessageStatus
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.titles import title_from_prompt
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import Role
+from rdchat.services.chat.open_chat import OpenChat, WaitingMessage
+from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.engine.engine_request import EngineState
+
+_KEPT = (
+    "status", "model", "seed", "finish_reason", "error", "statistics", "drafting", "control_offsets", "thinking",
+    "made_with",
+)  # fmt: skip
+
+
+class QuickChat(QObject):
+    """Asks with the options of a new chat. A question waits while another reply is written or a benchmark runs.
+
+    Its messages have negative ids and no chat, so that replies to them are not stored.
+
+    Args:
+        store: The conversations.
+        storage: Reports that the exchange cannot be stored.
+        chat: The open chat, with the replies.
+
+    Attributes:
+        path: The messages. Views hold it until `path_changed`.
+        waiting: Whether the last question waits.
+
+    Signals:
+        path_changed: There is another exchange, or another question with its empty reply.
+        changed: More of the last message has changed than its text.
+        grew: The last message has gained this text.
+    """
+
+    path_changed = Signal()
+    changed = Signal(Message)
+    grew = Signal(int, str)
+
+    def __init__(self, store: ConversationStore, storage: StorageWatch, chat: OpenChat) -> None:
+        super().__init__(chat)
+        self._store, self._storage, self._chat, self._replies = store, storage, chat, chat.replies
+        self.path, self.waiting, self._last_id = MessagePath(), False, 0
+        # Runs after everything that follows the end of a reply.
+        self._next = QTimer(self, singleShot=True, interval=0)
+        self._next.timeout.connect(self._write)
+        for free in (self._replies.state_changed, self._replies.model.engine.request_ended):
+            free.connect(self._next.start)
+        self._replies.grew.connect(self._on_grew)
+        for changed in (self._replies.changed, self._replies.ended):
+            changed.connect(self._on_changed)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the last question waits, or its reply is being written."""
+        return bool(self.path) and self.path[-1].status is MessageStatus.STREAMING
+
+    def ask(self, text: str) -> None:
+        """Ask a question while it is not busy; without a model, the chosen one is loaded."""
+        if self._replies.state is EngineState.NO_MODEL:
+            self._replies.model.retry()
+        self._add(Role.USER, text)
+        made = {
+            "model": self._replies.model.name,
+            "seed": self._chat.reply_seed(len(self.path)),
+            "made_with": MadeWith(),
+        }
+        self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, **made)
+        self.waiting = True
+        self.path_changed.emit()
+        self._write()
+
+    def _add(self, role: Role, text: str, **fields: Any) -> None:
+        self._last_id -= 1
+        self.path.append(Message(self._last_id, NEW_CHAT.id, None, role, text, **fields))
+
+    def _write(self) -> None:
+        if self.waiting and self._replies.free:
+            self.waiting = False
+            self._chat.write(self.path[-1], NEW_CHAT, self.path[:-1])
+
+    def stop(self) -> None:
+        """Stop the reply; one that waits ends at once."""
+        if self.waiting:
+            self.waiting = False
+            stopped = {"status": MessageStatus.COMPLETE, "finish_reason": FinishReason.CANCELLED}
+            self._on_changed(replace(self.path[-1], **stopped))  # type: ignore[arg-type]
+        self._replies.stop(NEW_CHAT.id)
+
+    def begin_anew(self) -> None:
+        """Forget the exchange."""
+        self.stop()
+        self.path = MessagePath()
+        self.path_changed.emit()
+
+    def open_as_chat(self) -> None:
+        """Store the exchange as a chat and open it there, where its reply goes on; then begin anew."""
+        with self._storage.writing():
+            chat = self._store.create_conversation(title_from_prompt(self.path[0].text), from_prompt=True)
+            parent: int | None = None
+            for message in self.path[: -2 if self.waiting else len(self.path)]:
+                fields = {name: getattr(message, name) for name in _KEPT}
+                stored = self._store.add_message(chat.id, parent, message.role, message.text, **fields)
+                self._replies.recorder.keep(message.id, stored, chat)
+                parent = stored.id
+            self._chat.open(chat.id)
+            if self.waiting:
+                self.waiting = False
+                self._chat.unsent.wait(WaitingMessage(chat.id, self.path[-2].text))
+            self._chat.stored.emit()
+            self.begin_anew()
+
+    def _on_grew(self, message: Message, text: str) -> None:
+        if self.path.find(message.id) is not None:
+            self.path.put(message)
+            self.grew.emit(message.id, text)
+
+    def _on_changed(self, message: Message) -> None:
+        if self.path.find(message.id) is not None:
+            self.path.put(message)
+            self.changed.emit(message)

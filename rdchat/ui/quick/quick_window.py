@@ -1,0 +1,133 @@
+"""A small window over other programs, for a question and its answer."""
+
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QCursor, QGuiApplication, QKeyEvent, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.composer import Composer
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import LARGE, SMALL, Theme, paint_card
+from rdchat.ui.transcript.view import TranscriptView
+
+_WIDTH, _HEIGHT = 600, 340
+_NEW, _OPEN = QKeySequence("Ctrl+N"), QKeySequence("Ctrl+Return")
+_WAITS = {EngineState.LOADING: "Loading the model…", EngineState.PREFILL: "Reading the prompt…"}
+
+
+class QuickWindow(SideWindow):
+    """Return asks, Ctrl-Return (on a Mac, Command-Return) opens the exchange as a chat, Esc hides the window.
+
+    Args:
+        controller: The conversations.
+        theme: The appearance to follow.
+        parent: The main window.
+    """
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget) -> None:
+        super().__init__("Quick Window", (_WIDTH, 0), (0, 0), parent)
+        self.setWindowFlags(Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.WindowStaysOnTopHint)
+        self.setAttribute(Qt.WidgetAttribute.WA_MacAlwaysShowToolWindow)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        self._replies, self._quick, self._theme, self._main = controller.replies, controller.quick, theme, parent
+        self.composer, self.transcript = Composer(theme), TranscriptView(theme)
+        self.composer.setFixedWidth(_WIDTH - 2)
+        self.composer.attach.show_as("clipboard", "Insert the clipboard's text")
+        # A further question is sent when the reply has ended.
+        self.composer.later.setFixedWidth(0)
+        self.transcript.setFixedSize(_WIDTH - 2, _HEIGHT)
+        self.transcript.has_actions = False
+        self.new = TextButton("New", theme, self._quick.begin_anew)
+        self.open_chat = TextButton("Open as Chat", theme, self._open_as_chat)
+        for button, keys in ((self.new, _NEW), (self.open_chat, _OPEN)):
+            set_tip(button, f"{button.text()} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
+        buttons = row(None, self.new, self.open_chat, margins=(0, 0, LARGE, 0))
+        layout = column(self.composer, self.transcript, buttons, within=self, spacing=0, margins=(1, SMALL, 1, SMALL))
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
+        QShortcut(_OPEN, self, self._open_as_chat)
+        self._connect(controller.model_slot)
+        self._show_messages()
+
+    def _connect(self, model: ModelSlot) -> None:
+        quick, composer, transcript = self._quick, self.composer, self.transcript
+        composer.submitted.connect(self._ask)
+        composer.stop_requested.connect(quick.stop)
+        composer.attach.clicked.connect(composer.field.paste)
+        composer.files_pasted.connect(lambda _paths: composer.show_note("Files can be attached in a chat."))
+        composer.field.textChanged.connect(model.engine.wake)
+        transcript.quote_requested.connect(composer.quote)
+        quick.path_changed.connect(self._show_messages)
+        quick.changed.connect(transcript.update_message)
+        quick.grew.connect(transcript.append_text)
+        for changed in (quick.changed, self._replies.state_changed):
+            changed.connect(lambda *_changed: self._show_state())
+        self._replies.prefill_progressed.connect(lambda progress: self._show_state(formatting.prefill_text(progress)))
+        model.load_progressed.connect(lambda progress: self._show_state(formatting.load_text(progress)))
+
+    def open_here(self) -> None:
+        """Show it in the upper half of the screen with the pointer; hide it if it has the keyboard."""
+        if self.isActiveWindow():
+            self.close()
+            return
+        if self.isHidden():
+            area = (QGuiApplication.screenAt(QCursor.pos()) or self.screen()).availableGeometry()
+            self.move(area.center().x() - _WIDTH // 2, area.top() + area.height() // 6)
+        show_in_front(self)
+        self.composer.setFocus()
+
+    def _ask(self, text: str) -> None:
+        if self._quick.busy:
+            self.composer.give_back(text, "Wait until this reply is finished, or stop it.")
+        else:
+            self._quick.ask(text)
+
+    def _open_as_chat(self) -> None:
+        """Ask what is typed, and go on in the main window."""
+        if self.composer.text.strip() or not self._quick.path:
+            self.composer.field.submit_requested.emit()
+        if self._quick.path:
+            self._quick.open_as_chat()
+            self.close()
+            show_in_front(self._main)
+
+    def _show_messages(self) -> None:
+        self._show_state()  # First: the transcript gets its width.
+        self.transcript.set_messages(self._quick.path)
+        self.transcript.scroll_to_end()
+        self._show_state()
+
+    def _show_state(self, progress: str = "") -> None:
+        quick, state = self._quick, self._replies.state
+        shown = state if state in (EngineState.LOADING, EngineState.NO_MODEL) else EngineState.IDLE
+        self.composer.set_state(EngineState.WRITING if quick.busy else shown, waits=not self._replies.free)
+        for part in (self.new, self.open_chat, self.transcript):
+            part.setVisible(bool(quick.path))
+        if quick.waiting:
+            what = "measurement" if self._replies.model.engine.measuring else "reply in another chat"
+            progress = f"Waiting for the {what}…"
+        if quick.busy:
+            self.transcript.set_waiting(quick.path.ids[-1], progress or _WAITS.get(state, ""))
+
+    def event(self, event: QEvent) -> bool:
+        """Keep the key of New from the menus, where it begins a chat."""
+        own = isinstance(event, QKeyEvent) and QKeySequence(event.keyCombination()) == _NEW
+        if own and event.type() is QEvent.Type.ShortcutOverride:
+            event.accept()
+        elif own and event.type() is QEvent.Type.KeyPress:
+            self._quick.begin_anew()
+        else:
+            return super().event(event)
+        return True
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.windowHandle().startSystemMove()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        paint_card(self, self.rect().adjusted(0, 0, -1, -1), colors.surface, colors.border, radius=12)

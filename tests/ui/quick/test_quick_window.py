@@ -1,0 +1,198 @@
+"""A question over other programs, and what becomes of it."""
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import Role
+from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.quick.quick_window import QuickWindow
+from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+from tests.ui.window.macos_shortcuts import RESERVED
+
+CONTROL = Qt.KeyboardModifier.ControlModifier
+
+
+@pytest.fixture
+def quick(qtbot: QtBot, window: MainWindow) -> QuickWindow:
+    window.commands.carry_out(StartRequest(Action.QUICK))
+    quick = window.windows.quick
+    qtbot.waitUntil(quick.isActiveWindow)
+    return quick
+
+
+def ask(qtbot: QtBot, quick: QuickWindow, text: str) -> None:
+    qtbot.keyClicks(quick.composer.field, text)
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+
+
+def ended(qtbot: QtBot, chat: Chat) -> None:
+    qtbot.waitUntil(lambda: not chat.controller.quick.busy and chat.controller.replies.state is EngineState.IDLE)
+
+
+def texts(chat: Chat) -> list[str]:
+    return [message.text for message in chat.controller.quick.path]
+
+
+def shown(quick: QuickWindow) -> list[str]:
+    """Return what the replies show: their texts, or what they wait for or ended with."""
+    replies = [each for each in quick.transcript.widgets.values() if isinstance(each, ReplyMessage)]
+    return [each._status.text() or each.body.toPlainText() for each in replies]
+
+
+def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+    chat.start()
+    chat.controller.settings.update(system_prompt="Be brief.", seed=7)
+    chat.engine.replies = [Reply(("Blue",)), Reply(("Red",))]
+    ask(qtbot, quick, "Which colour?")
+    ended(qtbot, chat)
+    ask(qtbot, quick, "And in the evening?")
+    ended(qtbot, chat)
+    assert texts(chat) == ["Which colour?", "Blue", "And in the evening?", "Red"]
+    qtbot.waitUntil(lambda: shown(quick) == ["Blue", "Red"])
+    request = chat.engine.requests[-1]
+    assert [each.content for each in request.messages] == ["Be brief.", *texts(chat)[:-1]]
+    assert [each.role for each in request.messages] == [Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.USER]
+    assert chat.store.conversations() == []
+    assert chat.store.rows("SELECT count(*) FROM messages")[0][0] == 0
+    assert not chat.controller.recorder.held
+    qtbot.keyClick(quick, Qt.Key.Key_Escape)
+    assert not quick.isVisible()
+    quick.open_here()
+    assert len(texts(chat)) == 4
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_N, CONTROL)
+    assert texts(chat) == []
+    assert quick.transcript.isHidden()
+    assert chat.controller.chat.id is None
+
+
+def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
+    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
+) -> None:
+    chat.start()
+    ask(qtbot, quick, "Which colour?")
+    ended(qtbot, chat)
+    before = chat.controller.quick.path[-1]
+    chat.engine.gate.shut()
+    qtbot.keyClicks(quick.composer.field, "And then?")
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    chat.engine.gate.allow(4)
+    qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello,")
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return, CONTROL)
+    assert (quick.isVisible(), texts(chat)) == (False, [])
+    qtbot.waitUntil(window.isActiveWindow)
+    path = chat.controller.chat.path
+    assert [message.text for message in path] == ["Which colour?", "Hello, you!", "And then?", "Hello,"]
+    assert chat.writing
+    assert replace(path[1], id=before.id, conversation_id=0, parent_id=None, created_at=None) == before
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert [m.text for m in chat.store.messages(path[0].conversation_id)][-1] == "Hello, you!"
+    assert chat.controller.chat.conversation.title == "Which colour?"
+    assert window.conversation.transcript.widgets.keys() == set(path.ids)
+
+
+def test_a_question_waits_for_another_chats_reply(
+    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
+) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("A long story")
+    chat.wait_for(EngineState.PREFILL)
+    ask(qtbot, quick, "And a short one?")
+    assert shown(quick) == ["Waiting for the reply in another chat…"]
+    assert len(chat.controller.replies.live) == 1
+    ask(qtbot, quick, "Another")
+    assert quick.composer.text == "Another"
+    assert quick.composer.note.text() == "Wait until this reply is finished, or stop it."
+    chat.engine.gate.open()
+    ended(qtbot, chat)
+    assert texts(chat) == ["And a short one?", "Hello, you!"]
+    assert chat.controller.chat.path[-1].text == "Hello, you!"
+
+
+def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(
+    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
+) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("A long story")
+    chat.wait_for(EngineState.PREFILL)
+    ask(qtbot, quick, "First")
+    quick.composer.button.click()
+    assert shown(quick) == ["Stopped."]
+    qtbot.keyClicks(quick.composer.field, "Second")
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return, CONTROL)
+    assert [each.text for each in chat.controller.chat.path if each.role is Role.USER] == ["First"]
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 4 and not chat.writing)
+    assert [each.text for each in chat.controller.chat.path] == ["First", "", "Second", "Hello, you!"]
+
+
+def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
+    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
+) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    ask(qtbot, quick, "Quick")
+    chat.engine.gate.allow(3)
+    qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello")
+    chat.controller.send("Slow")
+    assert len(chat.controller.chat.unsent.waiting) == 1
+    quick.composer.button.click()
+    ended_as = lambda: chat.controller.quick.path[-1].finish_reason  # noqa: E731
+    qtbot.waitUntil(lambda: ended_as() is FinishReason.CANCELLED)
+    assert shown(quick) == ["Stopped."]
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: bool(chat.controller.chat.path) and not chat.writing)
+    assert chat.controller.chat.path[-1].text == "Hello, you!"
+
+
+def test_a_question_without_a_model_loads_one_or_says_why_not(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+    chat.engine.load_errors[None] = ModelError("It is damaged.", "Load another.")
+    chat.controller.start()
+    chat.wait_for(EngineState.NO_MODEL)
+    chat.engine.load_gate.shut()
+    ask(qtbot, quick, "Hello?")
+    assert shown(quick)[0].startswith("Loading the model…")
+    chat.engine.load_gate.open()
+    qtbot.waitUntil(lambda: not chat.controller.quick.busy)
+    assert chat.controller.quick.path[-1].status is MessageStatus.FAILED
+    assert shown(quick) == ["It is damaged. Load another."]
+    chat.engine.load_errors.clear()
+    ask(qtbot, quick, "Now?")
+    ended(qtbot, chat)
+    assert texts(chat)[-1] == "Hello, you!"
+
+
+def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+    QGuiApplication.clipboard().setText("some text")
+    quick.open_here()  # it has the keyboard: this hides it
+    quick.open_here()
+    assert quick.composer.text == ""
+    qtbot.mouseClick(quick.composer.attach, Qt.MouseButton.LeftButton)
+    assert quick.composer.text == "some text"
+
+
+def test_its_keys_are_not_macos_own_and_the_menus_have_them_for_something_like_it(window: MainWindow) -> None:
+    assert not {"Ctrl+N", "Ctrl+Return"} & RESERVED.keys()
+    assert window.actions_.new_chat.shortcut().toString() == "Ctrl+N"
+
+
+def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+    chat.start()
+    chat.client._fall_asleep()
+    if not chat.client.asleep:
+        chat.client._set_asleep(True)
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_H)
+    assert not chat.client.asleep
