@@ -184,6 +184,8 @@ class Application(QApplication):
 
     # A file or an address.
     opened = Signal(str)
+    # The system, or the Dock's menu.
+    quit_requested = Signal()
 
     def event(self, event: QEvent) -> bool:
         """Emit what the system asks to open."""
@@ -191,6 +193,9 @@ class Application(QApplication):
             if opened := event.file() or event.url().toString(QUrl.ComponentFormattingOption.FullyEncoded):
                 self.opened.emit(opened)
             return True
+        # Qt closes visible windows alone.
+        if event.type() is QEvent.Type.Quit:
+            self.quit_requested.emit()
         return super().event(event)
 
 
@@ -232,6 +237,10 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     errors = UnexpectedErrors()
     errors.raised.connect(app.controller.notice_raised)
+    # A hidden window is the last one, too.
+    qt.setQuitOnLastWindowClosed(False)
+    qt.quit_requested.connect(app.window.close)
+    app.window.closed.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
     app.start()
     # After the last chat is open.
     QTimer.singleShot(0, partial(app.window.commands.carry_out, request))

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.chat.conversation import Notice
 from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
@@ -79,6 +79,8 @@ class Settings:
         prefix_cache_bytes: Memory for the KV caches of earlier chats; None for the engine's own limit.
         unload_after_minutes: Minutes without a request until the model is unloaded; 0 for never, None for 15 on battery
             or if memory is short.
+        menu_bar_item: Whether rdchat has an item in the menu bar, or in the system tray.
+        stays_open: Whether the app goes on when its window is closed, if the item or the Dock can bring it back.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
         presets: Options of chats under names, in the person's order.
@@ -119,6 +121,8 @@ class Settings:
     server_hosts: tuple[str, ...] = ("host.docker.internal",)
     prefix_cache_bytes: int | None = None
     unload_after_minutes: int | None = None
+    menu_bar_item: bool = host.MACOS
+    stays_open: bool = host.MACOS
     window_geometry: str = ""
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()

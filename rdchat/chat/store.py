@@ -132,10 +132,9 @@ class ConversationStore(Database):
         marks = ", ".join("?" * len(conversation_ids))
         return {each.id: each for each in conversations(self.rows, f"{_HERE} AND id IN ({marks})", *conversation_ids)}
 
-    def newest_conversation(self) -> Conversation | None:
-        """Return the newest conversation outside the archive; None if there is none."""
-        rows = conversations(self.rows, f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT 1")
-        return rows[0] if rows else None
+    def newest_conversations(self, limit: int) -> list[Conversation]:
+        """Return the newest conversations outside the archive, newest first."""
+        return conversations(self.rows, f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT ?", limit)
 
     def has_title(self, title: str) -> bool:
         """Return whether a conversation has this title."""

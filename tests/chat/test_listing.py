@@ -110,13 +110,13 @@ def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: 
 
 
 def test_newest_and_titles_are_found_without_listing(store: ConversationStore) -> None:
-    assert store.newest_conversation() is None
+    assert store.newest_conversations(1) == []
     odd = add(store, "Odd", -1e300)
-    assert store.newest_conversation() == store.conversation(odd)
+    assert store.newest_conversations(1) == [store.conversation(odd)]
     put_away = add(store, "Put away", NOW + 1, archived_at=1.0)
     old, new = add(store, "Old", NOW - 9), add(store, "New", NOW)
     deleted = add(store, "Deleted", NOW + 2, deleted_at=1.0)
-    assert store.newest_conversation() == store.conversation(new)
+    assert store.newest_conversations(1) == [store.conversation(new)]
     assert list(store.find([odd, old, put_away, deleted, 99])) == [odd, put_away, old]
     assert [store.has_title(title) for title in ("Old", "Put away", "Deleted", "None")] == [True, True, False, False]
 

@@ -212,6 +212,10 @@ class ChatList(QObject):
         """Return a conversation outside the bin; None if there is none or it cannot be read."""
         return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
 
+    def newest(self, limit: int) -> list[Conversation]:
+        """Return the newest conversations outside the archive; none if they cannot be read."""
+        return self.storage.read(lambda: self.store.newest_conversations(limit), [])
+
     def activity(self, conversation_id: int) -> Activity:
         """Return whether a conversation is being written, or a message waits in it."""
         if conversation_id in self.chat.replies.chats_being_written:
@@ -304,7 +308,7 @@ class ChatList(QObject):
     def _newest(self) -> Conversation | None:
         if self.query:
             return next((row.conversation for row in self._hits()), None)
-        return self.store.newest_conversation()
+        return next(iter(self.store.newest_conversations(1)), None)
 
     def _neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""

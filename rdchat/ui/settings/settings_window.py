@@ -7,7 +7,7 @@ from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import SamplingParams
@@ -36,6 +36,8 @@ _UNLOADING = "Gives the memory back of a model that nobody uses. It loads again 
 _AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
 _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: "1 hour", 0: "Never"}
 _MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
+_BAR = "menu bar" if host.MACOS else "system tray"
+_STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
     ("Chats", paths.data_dir, "Your chats and these settings."),
@@ -103,6 +105,7 @@ class SettingsWindow(SideWindow):
         if not self.form.problem.isVisibleTo(self.form):
             self.form.set_sampling(settings.sampling_for(self._slot.sampling))
             self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
+        self.stays.setEnabled(host.MACOS or settings.menu_bar_item)
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or str(Path.home()))
@@ -143,6 +146,10 @@ class SettingsWindow(SideWindow):
         page.add("Titles", self.titles, _TITLES)
         page.add("Speed", self.earlier, _EARLIER)
         page.add_line(row(self.clear_earlier, self.earlier_size, None))
+        self.menu_bar = page.check_box(f"Show rdchat in the {_BAR}", "menu_bar_item")
+        self.stays = page.check_box("Keep running when the window is closed", "stays_open")
+        page.add("Window", self.menu_bar, "The model and its speed, the quick window, the server and your last chats.")
+        page.add("", self.stays, _STAYING)
         if address := updates_address():
             page.add("Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page

@@ -7,14 +7,14 @@ _INTERVAL_MS = 100
 
 
 class Throttle(QObject):
-    """Emits `due` at once for the first note of a burst, and at most ten times a second for the rest."""
+    """Emits `due` at once for the first note of a burst, and by default at most ten times a second for the rest."""
 
     due = Signal()
 
-    def __init__(self, parent: QObject) -> None:
+    def __init__(self, parent: QObject, interval_ms: int = _INTERVAL_MS) -> None:
         super().__init__(parent)
         self._noted = False
-        self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
+        self._timer = QTimer(self, interval=interval_ms, singleShot=True)
         self._timer.timeout.connect(self._pass_on)
 
     @property

@@ -66,6 +66,7 @@ class Commands(QObject):
         side_requested: Emitted to show the sidebar or the panel.
         side_toggled: Emitted to show it, or to hide it if it is visible.
         options_requested: Emitted to show the options of the open chat.
+        close_requested: Emitted to close the main window.
         settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
@@ -73,6 +74,7 @@ class Commands(QObject):
     side_toggled = Signal(QWidget)
     options_requested = Signal()
     settings_requested = Signal(str)
+    close_requested = Signal()
 
     def __init__(self, window: QWidget, parts: WindowParts, controller: ChatController, theme: Theme) -> None:
         super().__init__(window)
@@ -282,7 +284,7 @@ class Commands(QObject):
     def close_front(self) -> None:
         """Close the window in front, which may be another one: a Mac has one menu bar for all windows."""
         front = self._front
-        self.quit() if front is self._window else front.close()
+        self.close_requested.emit() if front is self._window else front.close()
 
     def minimize(self) -> None:
         """Minimise the window in front."""

@@ -4,10 +4,11 @@ import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
+from rdchat import host
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_service import ModelSources
@@ -22,6 +23,7 @@ from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
+from rdchat.ui.window.menu_bar_item import MenuBarItem
 from rdchat.ui.window.menus import WindowActions, menus
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
@@ -55,9 +57,13 @@ class MainWindow(QMainWindow):
         sources: Read the models on this machine.
 
     Attributes:
+        closed: Emitted when the window is closed for good, and the app should quit.
+        menu_bar_item: The item in the menu bar or the system tray.
         actions_: The actions of the menu bar.
         windows: The windows beside this one.
     """
+
+    closed = Signal()
 
     def __init__(
         self, controller: ChatController, theme: Theme, transcript: TranscriptView, sources: ModelSources | None = None
@@ -78,6 +84,7 @@ class MainWindow(QMainWindow):
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
+        self.menu_bar_item = MenuBarItem(self.commands, self)
         options = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
         self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)
@@ -183,22 +190,38 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         # The person used the window's own close button.
-        if event.spontaneous() and not self.windows.may_quit():
+        if event.spontaneous() and (self.leave() or not self.windows.may_quit()):
             event.ignore()
             return
         if not self._unsaved.may_close():
+            # The question needs its window.
+            self.show()
             event.ignore()
             return
-        state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
-        self._controller.settings.update(
-            window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
-        )
+        self._save_geometry()
         for window in (self, *self.findChildren(SideWindow)):
             # Ending the engine thread may take as long as one chunk of a prompt.
             window.hide()
         self.windows.close()
         self._controller.close()
         event.accept()
+        self.menu_bar_item.hide()
+        self.closed.emit()
+
+    def leave(self) -> bool:
+        """Hide the window if the app goes on without it, with all that it does; return whether it does."""
+        comes_back = host.MACOS or (self.menu_bar_item.isVisible() and self.menu_bar_item.isSystemTrayAvailable())
+        stays = self._controller.settings.values.stays_open and comes_back
+        if stays:
+            self._save_geometry()
+            self.hide()
+        return stays
+
+    def _save_geometry(self) -> None:
+        state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
+        self._controller.settings.update(
+            window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
+        )
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
@@ -206,6 +229,7 @@ class MainWindow(QMainWindow):
         commands.side_toggled.connect(self.toggle)
         commands.options_requested.connect(self.header.open_options)
         commands.settings_requested.connect(self._show_settings)
+        commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
@@ -243,9 +267,14 @@ class MainWindow(QMainWindow):
         app.applicationStateChanged.connect(self._on_application_state)
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:
-        """Look for drafters when the person comes back, perhaps after training one in a terminal."""
+        """Look for drafters when the person comes back, perhaps after training one in a terminal.
+
+        A click in the Dock shows the window again, if there is no other.
+        """
         if state is Qt.ApplicationState.ApplicationActive:
             self._controller.drafting.refresh_options()
+            if host.MACOS and self._was_on_screen and not any(map(QWidget.isVisible, QApplication.topLevelWidgets())):
+                show_in_front(self)
 
     def _look_for_deleted(self) -> None:
         self.commands.has_deleted = self._controller.has_deleted

@@ -6,7 +6,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat import paths
+from rdchat import host, paths
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.messages import Role
@@ -34,6 +34,15 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.seed.text() == ""
     assert preferences.form.sampling() == SamplingParams()
     assert preferences.model.text() == "smollm2-135m-instruct (default)"
+
+
+def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, preferences: SettingsWindow) -> None:
+    assert (preferences.menu_bar.isChecked(), preferences.stays.isChecked()) == (host.MACOS, host.MACOS)
+    assert preferences.stays.isEnabled() is host.MACOS
+    preferences.menu_bar.setChecked(True)
+    preferences.stays.setChecked(True)
+    settings = chat.controller.settings.values
+    assert (settings.menu_bar_item, settings.stays_open) == (True, True)
 
 
 def test_its_notes_are_never_windows_of_their_own(qtbot: QtBot, theme: Theme, chat: Chat) -> None:

@@ -1,0 +1,94 @@
+"""The app's item in the menu bar, or in the system tray: what the model does, and ways into the app."""
+
+from functools import partial
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction, QColor
+from PySide6.QtWidgets import QSystemTrayIcon, QWidget
+
+from rdchat import host
+from rdchat.chat.settings import Settings
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.style.buttons import OpenMenu, add_action
+from rdchat.ui.style.formatting import rate
+from rdchat.ui.style.icons import app_icon, line_icon
+from rdchat.ui.style.opening import show_in_front
+from rdchat.ui.style.throttle import Throttle
+from rdchat.ui.window.commands import Commands
+
+_RECENT = 5
+_STATE_MS = 1000
+
+
+class MenuBarItem(QSystemTrayIcon):
+    """Is visible while the settings say so. Not tried on a Mac.
+
+    Args:
+        commands: Carries out the actions.
+        window: The main window.
+    """
+
+    def __init__(self, commands: Commands, window: QWidget) -> None:
+        super().__init__(window)
+        self._commands, self._controller, self._window = commands, commands.controller, window
+        self._statistics = Statistics()
+        self._state: QAction | None = None
+        icon = line_icon("menu_bar", QColor(Qt.GlobalColor.black)) if host.MACOS else app_icon()
+        # macOS draws a template in the colour of the menu bar; the colours of other trays are not known.
+        icon.setIsMask(host.MACOS)
+        self.setIcon(icon)
+        self.menu = OpenMenu(self._fill, window)
+        self.setContextMenu(self.menu)
+        self._throttle = Throttle(self, _STATE_MS)
+        self._throttle.due.connect(self._show_state)
+        replies, settings = self._controller.replies, self._controller.settings
+        replies.statistics_changed.connect(self._note_statistics)
+        for changed in (replies.state_changed, self._controller.model_slot.engine.asleep_changed):
+            changed.connect(self._throttle.note)
+        settings.changed.connect(self._follow)
+        self._follow(settings.values)
+
+    def _follow(self, settings: Settings) -> None:
+        self.setVisible(settings.menu_bar_item)
+
+    def _note_statistics(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self._throttle.note()
+
+    def _show_state(self) -> None:
+        if self._state is not None:
+            self._state.setText(self._state_text())
+
+    def _state_text(self) -> str:
+        slot = self._controller.model_slot
+        speed = self._statistics.decode_tps
+        doing = {
+            EngineState.IDLE: "asleep" if slot.engine.asleep else "ready",
+            EngineState.PREFILL: "reading the prompt",
+            EngineState.WRITING: f"{rate(speed)} tokens/s" if speed else "writing",
+        }.get(self._controller.replies.state)
+        return f"{slot.name}  ·  {doing}" if doing else self._commands.parts.model.accessibleDescription()
+
+    def _fill(self) -> None:
+        menu, controller = self.menu, self._controller
+        self._state = add_action(menu, self._state_text(), lambda: None)
+        self._state.setEnabled(False)
+        add_action(menu, "Stop Reply", controller.replies.stop).setEnabled(bool(controller.replies.live))
+        menu.addSeparator()
+        add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(Action.QUICK)))
+        menu.addSeparator()
+        for chat in controller.chats.newest(_RECENT):
+            add_action(menu, chat.title, partial(self._open, chat.id))
+        menu.addSeparator()
+        server = controller.server
+        name = " · ".join(filter(None, ("Server", server.address)))
+        add_action(menu, name, partial(server.set_on, not server.on), chosen=server.on, tip=server.problem)
+        menu.addSeparator()
+        add_action(menu, "Open rdchat", partial(show_in_front, self._window))
+        add_action(menu, "Quit rdchat", self._commands.quit)
+
+    def _open(self, chat_id: int) -> None:
+        self._controller.chat.open(chat_id)
+        show_in_front(self._window)

@@ -1,0 +1,143 @@
+"""The item in the menu bar, and an app whose window is closed."""
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtGui import QAction, QCloseEvent
+from PySide6.QtWidgets import QMessageBox
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.menu_bar_item import MenuBarItem
+from tests.processes import held_by_another_process
+from tests.ui.conftest import Chat
+
+# The offscreen platform has no tray.
+pytestmark = pytest.mark.qt_log_ignore("systemTrayWindowChanged", extend=True)
+
+
+class _ByHand(QCloseEvent):
+    """What the window manager sends when the window's own button is pressed."""
+
+    def spontaneous(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> MainWindow:
+    monkeypatch.setattr(MenuBarItem, "isSystemTrayAvailable", staticmethod(lambda: True))
+    chat.controller.settings.update(menu_bar_item=True, stays_open=True)
+    return window
+
+
+def opened(window: MainWindow) -> dict[str, QAction]:
+    window.menu_bar_item.menu.aboutToShow.emit()
+    return {action.text(): action for action in window.menu_bar_item.menu.actions() if action.text()}
+
+
+def by_hand(window: MainWindow) -> bool:
+    event = _ByHand()
+    window.closeEvent(event)
+    return event.isAccepted()
+
+
+def test_the_menu_says_what_the_model_does_and_stops_it(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+    chat.engine.load_gate.shut()
+    chat.controller.start()
+    assert next(iter(opened(staying))).startswith("Loading the model…")
+    chat.engine.load_gate.open()
+    chat.wait_for(EngineState.IDLE)
+    entries = opened(staying)
+    assert (next(iter(entries)), entries["Stop Reply"].isEnabled()) == ("tiny  ·  ready", False)
+    chat.client._set_asleep(True)
+    assert next(iter(opened(staying))) == "tiny  ·  asleep"
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    chat.wait_for(EngineState.PREFILL)
+    assert next(iter(opened(staying))) == "tiny  ·  reading the prompt"
+    chat.engine.gate.allow(4)
+    chat.wait_for(EngineState.WRITING)
+    entries = opened(staying)
+    first = entries[next(iter(entries))]
+    fast = replace(Statistics(), generated_tokens=101, decode_ms=2000.0)
+    chat.controller.replies.statistics_changed.emit(fast)
+    staying.menu_bar_item._throttle._pass_on()
+    assert first.text() == "tiny  ·  50.0 tokens/s"
+    entries["Stop Reply"].trigger()
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_nothing_happens_while_nothing_does(chat: Chat, staying: MainWindow) -> None:
+    """The item costs no time while the app is idle."""
+    assert staying.menu_bar_item.isVisible()
+    assert staying.menu_bar_item._throttle.resting
+    chat.controller.settings.update(menu_bar_item=False)
+    assert not staying.menu_bar_item.isVisible()
+
+
+def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+    chat.start()
+    for text in ("One & two", "Three"):
+        chat.controller.chat.start_new()
+        chat.say(text)
+    staying.hide()
+    entries = opened(staying)
+    assert list(entries)[2:6] == ["Quick Window", "Three", "One && two", "Server"]
+    entries["One && two"].trigger()
+    assert (staying.isVisible(), chat.controller.chat.conversation.title) == (True, "One & two")
+    entries["Quick Window"].trigger()
+    assert staying.windows.quick.isVisible()
+    entries["Server"].trigger()
+    qtbot.waitUntil(lambda: bool(chat.controller.server.address))
+    entries = opened(staying)
+    name = f"Server · {chat.controller.server.address}"
+    assert entries[name].isChecked()
+    entries[name].trigger()
+    assert not chat.controller.server.on
+
+
+def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("A story")
+    chat.wait_for(EngineState.PREFILL)
+    staying.conversation.composer.set_text("typed")
+    staying.activateWindow()
+    staying.actions_.close_window.trigger()
+    assert not staying.isVisible()
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    opened(staying)["Open rdchat"].trigger()
+    assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
+    assert not by_hand(staying)
+    assert not staying.isVisible()
+    with qtbot.waitSignal(staying.closed):
+        opened(staying)["Quit rdchat"].trigger()
+    assert not staying.menu_bar_item.isVisible()
+
+
+@pytest.mark.parametrize("settings", [{"menu_bar_item": False}, {"stays_open": False}])
+def test_closing_quits_where_nothing_would_bring_the_window_back(
+    qtbot: QtBot, chat: Chat, staying: MainWindow, settings: dict[str, bool]
+) -> None:
+    chat.controller.settings.update(**settings)
+    with qtbot.waitSignal(staying.closed):
+        assert by_hand(staying)
+
+
+def test_quitting_without_a_window_shows_it_with_the_question(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("A story")
+    chat.wait_for(EngineState.PREFILL)
+    assert not by_hand(staying)
+    with held_by_another_process(chat.store.path):
+        chat.engine.gate.open()
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+        opened(staying)["Quit rdchat"].trigger()
+        (box,) = staying.findChildren(QMessageBox, "unsaved")
+        assert (box.isVisible(), staying.isVisible()) == (True, True)
+    qtbot.waitUntil(lambda: not staying.isVisible())
