@@ -81,6 +81,7 @@ class Settings:
             or if memory is short.
         menu_bar_item: Whether rdchat has an item in the menu bar, or in the system tray.
         stays_open: Whether the app goes on when its window is closed, if the item or the Dock can bring it back.
+        quick_shortcut: The quick window's shortcut over other programs, such as Ctrl+Alt+Q; empty for none.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
         presets: Options of chats under names, in the person's order.
@@ -123,6 +124,7 @@ class Settings:
     unload_after_minutes: int | None = None
     menu_bar_item: bool = host.MACOS
     stays_open: bool = host.MACOS
+    quick_shortcut: str = ""
     window_geometry: str = ""
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()

@@ -57,11 +57,11 @@ _SET_OPTIONS = """
     UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ?, own_options = ?
     WHERE id = ?
 """
-# These fields change while a reply is written and when it ends.
-_ENDING = (
+ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
     "made_with",
 )  # fmt: skip
+"""The fields of a message that change while a reply is written and when it ends."""
 
 
 class ConversationStore(Database):
@@ -266,8 +266,8 @@ class ConversationStore(Database):
         self.execute(f"UPDATE messages SET {sql} WHERE id = ? AND status = 'streaming'", *values, message_id)
 
     def finish_message(self, message: Message) -> Message:
-        """Store the end of a reply: the fields in `_ENDING`."""
-        return self._change(message.id, **{name: getattr(message, name) for name in _ENDING})
+        """Store the end of a reply: the fields in `ENDING`."""
+        return self._change(message.id, **{name: getattr(message, name) for name in ENDING})
 
     def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
         """Reopen a reply to continue it; `made_with` None keeps its options."""

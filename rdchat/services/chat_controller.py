@@ -11,6 +11,7 @@ from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
+from rdchat.hot_key import HotKey
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
@@ -51,6 +52,7 @@ class ChatController(QObject):
     notice_raised = Signal(Notice)
     # The text, and why it was not sent.
     prompt_refused = Signal(str, str)
+    hot_key_pressed = Signal()
 
     def __init__(
         self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
@@ -79,6 +81,9 @@ class ChatController(QObject):
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         engine.sleep_after(control.values.unload_after_minutes)
         control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
+        self.hot_key = HotKey(self.hot_key_pressed.emit)
+        self.hot_key.set(control.values.quick_shortcut)
+        control.changed.connect(lambda settings: self.hot_key.set(settings.quick_shortcut))
         self._closed = False
         # Runs after everything that follows the end of a reply.
         self._next = QTimer(self, singleShot=True, interval=0)

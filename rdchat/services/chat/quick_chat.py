@@ -6,18 +6,13 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import NEW_CHAT, MadeWith, Message, MessagePath, MessageStatus
-from rdchat.chat.store import ConversationStore
+from rdchat.chat.store import ENDING, ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import OpenChat, WaitingMessage
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineState
-
-_KEPT = (
-    "status", "model", "seed", "finish_reason", "error", "statistics", "drafting", "control_offsets", "thinking",
-    "made_with",
-)  # fmt: skip
 
 
 class QuickChat(QObject):
@@ -67,12 +62,8 @@ class QuickChat(QObject):
         if self._replies.state is EngineState.NO_MODEL:
             self._replies.model.retry()
         self._add(Role.USER, text)
-        made = {
-            "model": self._replies.model.name,
-            "seed": self._chat.reply_seed(len(self.path)),
-            "made_with": MadeWith(),
-        }
-        self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, **made)
+        model, seed = self._replies.model.name, self._chat.reply_seed(len(self.path))
+        self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
         self.waiting = True
         self.path_changed.emit()
         self._write()
@@ -90,8 +81,8 @@ class QuickChat(QObject):
         """Stop the reply; one that waits ends at once."""
         if self.waiting:
             self.waiting = False
-            stopped = {"status": MessageStatus.COMPLETE, "finish_reason": FinishReason.CANCELLED}
-            self._on_changed(replace(self.path[-1], **stopped))  # type: ignore[arg-type]
+            end = FinishReason.CANCELLED
+            self._on_changed(replace(self.path[-1], status=MessageStatus.COMPLETE, finish_reason=end))
         self._replies.stop(NEW_CHAT.id)
 
     def begin_anew(self) -> None:
@@ -106,8 +97,8 @@ class QuickChat(QObject):
             chat = self._store.create_conversation(title_from_prompt(self.path[0].text), from_prompt=True)
             parent: int | None = None
             for message in self.path[: -2 if self.waiting else len(self.path)]:
-                fields = {name: getattr(message, name) for name in _KEPT}
-                stored = self._store.add_message(chat.id, parent, message.role, message.text, **fields)
+                fields = {name: getattr(message, name) for name in ("seed", *ENDING)}
+                stored = self._store.add_message(chat.id, parent, message.role, **fields)
                 self._replies.recorder.keep(message.id, stored, chat)
                 parent = stored.id
             self._chat.open(chat.id)

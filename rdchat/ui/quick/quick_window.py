@@ -104,8 +104,7 @@ class QuickWindow(SideWindow):
 
     def _show_state(self, progress: str = "") -> None:
         quick, state = self._quick, self._replies.state
-        shown = state if state in (EngineState.LOADING, EngineState.NO_MODEL) else EngineState.IDLE
-        self.composer.set_state(EngineState.WRITING if quick.busy else shown, waits=not self._replies.free)
+        self.composer.set_state(EngineState.WRITING if quick.busy else EngineState.IDLE, waits=not self._replies.free)
         for part in (self.new, self.open_chat, self.transcript):
             part.setVisible(bool(quick.path))
         if quick.waiting:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QShowEvent
-from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
 from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
@@ -38,6 +38,7 @@ _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: 
 _MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
 _BAR = "menu bar" if host.MACOS else "system tray"
 _STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
+_DESKTOP = "A shortcut of your desktop can call rdchat --quick."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
     ("Chats", paths.data_dir, "Your chats and these settings."),
@@ -56,6 +57,7 @@ class SettingsWindow(SideWindow):
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
         self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
+        self._hot_key = controller.hot_key
         self._earlier, self._caches = controller.earlier, controller.prefix_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
@@ -105,6 +107,9 @@ class SettingsWindow(SideWindow):
         if not self.form.problem.isVisibleTo(self.form):
             self.form.set_sampling(settings.sampling_for(self._slot.sampling))
             self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
+        with QSignalBlocker(self.keys):
+            self.keys.setKeySequence(settings.quick_shortcut)
+        self.keys_problem.show_text(self._hot_key.problem)
         self.stays.setEnabled(host.MACOS or settings.menu_bar_item)
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
@@ -150,6 +155,13 @@ class SettingsWindow(SideWindow):
         self.stays = page.check_box("Keep running when the window is closed", "stays_open")
         page.add("Window", self.menu_bar, "The model and its speed, the quick window, the server and your last chats.")
         page.add("", self.stays, _STAYING)
+        self.keys = QKeySequenceEdit(maximumSequenceLength=1, clearButtonEnabled=True)
+        self.keys.keySequenceChanged.connect(lambda keys: self._settings.update(quick_shortcut=keys.toString()))
+        if self._hot_key.available:
+            page.add("Quick window", self.keys, "A shortcut that opens it over other programs.")
+        else:
+            page.add_line(ThemedLabel(self._theme, _DESKTOP), "Quick window")
+        self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
             page.add("Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page

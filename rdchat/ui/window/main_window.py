@@ -262,6 +262,8 @@ class MainWindow(QMainWindow):
         for changed in (controller.replies.state_changed, chat.message_added, chat.message_changed):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
+        # The system waits for the end of the signal.
+        controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "widgets exist only in an application"
         app.applicationStateChanged.connect(self._on_application_state)

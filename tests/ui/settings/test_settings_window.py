@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QUrl, Signal, Slot
+from PySide6.QtCore import QEvent, QObject, Qt, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
@@ -9,12 +9,14 @@ from pytestqt.qtbot import QtBot
 from rdchat import host, paths
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
+from rdchat.hot_key import HotKey
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
 from rdchat.ui.style.theme import Theme
+from tests.test_hot_key import EXISTS, Carbon
 from tests.ui.conftest import Chat
 
 
@@ -43,6 +45,25 @@ def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, pre
     preferences.stays.setChecked(True)
     settings = chat.controller.settings.values
     assert (settings.menu_bar_item, settings.stays_open) == (True, True)
+
+
+def test_the_quick_windows_shortcut_is_chosen_by_pressing_it(qtbot: QtBot, chat: Chat, theme: Theme) -> None:
+    carbon = Carbon()
+    chat.controller.hot_key = HotKey(chat.controller.hot_key_pressed.emit, carbon)
+    chat.start()
+    preferences = SettingsWindow(chat.controller, theme)
+    qtbot.addWidget(preferences)
+    preferences.show()
+    assert preferences.keys.isVisible()
+    control, alt = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier
+    qtbot.keyClick(preferences.keys, Qt.Key.Key_Q, control | alt)
+    assert chat.controller.settings.values.quick_shortcut == "Ctrl+Alt+Q"
+    assert carbon.registered == (0x0C, 0x900)
+    carbon.RegisterEventHotKey.answer = EXISTS
+    chat.controller.settings.update(quick_shortcut="Ctrl+Alt+W")
+    assert preferences.keys_problem.text() == "Another program has this shortcut. Choose another one."
+    preferences.keys.clear()
+    assert (chat.controller.settings.values.quick_shortcut, preferences.keys_problem.isVisible()) == ("", False)
 
 
 def test_its_notes_are_never_windows_of_their_own(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
