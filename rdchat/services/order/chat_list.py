@@ -11,11 +11,12 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import Conversation
+from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, chats_listing
 from rdchat.chat.storage.search import MessageMatches, SearchAnswer, SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.api.events import FinishReason
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
@@ -105,6 +106,7 @@ class Activity(StrEnum):
     NONE = ""
     WRITING = "a reply is being written"
     WAITING = "a message is waiting"
+    NEW = "a new reply"
 
 
 class ChatList(QObject):
@@ -152,6 +154,10 @@ class ChatList(QObject):
         for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
             changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
+        # Ids of the chats with a reply that ended while another one was open, the first one first.
+        self._new_replies: dict[int, None] = {}
+        chat.replies.ended.connect(self._note_reply)
+        chat.opened.connect(self._note_opened)
 
     def start(self, last: int | None = None) -> None:
         """List the conversations, open the one viewed last, else the newest, and empty the bin of old items."""
@@ -220,7 +226,19 @@ class ChatList(QObject):
         """Return whether a conversation is being written, or a message waits in it."""
         if conversation_id in self.chat.replies.chats_being_written:
             return Activity.WRITING
-        return Activity.WAITING if self.chat.unsent.waiting_in(conversation_id) else Activity.NONE
+        if self.chat.unsent.waiting_in(conversation_id):
+            return Activity.WAITING
+        return Activity.NEW if conversation_id in self._new_replies else Activity.NONE
+
+    def _note_reply(self, reply: Message) -> None:
+        if reply.conversation_id != self.chat.id and reply.finish_reason is not FinishReason.CANCELLED:
+            self._new_replies[reply.conversation_id] = None
+            self.activity_changed.emit()
+
+    def _note_opened(self) -> None:
+        if self.chat.id in self._new_replies:
+            del self._new_replies[self.chat.id]
+            self.activity_changed.emit()
 
     def show(self, location: Location) -> None:
         """List the chats, the archive or the bin."""
@@ -282,6 +300,30 @@ class ChatList(QObject):
 
     # Opening
 
+    def open_near(self, by: int) -> None:
+        """Open the chat below the open one in the list, or for -1 the one above; at its end nothing changes."""
+        with self.storage.reading():
+            here = self.rows.index_of(("chat", self.chat.id or 0))
+            start = here + by if here is not None else 0 if by > 0 else -1
+            rows = (self.rows[index] for index in range(start, len(self.rows) if by > 0 else -1, by))
+            row = next((row for row in rows if isinstance(row, ChatRow)), None)
+            if row is not None and self.location is not Location.BIN:
+                self.chat.open(row.conversation.id)
+
+    @property
+    def has_new_reply(self) -> bool:
+        """Whether another chat has a reply that was not seen."""
+        return bool(self._new_replies)
+
+    def open_new_reply(self) -> None:
+        """Open the chat whose unseen reply ended first."""
+        for conversation_id in list(self._new_replies):
+            if self.find(conversation_id) is not None:
+                self.chat.open(conversation_id)
+                return
+            # It was deleted.
+            del self._new_replies[conversation_id]
+
     def open_latest(self, last: int | None = None) -> None:
         """List the conversations and open the one viewed last, else the newest, or a new one if there is none."""
         self.refresh()
@@ -290,6 +332,7 @@ class ChatList(QObject):
     def begin_anew(self) -> None:
         """Read the list again after the store was replaced, and open the newest conversation."""
         self.store_replaced.emit()
+        self._new_replies.clear()
         if self.chat.stored_conversation is not None:
             self.conversation_removed.emit(self.chat.stored_conversation.id)
         self.order.begin_anew()

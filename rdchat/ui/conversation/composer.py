@@ -1,7 +1,16 @@
 """The message field: it grows with its text, beside one button that sends or stops."""
 
 from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QFocusEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+    QTextCursor,
+)
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
@@ -97,9 +106,10 @@ _WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
 class ComposerField(PromptField):
-    """Attaches files that are pasted, and leaves dragged ones to the window."""
+    """Attaches files that are pasted, and leaves dragged ones to the window. Up in an empty field asks to edit."""
 
     focus_changed = Signal()
+    edit_requested = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
     # Why it was refused.
@@ -109,6 +119,14 @@ class ComposerField(PromptField):
         super().__init__(theme, "Message", (1, 8))
         self.document().setDocumentMargin(TIGHT)
         self.prompts = PromptList(self)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        # A Mac's arrow keys count as keys of the keypad.
+        is_plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        if event.key() == Qt.Key.Key_Up and is_plain and self.document().isEmpty() and not self._composing:
+            self.edit_requested.emit()
+        else:
+            super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()):

@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWid
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
@@ -218,6 +219,7 @@ class ConversationView(Ground):
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
         self.waiting.remove_requested.connect(self._chat.unsent.end_wait)
+        self.composer.field.edit_requested.connect(self._edit_last_question)
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
@@ -303,6 +305,15 @@ class ConversationView(Ground):
         """Quote the selected text of a message into the field, or show that nothing is selected."""
         if not self.transcript.quote_selection():
             self.composer.show_note("Select some text of a message first, then quote it.")
+
+    def _edit_last_question(self) -> None:
+        """Edit the last question; one that still waits goes back into the field."""
+        if waiting := self._chat.unsent.waiting_in(self._chat.id):
+            self._chat.take_back(waiting[-1])
+            return
+        question = next((message.id for message in reversed(self._chat.path) if message.role is Role.USER), None)
+        if question is not None and (editor := self.transcript.edit(question)) is not None:
+            editor.cancelled.connect(self.composer.setFocus)
 
     def _end_shape(self) -> None:
         self._chat.set_options(answer_shape=None)

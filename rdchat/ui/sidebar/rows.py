@@ -3,7 +3,7 @@
 import time
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, QStringListModel, Qt
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextLayout
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
@@ -173,7 +173,8 @@ class RowPainter(QStyledItemDelegate):
             elif isinstance(row, ChatRow):
                 sign = self._paint_activity(painter, area, Activity(index.data(ACTIVITY) or ""))
                 selected = bool(option.state & QStyle.StateFlag.State_Selected)
-                self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, selected)
+                is_bold = selected or index.data(ACTIVITY) == Activity.NEW
+                self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, is_bold)
         if index.row() == self.drop_row:
             painter.setPen(self._theme.colors.accent)
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -195,20 +196,24 @@ class RowPainter(QStyledItemDelegate):
             self._paint_text(painter, text, row.folder.name, f"{row.chats:,}" if row.chats else "")
 
     def _paint_activity(self, painter: QPainter, area: QRect, activity: Activity) -> int:
-        """Draw a dot where a reply is being written, a clock where a message waits; return the width it takes."""
+        """Draw a ring where a reply is being written, a dot where it is new, a clock where a message waits.
+
+        Returns:
+            The width it takes.
+        """
         if activity is Activity.NONE:
             return 0
         sign = QRect(area.right() - SMALL - _SIGN, area.center().y() - _SIGN // 2, _SIGN, _SIGN)
-        if activity is Activity.WRITING:
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(self._theme.colors.accent)
-            painter.drawEllipse(sign.adjusted(3, 3, -3, -3))
+        if activity is not Activity.WAITING:
+            painter.setPen(QPen(self._theme.colors.accent, 2))
+            painter.setBrush(self._theme.colors.accent if activity is Activity.NEW else Qt.BrushStyle.NoBrush)
+            painter.drawEllipse(sign.adjusted(4, 4, -4, -4))
         else:
             ratio = painter.device().devicePixelRatioF()
             painter.drawPixmap(sign.topLeft(), line_pixmap("waiting", self._theme.colors.muted, _SIGN, ratio))
         return _SIGN + TIGHT
 
-    def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
+    def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, bold: bool) -> None:
         chat = row.conversation
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
         right = below = ""
@@ -216,7 +221,7 @@ class RowPainter(QStyledItemDelegate):
             below = _days_left(chat.deleted_at)
         elif self.matcher:
             right, below = row.location or day_text(chat.updated_at), row.snippet
-        self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=selected)
+        self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=bold)
 
     def _paint_text(
         self, painter: QPainter, area: QRect, title: str, right: str = "", below: str = "", *, bold: bool = False

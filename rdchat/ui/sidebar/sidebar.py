@@ -205,6 +205,10 @@ class Sidebar(Ground):
         conversation = self._chats.chat.stored_conversation
         self.list.select(conversation.id if conversation else None)
 
+    def show_open(self) -> None:
+        """Scroll to the chat that is open."""
+        self.list.scrollTo(self.list.currentIndex())
+
     def _enable_bin_buttons(self) -> None:
         for button in (self.restore, self.erase):
             button.setEnabled(self.list.current_row is not None)

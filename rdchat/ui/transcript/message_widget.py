@@ -104,10 +104,11 @@ class MessageWidget(QWidget):
 
     # --- being edited
 
-    def edit(self) -> None:
-        """Turn the text into an editor."""
-        if self._editor is None:
-            self.open_editor(self.written_text.strip("\n")).setFocus()
+    def edit(self) -> MessageEditor:
+        """Turn the text into an editor, unless it is one, and give that the keyboard."""
+        editor = self._editor or self.open_editor(self.written_text.strip("\n"))
+        editor.setFocus()
+        return editor
 
     def open_editor(self, text: str) -> MessageEditor:
         """Show an editor of this text instead of the message, and return it."""

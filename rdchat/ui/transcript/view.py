@@ -17,6 +17,7 @@ from rdchat.ui.style.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_column import FIRST, MessageColumn
+from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import ReplyMessage
 
@@ -210,6 +211,16 @@ class TranscriptView(MessageColumn):
         """Give the last message the keyboard."""
         if self.widgets:
             self.widgets[next(reversed(self.widgets))].body.setFocus()
+
+    def edit(self, message_id: int) -> MessageEditor | None:
+        """Open the editor of a message in view; None if the message is not there or cannot be read."""
+        index = self.messages.index_of(message_id)
+        if index is None or not self.show_around(index):
+            return None
+        widget = self.widgets[message_id]
+        editor = widget.edit()
+        self.bring_into_view(widget, QRect(0, 0, 1, widget.height()))
+        return editor
 
     def quote_selection(self) -> bool:
         """Ask to quote what is selected, where the keyboard is or else last; return whether anything is."""

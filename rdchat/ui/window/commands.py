@@ -134,6 +134,16 @@ class Commands(QObject):
             self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
+    def open_near(self, by: int) -> None:
+        """Open the next chat of the list, or for -1 the one before."""
+        self._chats.open_near(by)
+        self.parts.sidebar.show_open()
+
+    def open_new_reply(self) -> None:
+        """Open the chat whose unseen reply ended first."""
+        self._chats.open_new_reply()
+        self.parts.sidebar.show_open()
+
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
         self.show_location(Location.CHATS)

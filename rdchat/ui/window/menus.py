@@ -225,6 +225,19 @@ def _chat(do: Commands) -> list[Command | None]:
         Command("options", "Chat Options…", do.options_requested.emit, "Ctrl+Shift+O", tip=tip, in_front=True),
         Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
         None,
+        Command("next_chat", "Next Chat", partial(do.open_near, 1), ("Ctrl+Alt+Down", "Ctrl+PgDown"), in_front=True),
+        Command(
+            "previous_chat", "Previous Chat", partial(do.open_near, -1), ("Ctrl+Alt+Up", "Ctrl+PgUp"), in_front=True
+        ),
+        Command(
+            "next_reply",
+            "Next Chat with a New Reply",
+            do.open_new_reply,
+            ("Ctrl+Alt+Shift+Down", "Ctrl+Shift+PgDown"),
+            when=lambda: do.controller.chats.has_new_reply,
+            in_front=True,
+        ),
+        None,
         _on_chat(do, "rename", "Rename Chat"),
         _on_chat(do, "pin", "Pin Chat"),
         Command("move", "Move to Folder", submenu=do.move_menu, when=do.has_chat),

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
-    ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
+    (
+        "Message field",
+        (("Send", "Return"), ("New line", "Shift+Return"), ("Edit the last question", "Up, while it is empty")),
+    ),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
     ("Quick window", (("Open the exchange as a chat", "Ctrl+Return"), ("New", "Ctrl+N"), ("Stop", "Ctrl+."))),
     ("Other windows, but not Models", (("Close it", "Esc"),)),

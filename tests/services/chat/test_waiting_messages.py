@@ -55,7 +55,7 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
     assert window.texts == ["First", "Hello, you!"]
     assert [message.text for message in window.store.messages(second)] == ["Second", "Hello, you!"]
     assert prompts(engine) == ["First", "Second"]
-    assert (chats.activity(first), chats.activity(second)) == (Activity.NONE, Activity.NONE)
+    assert (chats.activity(first), chats.activity(second)) == (Activity.NONE, Activity.NEW)
 
 
 def test_a_waiting_message_keeps_the_options_of_its_chat(window: Window, engine: ScriptedEngine) -> None:

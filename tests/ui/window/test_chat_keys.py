@@ -1,0 +1,109 @@
+"""Keys that go from chat to chat, and Up, which edits the last question."""
+
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPlainTextEdit
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.listing import ChatRow
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.order.chat_list import Activity
+from rdchat.services.order.chat_order import Location
+from rdchat.ui.sidebar.rows import ACTIVITY
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+_CHAT_KEYS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
+_NEW_REPLY = _CHAT_KEYS | Qt.KeyboardModifier.ShiftModifier
+
+
+def _focused(qtbot: QtBot, window: MainWindow) -> QPlainTextEdit:
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    window.conversation.composer.setFocus()
+    return window.conversation.composer.field
+
+
+def test_the_next_and_the_previous_chat_of_the_list_are_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    for title in ("Three", "Two", "One"):
+        chat.store.create_conversation(title)
+    chat.start()
+    field = _focused(qtbot, window)
+    chat.controller.chat.start_new()
+    seen = []
+    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
+        QTest.keyClick(field, key, _CHAT_KEYS)
+        seen.append(window.windowTitle())
+    assert seen == ["One", "Two", "Three", "Three", "Two"], "a heading stands above them, and nothing below"
+    row = window.sidebar.list.current_row
+    assert isinstance(row, ChatRow)
+    assert row.conversation.title == "Two"
+    assert field.hasFocus()
+
+
+def test_no_key_opens_a_deleted_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    deleted = chat.store.create_conversation("Deleted")
+    chat.store.create_conversation("Stays")
+    chat.start()
+    chat.controller.chats.delete_conversation(deleted.id)
+    chat.controller.chats.show(Location.BIN)
+    QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _CHAT_KEYS)
+    assert window.windowTitle() == "Stays"
+
+
+def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("First")
+    first = chat.controller.chat.id
+    assert first is not None
+    window.actions_.new_chat.trigger()
+    assert not window.actions_.next_reply.isEnabled()
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    sidebar = window.sidebar.list
+    row = sidebar.rows.index_of(("chat", first))
+    assert row is not None
+    assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
+    assert window.actions_.next_reply.isEnabled()
+    QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _NEW_REPLY)
+    assert chat.controller.chat.id == first
+    assert chat.controller.chats.activity(first) is Activity.NONE
+    assert not window.actions_.next_reply.isEnabled()
+
+
+def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    field = _focused(qtbot, window)
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    assert field.hasFocus(), "there is nothing to edit yet"
+    chat.say("One")
+    chat.say("Two")
+    QTest.keyClicks(field, "x")
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    assert field.hasFocus(), "Up moves the cursor of a text"
+    QTest.keyClick(field, Qt.Key.Key_Backspace)
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    assert (editor.accessibleName(), editor.toPlainText()) == ("Edit your message", "Two")
+    QTest.keyClick(editor, Qt.Key.Key_Escape)
+    assert field.hasFocus()
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    QTest.keyClicks(editor, "!")
+    QTest.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: chat.controller.replies.state is EngineState.IDLE and not chat.writing)
+    assert [message.text for message in chat.controller.chat.path][2] == "Two!"
+
+
+def test_up_takes_back_a_question_that_waits(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("One")
+    chat.controller.send("Two")
+    field = _focused(qtbot, window)
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    assert field.toPlainText() == "Two"
+    assert not chat.controller.chat.unsent.waiting
