@@ -86,6 +86,7 @@ class Settings:
         window_state: Sizes of the splitter, in base64.
         presets: Options of chats under names, in the person's order.
         prompts: Saved prompts.
+        palette_recent: Keys of what was chosen in the command palette, the last one first.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -130,6 +131,7 @@ class Settings:
     side_windows: tuple[WindowGeometry, ...] = ()
     presets: tuple[Preset, ...] = ()
     prompts: tuple[SavedPrompt, ...] = ()
+    palette_recent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

@@ -205,10 +205,6 @@ class Sidebar(Ground):
         conversation = self._chats.chat.stored_conversation
         self.list.select(conversation.id if conversation else None)
 
-    def show_open(self) -> None:
-        """Scroll to the chat that is open."""
-        self.list.scrollTo(self.list.currentIndex())
-
     def _enable_bin_buttons(self) -> None:
         for button in (self.restore, self.erase):
             button.setEnabled(self.list.current_row is not None)
@@ -245,6 +241,7 @@ class Sidebar(Ground):
         self._chats.order.copied.connect(self._chats.chat.open)
         self._chats.conversations_changed.connect(self.refresh)
         self._chats.chat.opened.connect(self.mark_open)
+        self._chats.chat.opened.connect(lambda: self.list.scrollTo(self.list.currentIndex()))
         self._chats.activity_changed.connect(self.list.viewport().update)
 
     def _finish_edit(self) -> None:

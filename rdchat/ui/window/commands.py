@@ -1,8 +1,9 @@
 """The window's actions: their functions, and when they are enabled."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,9 +30,12 @@ from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, show_in_front
 from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 from rdchat.ui.window.model_button import ModelButton
+from rdchat.ui.window.palette import Entry
 from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.type_anywhere import takes_text
 
+# The chats in the command palette; older ones are found by a search.
+_MAX_CHATS = 1000
 _CREDITS = """Chat with language models that run on your own machine.
 
 Python {}, Qt {}, MLX {}, mlx-lm {}
@@ -63,6 +67,7 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored.
+        palette_requested: Emitted to open the command palette.
         side_requested: Emitted to show the sidebar or the panel.
         side_toggled: Emitted to show it, or to hide it if it is visible.
         options_requested: Emitted to show the options of the open chat.
@@ -70,6 +75,7 @@ class Commands(QObject):
         settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
+    palette_requested = Signal()
     side_requested = Signal(QWidget)
     side_toggled = Signal(QWidget)
     options_requested = Signal()
@@ -134,16 +140,6 @@ class Commands(QObject):
             self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
-    def open_near(self, by: int) -> None:
-        """Open the next chat of the list, or for -1 the one before."""
-        self._chats.open_near(by)
-        self.parts.sidebar.show_open()
-
-    def open_new_reply(self) -> None:
-        """Open the chat whose unseen reply ended first."""
-        self._chats.open_new_reply()
-        self.parts.sidebar.show_open()
-
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
         self.show_location(Location.CHATS)
@@ -181,6 +177,27 @@ class Commands(QObject):
         else:
             self.side_requested.emit(self.parts.sidebar)
             self.parts.sidebar.focus_search()
+
+    def search(self, text: str) -> None:
+        """Search all chats for words."""
+        self.find(in_chat=False)
+        self.parts.sidebar.search.setText(text)
+
+    # What the command palette lists
+
+    def models(self) -> Iterator[Entry]:
+        """Return the models on this machine; choosing one loads it."""
+        for name, model in self.parts.model.choices():
+            yield Entry(f"model {model}", name, "Model", partial(self.controller.model_slot.load, model), "load model")
+
+    def chats(self) -> Iterator[Entry]:
+        """Return the newest chats outside the archive."""
+        for chat in self._chats.newest(_MAX_CHATS):
+            yield Entry(f"chat {chat.id}", chat.title, "Chat", partial(self.open_chat, chat.id), "open chat")
+
+    def _open(self, conversation_id: int) -> None:
+        self._chats.chat.open(conversation_id)
+        self.parts.conversation.composer.setFocus()
 
     # Editing
 

@@ -26,6 +26,7 @@ from rdchat.ui.window.header import Header
 from rdchat.ui.window.menu_bar_item import MenuBarItem
 from rdchat.ui.window.menus import WindowActions, menus
 from rdchat.ui.window.model_button import ModelButton
+from rdchat.ui.window.palette import CommandPalette
 from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
 from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
@@ -60,6 +61,7 @@ class MainWindow(QMainWindow):
         closed: Emitted when the window is closed for good, and the app should quit.
         menu_bar_item: The item in the menu bar or the system tray.
         actions_: The actions of the menu bar.
+        palette_: The command palette.
         windows: The windows beside this one.
     """
 
@@ -92,6 +94,8 @@ class MainWindow(QMainWindow):
         self._splitter = splitter(Qt.Orientation.Horizontal, *columns)
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
+        self.palette_ = CommandPalette(controller.settings, theme, self)
+        self.palette_.sources += self.actions_.entries, self.commands.models, self.commands.chats
         self._connect_parts()
         self._connect_controller()
         TypeAnywhere(self, self.conversation.composer.field)
@@ -139,6 +143,7 @@ class MainWindow(QMainWindow):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        self.palette_.place()
         self._fold()
 
     def focusNextPrevChild(self, forward: bool) -> bool:
@@ -225,6 +230,10 @@ class MainWindow(QMainWindow):
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
+        commands.palette_requested.connect(self.palette_.open)
+        commands.palette_requested.connect(self.header.model.look)
+        self.header.model.choices_changed.connect(self.palette_.refresh)
+        self.palette_.search_requested.connect(commands.search)
         commands.side_requested.connect(self.show_side)
         commands.side_toggled.connect(self.toggle)
         commands.options_requested.connect(self.header.open_options)

@@ -1,6 +1,6 @@
 """The window's actions, declared in one table, from which the menu bar, the keys and the tooltips are made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import SideWindow, show_folder, show_in_front
 from rdchat.ui.style.theme import DEFAULT_TEXT
 from rdchat.ui.window.commands import Commands
+from rdchat.ui.window.palette import Entry
 
 _Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
 _WINDOW = "&Window"
@@ -64,6 +65,7 @@ class WindowActions(QObject):
     def __init__(self, bar: QMenuBar, menus: dict[str, list[Command | None]], window: QWidget) -> None:
         super().__init__(window)
         self._window = window
+        self._menus = menus
         self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
         for title, commands in menus.items():
@@ -94,6 +96,16 @@ class WindowActions(QObject):
             if command.label is not None:
                 action.setText(command.label())
 
+    def entries(self) -> Iterator[Entry]:
+        """Return what can be done now, for the command palette."""
+        self.refresh()
+        for title, commands in self._menus.items():
+            for command in filter(None, commands):
+                action = self._actions[command.name][0]
+                if action.isEnabled() and command.submenu is None and command.name != "palette":
+                    detail = "  ".join(filter(None, (title.replace("&", ""), _keys_text(action))))
+                    yield Entry(f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip)
+
     def _add(self, command: Command) -> QAction:
         action = QAction(command.text, self, checkable=command.checked is not None)
         keys = command.keys if isinstance(command.keys, tuple) else (command.keys,)
@@ -102,7 +114,7 @@ class WindowActions(QObject):
         action.setShortcutContext(Qt.ShortcutContext.ApplicationShortcut)
         action.setMenuRole(command.role)
         action.setIconVisibleInMenu(False)
-        keys_text = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+        keys_text = _keys_text(action)
         tip = command.tip or command.text.rstrip("…")
         set_tip(action, f"{tip} ({keys_text})" if keys_text else command.tip or command.text)
         if command.submenu is not None:
@@ -134,6 +146,10 @@ class WindowActions(QObject):
         if command.run is not None:
             command.run()
         self.refresh()
+
+
+def _keys_text(action: QAction) -> str:
+    return action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
 
 
 def _sequences(key: _Key) -> list[QKeySequence]:
@@ -214,6 +230,7 @@ def _edit(do: Commands) -> list[Command | None]:
 
 def _chat(do: Commands) -> list[Command | None]:
     conversation, tip = do.parts.conversation, "System prompt, answer format and sampling of this chat"
+    chats = do.controller.chats
     copy, restore, name = conversation.transcript.copy_last_reply, do.controller.restore_deleted, do.regenerate_text
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
@@ -225,16 +242,16 @@ def _chat(do: Commands) -> list[Command | None]:
         Command("options", "Chat Options…", do.options_requested.emit, "Ctrl+Shift+O", tip=tip, in_front=True),
         Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
         None,
-        Command("next_chat", "Next Chat", partial(do.open_near, 1), ("Ctrl+Alt+Down", "Ctrl+PgDown"), in_front=True),
+        Command("next_chat", "Next Chat", partial(chats.open_near, 1), ("Ctrl+Alt+Down", "Ctrl+PgDown"), in_front=True),
         Command(
-            "previous_chat", "Previous Chat", partial(do.open_near, -1), ("Ctrl+Alt+Up", "Ctrl+PgUp"), in_front=True
+            "previous_chat", "Previous Chat", partial(chats.open_near, -1), ("Ctrl+Alt+Up", "Ctrl+PgUp"), in_front=True
         ),
         Command(
             "next_reply",
             "Next Chat with a New Reply",
-            do.open_new_reply,
+            chats.open_new_reply,
             ("Ctrl+Alt+Shift+Down", "Ctrl+Shift+PgDown"),
-            when=lambda: do.controller.chats.has_new_reply,
+            when=lambda: chats.has_new_reply,
             in_front=True,
         ),
         None,
@@ -273,6 +290,10 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
 
 def _view(do: Commands) -> list[Command | None]:
     return [
+        Command(
+            "palette", "Command Palette…", do.palette_requested.emit, "Ctrl+K", tip="Find a command", in_front=True
+        ),
+        None,
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _list_command(do, "show_archive", "Archive", Location.ARCHIVE),
         _list_command(do, "show_bin", "Trash", Location.BIN),

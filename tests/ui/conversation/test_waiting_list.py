@@ -77,4 +77,4 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert not window.conversation.waiting.isVisible()
     chat.engine.gate.open()
     chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)
-    assert (activity(first), activity(second)) == ("", "")
+    assert (activity(first), activity(second)) == ("", "a new reply")

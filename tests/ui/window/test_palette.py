@@ -1,0 +1,120 @@
+"""The command palette: what it lists, in which order, and the keys and the mouse in it."""
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.palette import CommandPalette, Entry
+from tests.ui.conftest import Chat
+
+
+def _opened(qtbot: QtBot, window: MainWindow) -> CommandPalette:
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    focused = QApplication.focusWidget()
+    assert focused is not None
+    QTest.keyClick(focused, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+    assert window.palette_.field.hasFocus()
+    return window.palette_
+
+
+def _listed(palette: CommandPalette) -> list[str]:
+    return [entry.text for entry in palette.listed]
+
+
+def test_words_in_any_order_find_a_command_and_return_carries_it_out(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    chat.say("Hello")
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "chat ne")
+    assert _listed(palette)[:1] == ["New Chat"]
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert not palette.isVisible()
+    assert chat.controller.chat.id is None
+    assert window.conversation.composer.field.hasFocus()
+
+
+def test_what_was_used_last_comes_first_also_after_a_restart(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "time ledger")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    window.windows.ledger.close()
+    palette = _opened(qtbot, window)
+    assert _listed(palette)[:2] == ["Time Ledger", "New Chat"]
+    assert chat.controller.settings.values.palette_recent == ("do ledger",)
+
+
+def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    for title in ("Crème brûlée", "Bread"):
+        chat.store.create_conversation(title)
+    chat.start()
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "brulee")
+    assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [("Crème brûlée", "Chat")]
+    QTest.mouseClick(
+        palette.list.viewport(),
+        Qt.MouseButton.LeftButton,
+        pos=palette.list.visualItemRect(palette.list.topLevelItem(0)).center(),  # type: ignore[arg-type]
+    )
+    assert window.windowTitle() == "Crème brûlée"
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "flour")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert window.sidebar.search.text() == "flour"
+    assert window.sidebar.search.hasFocus()
+
+
+def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.controller.model_slot.load("/models/other")
+    chat.wait_for(EngineState.IDLE)
+    used: list[str] = []
+    window.palette_.sources.append(lambda: [Entry("preset 1", "Brief", "Preset", lambda: used.append("Brief"))])
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "load model")
+    assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
+    palette.field.clear()
+    QTest.keyClicks(palette.field, "brief")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert used == ["Brief"]
+
+
+def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    chat.say("Hello")
+    window.sidebar.list.setFocus()
+    chat.engine.gate.shut()
+    chat.controller.send("Again")
+    palette = _opened(qtbot, window)
+    QTest.keyClick(palette.field, Qt.Key.Key_Escape)
+    assert not palette.isVisible()
+    assert chat.writing, "Escape closed the palette, and stopped nothing"
+    assert window.sidebar.list.hasFocus()
+    palette = _opened(qtbot, window)
+    QTest.mouseClick(palette, Qt.MouseButton.LeftButton, pos=QPoint(5, palette.height() - 5))
+    assert not palette.isVisible()
+    assert window.sidebar.list.hasFocus()
+
+
+def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    palette = _opened(qtbot, window)
+    QTest.keyClick(palette.field, Qt.Key.Key_Down)
+    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    assert palette.field.hasFocus()
+    assert palette.list.currentIndex().row() == 1
+    assert palette.field.accessibleDescription().startswith("New Folder, File")
+    window.resize(500, 420)
+    assert palette.geometry() == window.rect()
+    window.conversation.composer.setFocus()
+    assert not palette.isVisible()
