@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,15 @@ class PendingFiles(QObject):
                 break
             self._read(self._add(printable_name(Path(path).name)), Path(path))
         self.changed.emit()
+
+    def add_text(self, text: str) -> int:
+        """Attach a text that was pasted; return the file's id."""
+        names = {file.name for file in self.files}
+        name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
+        read = ReadFile(name, FileKind.TEXT, (text,))
+        file = self._add(name)
+        self._take(file, read, Part(text, ""), attached(read, text))
+        return file.id
 
     def _add(self, name: str) -> PendingFile:
         self._last += 1

@@ -1,10 +1,13 @@
 """The message field: it grows with its text, beside one button that sends or stops."""
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QDragEnterEvent,
     QFocusEvent,
     QKeyEvent,
+    QKeySequence,
     QPainter,
     QPaintEvent,
     QPen,
@@ -13,6 +16,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
@@ -85,8 +89,10 @@ def context_text(use: ContextUse) -> str:
     return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
 
 
-# In characters. No model takes more, and Qt needs a second to lay out a megabyte.
-_MAX_PASTED = 500_000
+# Longer texts become files when they are pasted.
+_MAX_PASTED, _MAX_LINES = 4000, 200
+# A text of more characters stays a file: Qt needs a second to lay out a megabyte.
+_MAX_TEXT = 500_000
 _BUTTON = 30
 # The first one that fits is shown.
 _PLACEHOLDERS = (
@@ -112,18 +118,25 @@ class ComposerField(PromptField):
     edit_requested = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
-    # Why it was refused.
-    paste_refused = Signal(str)
+    text_pasted = Signal(str)
+    # What became of a paste.
+    noted = Signal(str)
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Message", (1, 8))
         self.document().setDocumentMargin(TIGHT)
         self.prompts = PromptList(self)
+        # Returns the text that was attached last, for Undo; empty if it is not attached any more.
+        self.take_back: Callable[[], str] = str
+        # The state of the text when a long one was attached.
+        self._attached_at: tuple[int, int] | None = None
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         # A Mac's arrow keys count as keys of the keypad.
         is_plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
-        if event.key() == Qt.Key.Key_Up and is_plain and self.document().isEmpty() and not self._composing:
+        if event.matches(QKeySequence.StandardKey.Undo):
+            self.undo()
+        elif event.key() == Qt.Key.Key_Up and is_plain and self.document().isEmpty() and not self._composing:
             self.edit_requested.emit()
         else:
             super().keyPressEvent(event)
@@ -141,11 +154,35 @@ class ComposerField(PromptField):
         if paths := local_files(source):
             self.files_pasted.emit(paths)
         elif source.hasImage() and not source.hasText():
-            self.paste_refused.emit("rdchat cannot look at images yet.")
-        elif len(source.text()) > _MAX_PASTED:
-            self.paste_refused.emit("This text is too long to be pasted. Save it as a file and attach that.")
+            self.noted.emit("rdchat cannot look at images yet.")
+        elif len(text := source.text()) > MAX_CHARACTERS:
+            self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
+        elif len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES:
+            can_undo = len(text) <= _MAX_TEXT
+            # An empty step, with which Qt does not merge what is typed next.
+            cursor = QTextCursor(self.document())
+            cursor.beginEditBlock()
+            cursor.insertText(" ")
+            cursor.deletePreviousChar()
+            cursor.endEditBlock()
+            self._attached_at = self._state if can_undo else None
+            self.text_pasted.emit(text.replace("\r\n", "\n"))
+            self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
         else:
             super().insertFromMimeData(source)
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        return self.document().availableUndoSteps(), self.document().characterCount()
+
+    def undo(self) -> None:
+        """Undo the last change, or make a long text that was attached after it text again."""
+        text = self.take_back() if self._attached_at == self._state else ""
+        if text:
+            self.textCursor().insertText(text)
+            self.ensureCursorVisible()
+        else:
+            super().undo()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)
@@ -234,7 +271,7 @@ class Composer(QWidget):
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
         self.field.files_pasted.connect(self.files_pasted)
-        self.field.paste_refused.connect(self.show_note)
+        self.field.noted.connect(self.show_note)
         self.field.focus_changed.connect(self.update)
         theme.changed.connect(self.update)
         self.button.clicked.connect(self._press)

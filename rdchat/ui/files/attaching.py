@@ -131,6 +131,7 @@ class FileAttacher(QObject):
         self._controller, self._files = controller, controller.chat.files
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
+        self._pasted = 0
         chips.remove_requested.connect(self._remove)
         chips.choice_requested.connect(self.choose_part)
         controller.prompt_refused.connect(self._on_prompt_refused)
@@ -144,6 +145,18 @@ class FileAttacher(QObject):
         self.noted.emit("")
         self._files.add(paths)
         self.done.emit()
+
+    def add_text(self, text: str) -> None:
+        """Attach a long text that was pasted."""
+        self._pasted = self._files.add_text(text)
+
+    def take_back(self) -> str:
+        """Remove the text that was pasted last, and return it; empty if it is not among the files any more."""
+        file = next((file for file in self._files.files if file.id == self._pasted), None)
+        if file is None or file.read is None:
+            return ""
+        self._remove(file.id)
+        return file.read.parts[0]
 
     def choose(self) -> None:
         """Ask for files to attach."""

@@ -167,15 +167,13 @@ class CommandPalette(QWidget):
             self._show_found()
 
     def _show_found(self) -> None:
-        text = self.field.text().strip()
-        words, used = (
-            _folded(text).split(),
-            {key: -n for n, key in enumerate(self._settings.values.palette_recent, -99)},
-        )
+        text, recent = self.field.text().strip(), self._settings.values.palette_recent
+        words = _folded(text).split()
 
         def rank(found: tuple[str, Entry]) -> tuple[int, bool]:
-            name = found[0].partition("|")[0]
-            return -used.get(found[1].key, 0), not all(f" {word}" in name for word in words)
+            name, key = found[0].partition("|")[0], found[1].key
+            used = recent.index(key) if key in recent else len(recent)
+            return used, not all(f" {word}" in name for word in words)
 
         found = [each for each in self._entries if all(f" {word}" in each[0] for word in words)]
         self.listed = [entry for _, entry in sorted(found, key=rank)[:_MAX_LISTED]]

@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.attaching import FileView
 from rdchat.ui.files.chips import FileChip
+from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
@@ -100,6 +101,48 @@ def test_copied_files_are_pasted_as_files_and_text_as_text(
     QGuiApplication.clipboard().setText("Hello")
     qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
     assert field.toPlainText() == "Hello"
+
+
+def paste(window: MainWindow, text: str) -> None:
+    QGuiApplication.clipboard().setText(text)
+    window.actions_.paste.trigger()
+
+
+def undo(qtbot: QtBot, window: MainWindow) -> None:
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+
+
+def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    composer, long = window.conversation.composer, "word " * 801
+    paste(window, "x" * 4000)
+    undo(qtbot, window)
+    assert not chips(window)
+    qtbot.keyClicks(composer.field, "Sum it up")
+    paste(window, long)
+    paste(window, "line\n" * 200)
+    counted(qtbot, window, 2)
+    assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt", "Pasted text 2.txt"]
+    assert composer.note.text() == "The long text is attached as a file. Undo makes it text again."
+    qtbot.keyClicks(composer.field, " now")
+    undo(qtbot, window)
+    assert len(chips(window)) == 2, "Undo takes back what was done last"
+    undo(qtbot, window)
+    assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt"]
+    assert composer.text.endswith("line\n" * 200)
+    undo(qtbot, window)
+    assert composer.text == "Sum it up"
+    window.conversation.files.choose_part(chat.controller.chat.files.files[0].id)
+    (sheet,) = window.findChildren(PartSheet)
+    assert sheet.windowTitle() == "Choose What to Send of Pasted text.txt"
+    sheet.reject()
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: chat.controller.replies.free)
+    assert long in chat.engine.requests[-1].messages[-1].content
+    undo(qtbot, window)
+    assert composer.text == ""
 
 
 def test_an_image_that_is_pasted_is_refused_in_words(window: MainWindow) -> None:
