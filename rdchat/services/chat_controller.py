@@ -137,7 +137,7 @@ class ChatController(QObject):
         self._opened.stop()
         # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop)
-        parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats)
+        parts = (self.earlier, self.titles, self.context, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
                 close()
@@ -216,6 +216,9 @@ class ChatController(QObject):
         old = self.chat.path.find(message_id)
         is_reply = old is not None and old.role is Role.ASSISTANT
         if not is_reply and not self._may_write():
+            return
+        if message_id in self.chat.edits and (reason := self.chat.edits[message_id].reason_to_wait()):
+            self.notice_raised.emit(Notice("The message was not sent", reason))
             return
         self.replies.stop()
         with self.storage.writing():

@@ -143,6 +143,7 @@ class OpenChat(QObject):
     Attributes:
         replies: The replies of all chats that are being written.
         files: The files of the message that is typed.
+        edits: The files of prompts that are being edited, by message.
         unsent: Typed texts that were neither sent nor saved, of all chats.
         conversation: The chat with its options, also before it is stored.
         path: Its messages, with the text of the reply that is being written. Views hold it.
@@ -174,6 +175,7 @@ class OpenChat(QObject):
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)
         self.unsent = UnsentMemory(store, self)
+        self.edits: dict[int, PendingFiles] = {}
         self.conversation = NEW_CHAT
         self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)
@@ -261,6 +263,8 @@ class OpenChat(QObject):
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
+        for message_id in tuple(self.edits):
+            self.end_edit(message_id)
         self.conversation, self.path = NEW_CHAT, MessagePath()
 
     def update(self, conversation: Conversation) -> None:
@@ -385,11 +389,34 @@ class OpenChat(QObject):
             self.files.restore(message.files)
             self.typed_changed.emit()
 
+    def edited_files(self, message: Message) -> PendingFiles:
+        """Return the files that a prompt will have once its edit is saved; at first its own."""
+        files = self.edits.get(message.id)
+        if files is None:
+            files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+            with self._storage.reading():
+                files.restore([(file, self._store.file_text(file)) for file in message.files])
+        return files
+
+    def end_edit(self, message_id: int) -> None:
+        """Forget the files of an edit that was saved or given up."""
+        if files := self.edits.pop(message_id, None):
+            files.close()
+
+    def close(self) -> None:
+        """Stop reading and counting files."""
+        for files in (self.files, *self.edits.values()):
+            files.close()
+
     def add_version(self, old: Message, text: str) -> None:
-        """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
+        """Add an alternative of a prompt, with its edited files, or the person's of a reply; the path ends so."""
         fields: dict[str, Any] = {"files_of": old.id}
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
+        elif old.id in self.edits:
+            files = self.edits[old.id].to_send()
+            if tuple(file for file, _ in files) != old.files:
+                fields = {"files": files}
         new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
         self._show_path(self._store.path_to(new.id))
 

@@ -125,6 +125,7 @@ class ChatList(QObject):
         answer: The answer to the last query that was answered.
         archived: Number of conversations in the archive.
         deleted: Number of conversations and folders in the bin.
+        new_replies: Ids of conversations with a reply that ended while another one was open, the first one first.
         rows: Rows of the sidebar; conversations are read when they come into view.
 
     Signals:
@@ -154,8 +155,7 @@ class ChatList(QObject):
         for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
             changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
-        # Ids of the chats with a reply that ended while another one was open, the first one first.
-        self._new_replies: dict[int, None] = {}
+        self.new_replies: dict[int, None] = {}
         chat.replies.ended.connect(self._note_reply)
         chat.opened.connect(self._note_opened)
 
@@ -228,16 +228,16 @@ class ChatList(QObject):
             return Activity.WRITING
         if self.chat.unsent.waiting_in(conversation_id):
             return Activity.WAITING
-        return Activity.NEW if conversation_id in self._new_replies else Activity.NONE
+        return Activity.NEW if conversation_id in self.new_replies else Activity.NONE
 
     def _note_reply(self, reply: Message) -> None:
         if reply.conversation_id != self.chat.id and reply.finish_reason is not FinishReason.CANCELLED:
-            self._new_replies[reply.conversation_id] = None
+            self.new_replies[reply.conversation_id] = None
             self.activity_changed.emit()
 
     def _note_opened(self) -> None:
-        if self.chat.id in self._new_replies:
-            del self._new_replies[self.chat.id]
+        if self.chat.id in self.new_replies:
+            del self.new_replies[self.chat.id]
             self.activity_changed.emit()
 
     def show(self, location: Location) -> None:
@@ -310,19 +310,12 @@ class ChatList(QObject):
             if row is not None and self.location is not Location.BIN:
                 self.chat.open(row.conversation.id)
 
-    @property
-    def has_new_reply(self) -> bool:
-        """Whether another chat has a reply that was not seen."""
-        return bool(self._new_replies)
-
     def open_new_reply(self) -> None:
         """Open the chat whose unseen reply ended first."""
-        for conversation_id in list(self._new_replies):
-            if self.find(conversation_id) is not None:
-                self.chat.open(conversation_id)
-                return
-            # It was deleted.
-            del self._new_replies[conversation_id]
+        # Some may have been deleted.
+        found = next((each for each in self.new_replies if self.find(each) is not None), None)
+        if found is not None:
+            self.chat.open(found)
 
     def open_latest(self, last: int | None = None) -> None:
         """List the conversations and open the one viewed last, else the newest, or a new one if there is none."""
@@ -332,7 +325,7 @@ class ChatList(QObject):
     def begin_anew(self) -> None:
         """Read the list again after the store was replaced, and open the newest conversation."""
         self.store_replaced.emit()
-        self._new_replies.clear()
+        self.new_replies.clear()
         if self.chat.stored_conversation is not None:
             self.conversation_removed.emit(self.chat.stored_conversation.id)
         self.order.begin_anew()

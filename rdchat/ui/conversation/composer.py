@@ -3,17 +3,7 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import (
-    QDragEnterEvent,
-    QFocusEvent,
-    QKeyEvent,
-    QKeySequence,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QResizeEvent,
-    QTextCursor,
-)
+from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
@@ -112,10 +102,9 @@ _WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
 class ComposerField(PromptField):
-    """Attaches files that are pasted, and leaves dragged ones to the window. Up in an empty field asks to edit."""
+    """Attaches files that are pasted, and leaves dragged ones to the window."""
 
     focus_changed = Signal()
-    edit_requested = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
     text_pasted = Signal(str)
@@ -130,16 +119,6 @@ class ComposerField(PromptField):
         self.take_back: Callable[[], str] = str
         # The state of the text when a long one was attached.
         self._attached_at: tuple[int, int] | None = None
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        # A Mac's arrow keys count as keys of the keypad.
-        is_plain = not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
-        if event.matches(QKeySequence.StandardKey.Undo):
-            self.undo()
-        elif event.key() == Qt.Key.Key_Up and is_plain and self.document().isEmpty() and not self._composing:
-            self.edit_requested.emit()
-        else:
-            super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()):

@@ -1,5 +1,7 @@
 """The middle of the window: notices, the transcript or the welcome page, and the composer."""
 
+from functools import partial
+
 from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWidget, QWidget
@@ -14,7 +16,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
-from rdchat.ui.files.attaching import FileAttacher
+from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import counted
@@ -22,6 +24,7 @@ from rdchat.ui.style.icons import app_pixmap
 from rdchat.ui.style.labels import ElidedLabel, Ground, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.view import TranscriptView
 
 EXAMPLES = (
@@ -143,7 +146,8 @@ class ConversationView(Ground):
         self.waiting = WaitingList(theme)
         self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
-        self.files = FileAttacher(controller, self.composer.files, theme, self)
+        self.files = FileAttacher(controller, controller.chat.files, self.composer.files, theme, self)
+        transcript.on_edit = self._add_files_to
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
@@ -221,7 +225,7 @@ class ConversationView(Ground):
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
         self.waiting.remove_requested.connect(self._chat.unsent.end_wait)
-        self.composer.field.edit_requested.connect(self._edit_last_question)
+        self.composer.field.above_requested.connect(self._edit_last_question)
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
@@ -231,7 +235,20 @@ class ConversationView(Ground):
         self._controller.edit_message(message_id, text)
         if not self._chat.has(message_id):
             self._chat.unsent.save(self._chat.id, message_id, "")
+            self._chat.end_edit(message_id)
             self.composer.setFocus()
+
+    def _add_files_to(self, message: Message, editor: MessageEditor) -> None:
+        """Let the files of a prompt be changed while it is edited."""
+        if message.role is Role.USER:
+            files, chips = self._chat.edited_files(message), PendingRow(self._theme)
+            attacher = FileAttacher(self._controller, files, chips, self._theme, editor)
+            attacher.noted.connect(self.composer.show_note)
+            attacher.done.connect(editor.setFocus)
+            # Later: it changes while the messages are laid out.
+            chips.height_changed.connect(editor.height_changed, Qt.ConnectionType.QueuedConnection)
+            editor.add_files(chips, attacher.choose)
+            editor.cancelled.connect(partial(self._chat.end_edit, message.id))
 
     # What is shown
 

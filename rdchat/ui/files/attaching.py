@@ -34,6 +34,7 @@ class PendingRow(QScrollArea):
         choice_requested: Emitted with a file's id.
     """
 
+    height_changed = Signal()
     choice_requested = Signal(int)
     remove_requested = Signal(int)
 
@@ -81,6 +82,7 @@ class PendingRow(QScrollArea):
         visible_height = min(height, _MAX_HEIGHT)
         if visible_height != self.height():
             self.setFixedHeight(visible_height)
+            self.height_changed.emit()
 
 
 class FileView(SideWindow):
@@ -110,10 +112,11 @@ class FileView(SideWindow):
 
 
 class FileAttacher(QObject):
-    """Adds files to the unsent message, removes them, and shows them as chips.
+    """Adds files to a message that is written or edited, removes them, and shows them as chips.
 
     Args:
-        controller: Its `files` are those of the unsent message.
+        controller: Counts and stores the files.
+        files: The files of the message.
         chips: Shows them.
         theme: The appearance to follow.
         parent: The window; dialogs stay above it.
@@ -126,9 +129,11 @@ class FileAttacher(QObject):
     noted = Signal(str)
     done = Signal()
 
-    def __init__(self, controller: ChatController, chips: PendingRow, theme: Theme, parent: QWidget) -> None:
+    def __init__(
+        self, controller: ChatController, files: PendingFiles, chips: PendingRow, theme: Theme, parent: QWidget
+    ) -> None:
         super().__init__(parent)
-        self._controller, self._files = controller, controller.chat.files
+        self._controller, self._files = controller, files
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
         self._pasted = 0
@@ -138,6 +143,7 @@ class FileAttacher(QObject):
         self._files.changed.connect(self._show)
         self._files.refused.connect(self._show_refusal)
         controller.model_slot.loaded.connect(self._show)
+        self._show()
 
     def add(self, paths: Sequence[str]) -> None:
         """Attach files, wherever they come from."""
@@ -185,7 +191,7 @@ class FileAttacher(QObject):
 
     def _on_prompt_refused(self, text: str, _reason: str) -> None:
         """Ask for a part of the first file that does not fit, if that is why a message was not sent."""
-        if to_shorten := self._files.to_shorten:
+        if self._files is self._controller.chat.files and (to_shorten := self._files.to_shorten):
             self.choose_part(to_shorten[0].id, text)
 
     def _remove(self, file_id: int) -> None:

@@ -1,5 +1,6 @@
 """Parts of a message in the transcript, its editor, and what all messages share."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from math import ceil
 
@@ -10,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import TextButton, dialog_buttons, push_button
+from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
@@ -19,7 +20,8 @@ from rdchat.ui.transcript.markdown.text_body import TextBody
 
 
 class PromptField(QPlainTextEdit):
-    """A text field as high as its lines. Return submits, Shift-Return breaks the line.
+    """A text field as high as its lines. Return submits, Shift-Return breaks the line; `above_requested` is emitted by
+    Up while it is empty.
 
     Args:
         theme: The appearance to follow.
@@ -29,6 +31,7 @@ class PromptField(QPlainTextEdit):
     """
 
     submit_requested = Signal()
+    above_requested = Signal()
     height_changed = Signal()
 
     def __init__(self, theme: Theme, name: str, lines: tuple[int, int], *, return_submits: bool = True) -> None:
@@ -47,7 +50,13 @@ class PromptField(QPlainTextEdit):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key, modifier = event.modifiers(), Qt.KeyboardModifier
-        if event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
+        # A Mac's arrow keys count as keys of the keypad.
+        if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and self._is_blank:
+            self.above_requested.emit()
+        elif event.matches(QKeySequence.StandardKey.Undo):
+            # Subclasses have their own.
+            self.undo()
+        elif event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
             super().keyPressEvent(event)
         elif key & modifier.ControlModifier or (
             self._return_submits and not key & (modifier.ShiftModifier | modifier.AltModifier)
@@ -56,6 +65,10 @@ class PromptField(QPlainTextEdit):
         else:
             self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
             self.ensureCursorVisible()
+
+    @property
+    def _is_blank(self) -> bool:
+        return self.document().isEmpty() and not self._composing
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         self._composing = bool(event.preeditString())
@@ -106,11 +119,17 @@ class MessageEditor(QWidget):
         self._save = push_button("Save" if of_reply else "Save and Send", tip, self._submit)
         self._save.setDefault(True)
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.cancelled.emit), accept=self._save)
-        column(self._field, buttons, within=self)
+        self._line = row(None, buttons)
+        self._column = column(self._field, self._line, within=self)
         self._field.submit_requested.connect(self._submit)
         self._field.textChanged.connect(self._text_changed)
         self._field.height_changed.connect(self.height_changed)
         self.setFocusProxy(self._field)
+
+    def add_files(self, chips: QWidget, attach: Callable[[], object]) -> None:
+        """Show the files of the message below its text, and a button that attaches more."""
+        self._column.insertWidget(1, chips)
+        self._line.insertWidget(0, IconButton("attach", "Attach files", self._theme, act=attach))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_card(self, self._field.geometry(), self._theme.colors.raised)
@@ -300,5 +319,7 @@ class MessageArea(QScrollArea):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.theme = theme
+        # Adds what an editor of a message has besides the text.
+        self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
         self.column = QWidget(self)
         self.setWidget(self.column)

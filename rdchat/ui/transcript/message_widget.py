@@ -118,6 +118,7 @@ class MessageWidget(QWidget):
         editor.cancelled.connect(self._close_editor)
         editor.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
+        self.area.on_edit(self.message, editor)
         self._column.insertWidget(1, editor)
         self._show_parts()
         editor.show()

@@ -52,7 +52,6 @@ class PersonMessage(MessageWidget):
         self.body.setAccessibleName("Your message")
         self._files = SentFiles(message.files, area.theme, self)
         self._files.opened.connect(area.file_requested)
-        self._files.setVisible(bool(message.files))
         self._bubble, self._buttons_layout = column(self.body), row(None, self.actions_row)
         # The height of the buttons where they stand under the bubble.
         self._under = 0
@@ -66,6 +65,11 @@ class PersonMessage(MessageWidget):
         self.body.set_text(message.text, True)
         super().show_message(message)
 
+    def _show_parts(self) -> None:
+        super()._show_parts()
+        # The editor shows them too.
+        self._files.setVisible(bool(self.message.files) and not self.is_edited)
+
     def layout_for(self, width: int) -> int:
         column_width = width - 2 * EDGE
         self._files.setFixedHeight(self._files.arrange(width - EDGE))
@@ -73,7 +77,8 @@ class PersonMessage(MessageWidget):
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest
         left = width - EDGE - _PAD - text_width
-        self._under = HEIGHT if left - _PAD < self.actions_row.sizeHint().width() else 0
+        is_narrow = left - _PAD < self.actions_row.sizeHint().width()
+        self._under = HEIGHT if is_narrow and not self.is_edited else 0
         self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL + self._under)
         self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
         self.update()

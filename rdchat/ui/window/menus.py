@@ -251,7 +251,7 @@ def _chat(do: Commands) -> list[Command | None]:
             "Next Chat with a New Reply",
             chats.open_new_reply,
             ("Ctrl+Alt+Shift+Down", "Ctrl+Shift+PgDown"),
-            when=lambda: chats.has_new_reply,
+            when=lambda: bool(chats.new_replies),
             in_front=True,
         ),
         None,

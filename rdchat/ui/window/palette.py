@@ -8,16 +8,7 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import (
-    QApplication,
-    QFrame,
-    QHeaderView,
-    QStyle,
-    QStyleOptionViewItem,
-    QTreeWidget,
-    QTreeWidgetItem,
-    QWidget,
-)
+from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionViewItem, QTreeWidget, QTreeWidgetItem, QWidget
 from shiboken6 import isValid
 
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -72,13 +63,14 @@ class _Results(QTreeWidget):
         self.setRootIsDecorated(False)
         self.setUniformRowHeights(True)
         self.setAccessibleName("Results")
-        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFrameShape(QTreeWidget.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setSelectionMode(QTreeWidget.SelectionMode.NoSelection)
         self.viewport().setAutoFillBackground(False)
-        self.header().setStretchLastSection(False)
-        self.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        self.header().setSectionResizeMode(1, QHeaderView.ResizeMode.ResizeToContents)
+        header = self.header()
+        header.setStretchLastSection(False)
+        header.setSectionResizeMode(0, header.ResizeMode.Stretch)
+        header.setSectionResizeMode(1, header.ResizeMode.ResizeToContents)
 
     def show_entries(self, entries: Iterable[Entry]) -> None:
         """List these entries; the first one is current."""

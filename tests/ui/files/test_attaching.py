@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.files.attaching import FileView
+from rdchat.ui.files.attaching import FileView, PendingRow
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
@@ -212,3 +213,53 @@ def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, ch
     assert not chips(window)
     chat.controller.chat.open(listed(chat.controller.chats)[0].id)
     assert len(chips(window)) == 1
+
+
+def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
+    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
+) -> None:
+    chat.start()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    field = window.conversation.composer.field
+    chat.controller.chat.files.add_text("old old")
+    chat.controller.chat.files.add_text("stays")
+    counted(qtbot, window, 2)
+    chat.say("How much?")
+    field.setFocus()
+    qtbot.keyClick(field, Qt.Key.Key_Up)
+    (message,) = window.conversation.transcript.findChildren(PersonMessage)
+    (row,) = message.findChildren(PendingRow)
+    assert [chip.isVisible() for chip in message.findChildren(FileChip)] == [False, False, True, True]
+    remove = row.row.chips[0].remove
+    assert remove is not None
+    qtbot.mouseClick(remove, Qt.MouseButton.LeftButton)
+    (attach,) = [each for each in message.findChildren(IconButton) if each.accessibleName() == "Attach files"]
+    attach.click()
+    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    (tmp_path / "new.txt").write_text("new new new")
+    dialog.filesSelected.emit([str(tmp_path / "new.txt")])
+    dialog.close()
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    assert window.conversation.banners.banner("notice The message was not sent"), "the file is still being read"
+    qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
+    first = chat.controller.chat.id
+    chat.controller.chat.start_new()
+    chat.controller.chat.open(first or 0)
+    rows = window.conversation.transcript.findChildren(PendingRow)
+    assert len(rows[-1].row.chips) == 2, "an edit that is left keeps its files"
+    window.actions_.write.trigger()
+    qtbot.keyClick(field, Qt.Key.Key_Up)
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: chat.controller.replies.free and len(chat.engine.requests) == 2)
+    sent = chat.engine.requests[-1].messages[-1].content
+    assert ("new new new" in sent, "stays" in sent, "old old" in sent) == (True, True, False)
+    question = chat.controller.chat.path[0]
+    assert [file.name for file in question.files] == ["Pasted text 2.txt", "new.txt"]
+    assert not chat.controller.chat.edits
+    chat.controller.chat.show_alternative(question.id, -1)
+    assert [file.name for file in chat.controller.chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
