@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,10 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     engine = ScriptedEngine()
     store = ConversationStore(tmp_path / "conversations.db")
     client = EngineClient(lambda: engine, nullcontext)
-    controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
+    settings = SettingsStore(tmp_path / "settings.json")
+    # As after the first reply.
+    settings.save(replace(settings.settings, panel_visible=True))
+    controller = ChatController(store, settings, client)
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from rdchat.services.models.training.training_control import TrainingControl
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
+# Weights of a model whose steps are so short that a draft costs more than it saves.
+_SMALL_MODEL = 1_000_000_000
 _WAITING = "Requests that wait for this one to end. Clients take turns."
 
 
@@ -228,24 +230,39 @@ class SpeedPanel(QScrollArea):
 
     def _show_pending(self) -> None:
         self._show(statistics=self._pending)
-        self.speed.reason.show_text(self._slow_reason())
+        self._show_meaning()
+
+    def _show_meaning(self, *, now: bool = True) -> None:
+        """Show what the figures mean, in one line; `now`: what else runs was running with the reply."""
+        figures, model, (low, high) = (
+            self._pending,
+            self._controller.model_slot.info,
+            self._pending.speedup_range or (0, 0),
+        )
+        text, color = "", "muted"
+        if 0 < high < 1:
+            text, color = self._slow_reason() if now else "Slower than without drafting", "warning"
+        elif high:
+            text = "Fine: drafting makes it faster" if low > 1 else "Fine: as fast as without drafting"
+        elif figures.choice is not None and not figures.rounds and self._controller.replies.state not in _BUSY:
+            is_small = model is not None and model.parameters < _SMALL_MODEL
+            text = "This model is too small to gain" if is_small else "Fine: nothing was worth drafting"
+        self.speed.reason.show_text(text, color)
 
     def _slow_reason(self) -> str:
-        """Return why the reply that is being written is slower than without drafting; empty if it is not."""
-        low_high = self._pending.speedup_range
-        if low_high is None or low_high[1] >= 1:
-            return ""
+        """Return why a reply is slower than without drafting."""
         if self._training is not None and self._training.state.is_active:
             return "Slower: a training is running"
         is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
         return "Slower: the computer is busy" if is_busy else "Slower: few drafted tokens were kept"
 
-    def _note_message(self, message: Message) -> None:
+    def _note_message(self, message: Message, *, now: bool = True) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
         mode = message.drafting.mode if message.drafting else None
         self._show(statistics=message.statistics, finish=message.finish_reason, mode=mode)
+        self._show_meaning(now=now)
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
@@ -253,16 +270,14 @@ class SpeedPanel(QScrollArea):
             # The figures are those of the reply that is being written.
             self._show()
         elif (last := self._controller.chat.path.last_measured) is not None:
-            # What else ran then is not known.
-            self.speed.reason.show_text("")
-            self._note_message(last)
+            self._note_message(last, now=False)
         else:
             self._begin()
 
     def _begin(self) -> None:
         self._pending = Statistics()
-        self.speed.reason.show_text("")
         self._show(statistics=self._pending, finish=None, mode=None)
+        self._show_meaning()
 
     def _show(self, **changes: Any) -> None:
         """Show the figures with some fields of `FigureSource` changed."""

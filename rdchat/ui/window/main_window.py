@@ -9,6 +9,7 @@ from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from rdchat import host
+from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_service import ModelSources
@@ -273,9 +274,15 @@ class MainWindow(QMainWindow):
         controller.drafting.changed.connect(refresh)
         # The system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
+        controller.replies.ended.connect(self._open_panel)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "widgets exist only in an application"
         app.applicationStateChanged.connect(self._on_application_state)
+
+    def _open_panel(self, reply: Message) -> None:
+        """Open the speed panel after the first reply, when it has something to show."""
+        if reply.statistics and self._controller.settings.values.panel_visible is None:
+            self._controller.settings.update(panel_visible=True)
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:
         """Look for drafters when the person comes back, perhaps after training one in a terminal.
@@ -305,7 +312,7 @@ class MainWindow(QMainWindow):
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
         settings, by_hand = self._controller.settings.values, self._opened_by_hand
-        visible = {self.sidebar: settings.sidebar_visible, self.panel: settings.panel_visible}
+        visible = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = self._opened_by_hand = None
         for side, is_on in visible.items():

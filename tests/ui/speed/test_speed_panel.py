@@ -611,5 +611,26 @@ def test_a_slow_reply_has_a_reason(
     chat.controller.replies.statistics_changed.emit(slow)
     chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == said)
     chat.controller.replies.statistics_changed.emit(_DRAFTED)
-    chat.qtbot.waitUntil(lambda: not panel.speed.reason.text())
+    chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == "Fine: drafting makes it faster")
     training.close()
+
+
+def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.say("Hello")
+    reply = chat.controller.chat.path[-1]
+    plainly = replace(_STATISTICS, choice=AutoChoice("off", 0, 0, 1.0, 1.0, "Not drafting yet."))
+    slow = replace(_DRAFTED, plain_step_ms=_DRAFTED.plain_step_ms / 3)
+    for statistics, parameters, meaning in (
+        (_DRAFTED, 135, "Fine: drafting makes it faster"),
+        (plainly, 135_000_000, "This model is too small to gain"),
+        (plainly, 8_000_000_000, "Fine: nothing was worth drafting"),
+        (slow, 135, "Slower than without drafting"),
+        (_STATISTICS, 135, ""),
+    ):
+        slot = chat.controller.model_slot
+        assert slot.info is not None
+        slot.info = replace(slot.info, parameters=parameters)
+        chat.controller.chat.path.put(replace(reply, statistics=statistics))
+        panel.show_last_reply()
+        assert panel.speed.reason.text() == meaning

@@ -261,6 +261,18 @@ def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) 
     qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
 
 
+def test_the_panel_opens_after_the_first_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """Its dashes were the first that one saw."""
+    chat.controller.settings.update(panel_visible=None)
+    assert not window.panel.isVisible()
+    chat.start()
+    chat.say("Hello")
+    assert window.panel.isVisible()
+    window.actions_.panel.trigger()
+    chat.say("Again")
+    assert not window.panel.isVisible(), "the person does not want it"
+
+
 def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, window: MainWindow) -> None:
     window.resize(900, 560)
     qtbot.waitUntil(lambda: not window.panel.isVisible())
