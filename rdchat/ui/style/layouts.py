@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QKeyEvent
+from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
     QComboBox,
@@ -125,8 +125,9 @@ def thin_bar(name: str, height: int = 6) -> QProgressBar:
 
 
 def show_share(bar: QProgressBar, share: float | None) -> None:
-    """Show a share from 0 to 1 on a `thin_bar`; None, an unknown share, moves to and fro."""
-    bar.setMaximum(0 if share is None else 1000)
+    """Show a share from 0 to 1 on a `thin_bar`; None, an unknown share, moves to and fro, unless motion is reduced."""
+    motion = QGuiApplication.styleHints().accessibility().motionPreference()
+    bar.setMaximum(0 if share is None and motion is not Qt.MotionPreference.ReducedMotion else 1000)
     bar.setValue(round(1000 * (share or 0)))
 
 

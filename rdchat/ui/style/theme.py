@@ -42,6 +42,10 @@ class _Tones:
 class Colors:
     """The colours of one appearance; the contrast of text on its background is at least 4.5:1.
 
+    Args:
+        dark: Whether the appearance is dark.
+        contrast: Whether secondary text is as strong as the text, and lines as that was.
+
     Attributes:
         surface: Background of the transcript.
         raised: Background of the person's messages and of cards.
@@ -54,8 +58,11 @@ class Colors:
         neutral: As fast as plain decoding.
     """
 
-    def __init__(self, dark: bool) -> None:
+    def __init__(self, dark: bool, *, contrast: bool = False) -> None:
         self.dark = dark
+        if contrast:
+            # An instance's own colours take precedence.
+            self.__dict__.update(border=self.muted, muted=self.text, selection=self.border)
 
     window = _Tones("#f5f5f7", "#1e1e20")
     surface = _Tones("#ffffff", "#242426")
@@ -105,6 +112,7 @@ class Colors:
 
 
 LIGHT, DARK = Colors(dark=False), Colors(dark=True)
+_CONTRAST = Colors(dark=False, contrast=True), Colors(dark=True, contrast=True)
 
 
 class Theme(QObject):
@@ -125,11 +133,13 @@ class Theme(QObject):
         self.text_size = text_size
         self._choose_colors()
         self._hints.colorSchemeChanged.connect(self._refresh)
+        self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
 
     def _choose_colors(self) -> None:
         # Not every platform obeys a forced scheme (bare X11 does not), so it is kept here too.
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
-        self.colors = DARK if scheme is Qt.ColorScheme.Dark else LIGHT
+        is_strong = self._hints.accessibility().contrastPreference() is Qt.ContrastPreference.HighContrast
+        self.colors = (_CONTRAST if is_strong else (LIGHT, DARK))[scheme is Qt.ColorScheme.Dark]
         self._fill_palette()
 
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:

@@ -195,7 +195,9 @@ class Commands(QObject):
         for chat in self._chats.newest(_MAX_CHATS):
             yield Entry(f"chat {chat.id}", chat.title, "Chat", partial(self.open_chat, chat.id), "open chat")
 
-    def _open(self, conversation_id: int) -> None:
+    def open_chat(self, conversation_id: int) -> None:
+        """Open a chat, to write in it."""
+        show_in_front(self._window)
         self._chats.chat.open(conversation_id)
         self.parts.conversation.composer.setFocus()
 

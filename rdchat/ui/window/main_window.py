@@ -1,7 +1,7 @@
 """The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus."""
 
 import logging
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 from rdchat import host
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_service import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
@@ -19,8 +20,9 @@ from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style.layouts import splitter
-from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.opening import SideWindow, announce, notify, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
+from rdchat.ui.transcript.message_parts import early_end
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
@@ -45,6 +47,8 @@ _SCHEMES = {
 }
 # A system that shuts down kills what has not ended after some 20 seconds.
 _ANSWER_MS = 10_000
+# The person of a reply that took longer may do something else meanwhile.
+_LONG_MS = 10_000
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
 _ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940
 
@@ -274,15 +278,21 @@ class MainWindow(QMainWindow):
         controller.drafting.changed.connect(refresh)
         # The system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
-        controller.replies.ended.connect(self._open_panel)
+        controller.replies.ended.connect(self._on_reply_ended)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "widgets exist only in an application"
         app.applicationStateChanged.connect(self._on_application_state)
 
-    def _open_panel(self, reply: Message) -> None:
-        """Open the speed panel after the first reply, when it has something to show."""
+    def _on_reply_ended(self, reply: Message) -> None:
+        """Announce the end, also to a person who is elsewhere, and open the speed panel after the first reply."""
+        figures, chat = reply.statistics or Statistics(), self._controller.chats.find(reply.conversation_id)
         if reply.statistics and self._controller.settings.values.panel_visible is None:
             self._controller.settings.update(panel_visible=True)
+        end = early_end(reply)[0] or "The reply is finished."
+        self.setAccessibleDescription(end)
+        announce(self)
+        if chat is not None and QApplication.activeWindow() is None and figures.ttft_ms + figures.decode_ms > _LONG_MS:
+            notify(self, chat.title, end, partial(self.commands.open_chat, chat.id))
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:
         """Look for drafters when the person comes back, perhaps after training one in a terminal.

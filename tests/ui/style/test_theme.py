@@ -1,10 +1,13 @@
+from types import SimpleNamespace
+
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QPalette
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.ledger_view import Spent
+from rdchat.ui.style.layouts import show_share, thin_bar
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 
 
@@ -47,6 +50,42 @@ def test_a_forced_scheme_holds_where_the_platform_has_none(qtbot: QtBot, qapp: Q
     with qtbot.waitSignal(theme.changed):
         theme.set_scheme(Qt.ColorScheme.Light)
     assert qapp.palette().color(QPalette.ColorRole.Window) == LIGHT.window
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_contrast_of_the_system_is_followed(qapp: QApplication, dark: bool) -> None:
+    strong = Qt.ContrastPreference.HighContrast
+    scheme = Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light
+    signal = SimpleNamespace(connect=lambda _slot: None)
+    accessibility = SimpleNamespace(contrastPreference=lambda: strong, contrastPreferenceChanged=signal)
+    hints = SimpleNamespace(colorScheme=lambda: scheme, accessibility=lambda: accessibility, colorSchemeChanged=signal)
+
+    class App(QObject):
+        """An application on a system that asks for contrast."""
+
+        def styleHints(self) -> object:
+            return hints
+
+        def setPalette(self, _palette: QPalette) -> None:
+            """Leave the other tests their palette."""
+
+    theme = Theme(App())  # type: ignore[arg-type]
+    colors = theme.colors
+    assert colors.dark == dark
+    for ground in (colors.window, colors.surface, colors.raised, colors.selection):
+        assert _contrast(colors.muted, ground) >= 7, ground.name()
+    assert _contrast(colors.border, colors.surface) >= 4.5
+
+
+def test_a_bar_rests_where_motion_is_reduced(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = thin_bar("Reading")
+    qtbot.addWidget(bar)
+    show_share(bar, None)
+    assert bar.maximum() == 0, "it moves to and fro"
+    hints = SimpleNamespace(motionPreference=lambda: Qt.MotionPreference.ReducedMotion)
+    monkeypatch.setattr(QGuiApplication, "styleHints", lambda: SimpleNamespace(accessibility=lambda: hints))
+    show_share(bar, None)
+    assert (bar.maximum(), bar.value()) == (1000, 0)
 
 
 def test_text_size_changes_fonts_once(qtbot: QtBot, theme: Theme) -> None:

@@ -1,0 +1,37 @@
+"""The end of a reply is announced, and a long one is reported to a person who does something else."""
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtWidgets import QApplication, QSystemTrayIcon
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+_LONG = Statistics(prompt_tokens=8, generated_tokens=400, ttft_ms=500, decode_ms=12_000)
+
+
+def test_a_long_reply_that_ends_in_the_background_is_notified(
+    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        QSystemTrayIcon, "showMessage", lambda _icon, title, text, _picture: shown.append((title, text))
+    )
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "show", lambda _icon: None)
+    chat.start()
+    chat.say("What is a heron?")
+    assert window.accessibleDescription() == "The reply is finished."
+    reply = chat.controller.chat.path[-1]
+    chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
+    monkeypatch.setattr(QApplication, "activeWindow", lambda: None)
+    chat.controller.replies.ended.emit(replace(reply, statistics=replace(_LONG, decode_ms=9_000)))
+    assert not shown, "the person sees the window, or the reply was a short one"
+    chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
+    assert shown == [("What is a heron?", "The reply is finished.")]
+    chat.controller.chat.start_new()
+    window.findChildren(QSystemTrayIcon)[-1].messageClicked.emit()
+    assert chat.controller.chat.id == reply.conversation_id
