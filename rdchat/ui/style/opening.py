@@ -85,14 +85,13 @@ def notify(window: QWidget, title: str, text: str, clicked: Callable[[], object]
         clicked: Called when the person clicks on it.
     """
     QApplication.alert(window)
-    if not QSystemTrayIcon.isSystemTrayAvailable():
-        return
-    icon = QSystemTrayIcon(app_icon(), window)
-    icon.messageClicked.connect(clicked)
-    icon.show()
-    icon.showMessage(title, text, icon.icon())
-    # The item of the menu bar, without which Qt shows nothing, goes again.
-    QTimer.singleShot(_NOTIFIED_MS, icon, icon.deleteLater)
+    if QSystemTrayIcon.isSystemTrayAvailable():
+        icon = QSystemTrayIcon(app_icon(), window)
+        icon.messageClicked.connect(clicked)
+        icon.show()
+        icon.showMessage(title, text, icon.icon())
+        # The item of the menu bar, without which Qt shows nothing, goes again.
+        QTimer.singleShot(_NOTIFIED_MS, icon, icon.deleteLater)
 
 
 # Dialogs: they do not block, and delete themselves when closed

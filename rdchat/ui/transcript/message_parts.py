@@ -50,8 +50,9 @@ class PromptField(QPlainTextEdit):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key, modifier = event.modifiers(), Qt.KeyboardModifier
+        is_blank = self.document().isEmpty() and not self._composing
         # A Mac's arrow keys count as keys of the keypad.
-        if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and self._is_blank:
+        if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and is_blank:
             self.above_requested.emit()
         elif event.matches(QKeySequence.StandardKey.Undo):
             # Subclasses have their own.
@@ -65,10 +66,6 @@ class PromptField(QPlainTextEdit):
         else:
             self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
             self.ensureCursorVisible()
-
-    @property
-    def _is_blank(self) -> bool:
-        return self.document().isEmpty() and not self._composing
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         self._composing = bool(event.preeditString())

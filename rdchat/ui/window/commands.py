@@ -190,6 +190,11 @@ class Commands(QObject):
         for name, model in self.parts.model.choices():
             yield Entry(f"model {model}", name, "Model", partial(self.controller.model_slot.load, model), "load model")
 
+    def presets(self) -> Iterator[Entry]:
+        """Return the presets; choosing one uses it in the open chat."""
+        for each in self.controller.settings.values.presets:
+            yield Entry(f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id))
+
     def chats(self) -> Iterator[Entry]:
         """Return the newest chats outside the archive."""
         for chat in self._chats.newest(_MAX_CHATS):

@@ -100,7 +100,7 @@ class MainWindow(QMainWindow):
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
         self.palette_ = CommandPalette(controller.settings, theme, self)
-        self.palette_.sources += self.actions_.entries, self.commands.models, self.commands.chats
+        self.palette_.sources += self.actions_.entries, self.commands.models, self.commands.presets, self.commands.chats
         self._connect_parts()
         self._connect_controller()
         TypeAnywhere(self, self.conversation.composer.field)

@@ -20,7 +20,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, RADIUS, SMALL, Theme, control_f
 _WIDTH, _ROW, _ROWS, _TOP = 580, 30, 10, 84
 # Rows that are listed, and choices that are remembered.
 _MAX_LISTED, _MAX_RECENT = 100, 30
-_NAME = "Find a command, a chat or a model"
+_NAME = "Find a command, a chat, a model or a preset"
 _OF_LIST = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 _ACCENTS, _BETWEEN = re.compile("[\u0300-\u036f]+"), re.compile(r"[\W_]+")
 _UNUSED = (Qt.Key.Key_Tab, Qt.Key.Key_Backtab)
@@ -155,7 +155,7 @@ class CommandPalette(QWidget):
         """Read the entries again, if it is open."""
         if self.isVisible():
             entries = (entry for source in self.sources for entry in source())
-            self._entries = [(f"{_folded(entry.text)}|{_folded(entry.more)}", entry) for entry in entries]
+            self._entries = [(_folded(f"{each.text} {each.more} {each.detail}"), each) for each in entries]
             self._show_found()
 
     def _show_found(self) -> None:
@@ -163,9 +163,9 @@ class CommandPalette(QWidget):
         words = _folded(text).split()
 
         def rank(found: tuple[str, Entry]) -> tuple[int, bool]:
-            name, key = found[0].partition("|")[0], found[1].key
-            used = recent.index(key) if key in recent else len(recent)
-            return used, not all(f" {word}" in name for word in words)
+            entry = found[1]
+            used = recent.index(entry.key) if entry.key in recent else len(recent)
+            return used, not all(f" {word}" in _folded(entry.text) for word in words)
 
         found = [each for each in self._entries if all(f" {word}" in each[0] for word in words)]
         self.listed = [entry for _, entry in sorted(found, key=rank)[:_MAX_LISTED]]

@@ -5,6 +5,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.presets import Preset
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, Entry
@@ -75,7 +76,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     chat.controller.model_slot.load("/models/other")
     chat.wait_for(EngineState.IDLE)
     used: list[str] = []
-    window.palette_.sources.append(lambda: [Entry("preset 1", "Brief", "Preset", lambda: used.append("Brief"))])
+    window.palette_.sources.append(lambda: [Entry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
     palette = _opened(qtbot, window)
     QTest.keyClicks(palette.field, "load model")
     assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
@@ -83,6 +84,11 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     QTest.keyClicks(palette.field, "brief")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert used == ["Brief"]
+    chat.controller.settings.update(presets=(Preset("Pirate", "7"),))
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "preset pir")
+    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    assert chat.controller.chat.conversation.own.preset == "7"
 
 
 def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(
