@@ -156,7 +156,7 @@ def test_doctor_names_a_damaged_drafter() -> None:
 def test_what_files_bring_about_is_never_unexpected(
     error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(_args: object) -> int:
+    def fail(*_arguments: object) -> int:
         raise error
 
     monkeypatch.setattr(cli, "_run", fail)

@@ -40,6 +40,7 @@ class PresetsPage(SettingsPage):
         self.text = text_field(4, _TEXT)
         self.text.setAccessibleName("Text of the prompt")
         self.default = QCheckBox()
+        self.default.setAccessibleName("Use for the model")
         self.rename = push_button("Rename", act=lambda: self.list.editItem(self.list.currentItem()))
         self.delete = push_button("Delete…", act=self._ask_to_delete)
         new = push_button("New Prompt", "Add a text that is inserted by typing / and its name", self._add_prompt)
