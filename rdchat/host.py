@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import platform
+import plistlib
 import re
 import socket
 import struct
@@ -306,6 +307,18 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exclude_from_backups(folder: Path) -> None:
+    """Leave a folder out of Time Machine's backups; macOS only. Not yet tried on a Mac.
+
+    It sets the attribute that `tmutil addexclusion` sets: a property list with the name of the excluding program.
+    """
+    if MACOS:
+        value = plistlib.dumps("com.apple.backupd", fmt=plistlib.FMT_BINARY)
+        name = b"com.apple.metadata:com_apple_backup_excludeItem"
+        arguments = os.fsencode(folder), name, value, ctypes.c_size_t(len(value)), ctypes.c_uint32(0), ctypes.c_int(0)
+        _attempt(lambda: ctypes.CDLL(None).setxattr(*arguments), "A folder of caches may be in backups")
 
 
 @contextmanager

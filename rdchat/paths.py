@@ -32,6 +32,11 @@ def kernels_dir() -> Path:
     return cache_dir() / "kernels"
 
 
+def chat_caches_dir() -> Path:
+    """Return the folder for the KV caches of chats."""
+    return cache_dir() / "chats"
+
+
 def drafters_dir() -> Path:
     """Return the folder of the drafters trained or put together here."""
     return data_dir() / "drafters"

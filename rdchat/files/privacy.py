@@ -16,7 +16,7 @@ from rdchat.errors import StorageError
 _OTHERS = 0o077
 # Everything that rdchat puts into its two folders has such a prefix; names with a dot are the system's (.DS_Store).
 _OUR_NAMES = (
-    ".", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
+    ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "replies", "restore", "server-key", "settings", "training", "tried",
     "unsaved-replies-",
 )  # fmt: skip

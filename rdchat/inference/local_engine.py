@@ -23,6 +23,9 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 
+# Caches that are not on disk yet are written for so long when the app quits.
+_FINISH_S = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
@@ -155,6 +158,8 @@ class LocalEngine:
         return self._session
 
     def close(self) -> None:
+        if self._session is not None:
+            self._session.disk.finish(_FINISH_S)
         self._unload()
         # A stopped reply may have queued work on a stream that is freed now.
         mx.synchronize()
@@ -162,6 +167,8 @@ class LocalEngine:
         mx.clear_streams()
 
     def _unload(self) -> None:
+        if self._session is not None:
+            self._session.disk.finish(0.0)
         self._session = self._count = None
         self._resting = False
         free_memory()

@@ -26,6 +26,7 @@ from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.blas import compiled_marker
+from rdchat.inference.caches.disk_caches import DiskCaches
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
@@ -120,12 +121,14 @@ class ChatSession:
         model: The target.
         drafters: Give a reply its drafter.
         caches: The KV caches of earlier conversations.
+        disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
     """
 
     def __init__(self, model: LoadedModel, drafters: Drafters | None = None, cache_bytes: int = 0) -> None:
         self.model = model
         self.caches = PrefixCaches(model.network, cache_bytes)
+        self.disk = DiskCaches(model)
         self.cache = KVCache(model.network)
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
@@ -161,6 +164,13 @@ class ChatSession:
         mx.reset_peak_memory()
         with device_errors("for this reply"):
             self.cache = cache = self.caches.take(prompt, request.partition)
+        self.disk.leave(cache)
+        try:
+            with ledger.stage(Stage.PREFILL):
+                from_disk = self.disk.complete(cache, prompt, request.keep, lambda: _go_on(stopped))
+        except BaseException:
+            self.caches.give_back(cache, request.partition)
+            raise
         costs = self.drafters.auto.costs
         job = ReplyJob(
             self.model,
@@ -173,7 +183,9 @@ class ChatSession:
             plain_error=lambda: costs.plain_error,
             matcher=matcher,
             # A reference to the session would be a cycle.
-            release=partial(self.caches.give_back, cache, request.partition),
+            release=partial(_release, self.caches, self.disk, cache, request),
+            from_disk=from_disk,
+            prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
         ready = None if reason else self.drafters.prepare(job)
         if ready is None:
@@ -248,7 +260,7 @@ class ChatSession:
             more = next(self._warming, False)
             self._warming = self._warming if more else None
             return more
-        return self._running is not None and self.drafters.auto.measure()
+        return self.disk.step() or (self._running is not None and self.drafters.auto.measure())
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with its own empty KV cache."""
@@ -289,6 +301,13 @@ class ChatSession:
                 f"This chat has {length:,} tokens; together with the reply, {self.model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or choose a model with a longer context.",
             )
+
+
+def _release(caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: GenerationRequest, failed: bool) -> None:
+    """Give a cache back after its reply, in memory and, where the request names a folder, on disk."""
+    caches.give_back(cache, request.partition, failed)
+    if not failed:
+        disk.keep(cache, request.keep)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:

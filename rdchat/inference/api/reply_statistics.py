@@ -180,6 +180,7 @@ class Statistics:
         plain_error: Possible error of `plain_step_ms`, as a share of it; 0 where unknown.
         dropped_drafts: Drafts that were dropped because the drafter's scores were not finite.
         speeds: Tokens a second over time, newest last; each over a quarter of a second or more.
+        disk_prompt_tokens: Those of the cached prompt tokens that were read from disk for this reply.
     """
 
     prompt_tokens: int = 0
@@ -207,6 +208,7 @@ class Statistics:
     plain_error: float = 0.0
     dropped_drafts: int = 0
     speeds: tuple[float, ...] = ()
+    disk_prompt_tokens: int = 0
 
     @property
     def decode_tps(self) -> float | None:

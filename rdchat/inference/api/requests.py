@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rdchat.errors import InvalidSettingError
@@ -256,6 +257,19 @@ class EarlierReplies(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """Where the KV caches of a chat are kept on disk.
+
+    Attributes:
+        path: The chat's folder; where it is missing, nothing is kept.
+        limit_bytes: Size limit of the caches of all chats.
+    """
+
+    path: Path
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """All that determines a reply.
 
@@ -279,6 +293,7 @@ class GenerationRequest:
             two owners, since the time of a reply would show one what the other requested.
         thinking_tokens: The most tokens of a thought: there it is closed by the model's own marker, and the answer
             begins; 0 for an answer at once. None for no limit.
+        keep: Where its KV cache is kept on disk; None for nowhere.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -295,6 +310,7 @@ class GenerationRequest:
     shape: AnswerShape | None = None
     partition: str = ""
     thinking_tokens: int | None = None
+    keep: CacheFolder | None = None
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)

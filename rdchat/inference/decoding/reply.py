@@ -74,6 +74,8 @@ class ReplyJob:
         rows_for: Returns the rows to verify a draft with, if the draft does not say.
         release: Called once, with whether the reply failed, when it is over and its cache is consistent.
         plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
+        from_disk: Tokens in the cache that came from disk.
+        prompt_read: Called when the prompt but for its last token is read.
     """
 
     model: LoadedModel
@@ -92,6 +94,8 @@ class ReplyJob:
     matcher: "ReplyMatcher | None" = None
     rows_for: RowsFor = lambda nodes, _depth: nodes
     release: Callable[[bool], None] = lambda _failed: None
+    from_disk: int = 0
+    prompt_read: Callable[[], None] = lambda: None
 
     @classmethod
     def fresh(
@@ -288,6 +292,7 @@ class Reply:
             self.counters,
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
+            disk_prompt_tokens=self._job.from_disk,
             generated_tokens=len(self.token_ids),
             prefill_ms=_span_ms(clock.prefill_began, clock.first_token or clock.ended),
             ttft_ms=_span_ms(clock.requested, clock.first_token),

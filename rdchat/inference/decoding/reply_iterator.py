@@ -100,6 +100,7 @@ class ReplyIterator(ABC):
         self._seen = self._chooser.seen(job.prompt, model.end_tokens) if self._chooser.needs_seen else None
         self._cancel = threading.Event()
         self._release = job.release
+        self._prompt_read = job.prompt_read
         self._events = self._run()
         self.is_paused = False
 
@@ -196,6 +197,7 @@ class ReplyIterator(ABC):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 
     def _first_logits(self) -> mx.array:
+        self._prompt_read()
         with self._ledger.stage(Stage.PREFILL):
             logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])

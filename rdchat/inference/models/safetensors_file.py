@@ -171,14 +171,15 @@ def _short(name: str) -> str:
     return text if len(text) <= 100 else text[:100] + "..."
 
 
-def header_bytes(tensors: Mapping[str, StoredTensor], written_by: str) -> bytes:
+def header_bytes(tensors: Mapping[str, StoredTensor], written_by: str, **facts: str) -> bytes:
     """Return the beginning of a file with these tensors back to back, in this order: its header with the length.
 
     Args:
         tensors: By name; their offsets do not matter.
         written_by: The file's `format`, such as `mlx`.
+        facts: Further metadata.
     """
-    header: dict[str, Any] = {"__metadata__": {"format": written_by}}
+    header: dict[str, Any] = {"__metadata__": {"format": written_by, **facts}}
     total = 0
     for name, stored in tensors.items():
         offsets = [total, total + stored.stored_bytes]

@@ -239,18 +239,32 @@ class AttentionRows:
         """Whether it still has the rows of all positions, and will."""
         return self._window is None and self.buffer.first == 0
 
-    def copy_from(self, start: int) -> list[mx.array]:
-        """Return a copy of the rows from position `start` on: for keys and for values (1, heads, n, width)."""
+    def copy_from(self, start: int, end: int | None = None) -> list[mx.array]:
+        """Return a copy of the rows from position `start` on, or to `end`: keys and values, (1, heads, n, width)."""
         # It is a gather, since a slice may be a view of the buffer, and is evaluated before the buffer is written
         # again.
-        rows = [part[..., mx.arange(part.shape[2]), :] for part in self.buffer.view(start)]
+        first = self.buffer.first
+        positions = mx.arange(start - first, (self.offset if end is None else end) - first)
+        rows = [array[..., positions, :] for array in self.buffer.arrays]
         mx.eval(rows)
         return rows
 
     def append(self, rows: list[mx.array]) -> None:
         """Append rows that `copy_from` gave, at the positions that they had."""
-        self.buffer.write(rows, self.buffer.first)
+        if rows and rows[0].shape[2]:
+            self.buffer.write(rows, self.buffer.first)
         self.offset = self.buffer.first + self.buffer.rows
+
+    def first_needed(self, position: int) -> int:
+        """Return the first position whose rows a call at `position` needs."""
+        return 0 if self._window is None else max(position - self._window + 1, 0)
+
+    def replace_rows(self, rows: list[mx.array], position: int) -> None:
+        """Hold just these rows, as `copy_from` gave them; `position` follows the last one."""
+        self.buffer = RowBuffer()
+        self.buffer.first = position - (rows[0].shape[2] if rows else 0)
+        self.append(rows)
+        self.offset = position
 
     @property
     def state(self) -> list[mx.array]:
@@ -304,6 +318,9 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
         """Return whether the remaining rows would still reach back to the start of their chunk."""
         remaining = self.offset - count
         return self.buffer.first <= remaining - remaining % self.chunk_size
+
+    def first_needed(self, position: int) -> int:
+        return position - position % self.chunk_size
 
     def maybe_trim_front(self) -> None:
         surplus = self.buffer.rows - self.chunk_size

@@ -1,0 +1,121 @@
+"""The folders of KV caches on disk: one for each chat, so that removing it removes all that is kept of the chat.
+
+Other processes may use them at the same time, so a file or folder that is gone is no error.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from rdchat.host import exclude_from_backups
+
+# Other programs' backups leave out a folder with this file: https://bford.info/cachedir
+_TAG, _TAG_TEXT = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
+_REMOVED = "removed-"
+# All caches together take at most 1/n of the disk's space that they or nobody takes.
+_DISK_SHARE = 10
+
+
+def folder_name(store: Path, chat_id: int, created_at: float | None) -> str:
+    """Return the name of a chat's folder: a hash of the chats' file, and one of the chat.
+
+    The date distinguishes chats that have the same id after a backup was restored.
+    """
+    return f"{_hash(store)}-{_hash(f'{store}/{chat_id}/{created_at}')}"
+
+
+def _hash(name: object) -> str:
+    return hashlib.blake2b(os.fsencode(str(name)), digest_size=12).hexdigest()
+
+
+def make_folder(folder: Path) -> None:
+    """Create a chat's folder, which only this user can enter.
+
+    Raises:
+        OSError: If it cannot be created.
+    """
+    top = folder.parent
+    if not (tag := top / _TAG).exists():
+        top.mkdir(mode=0o700, parents=True, exist_ok=True)
+        exclude_from_backups(top)
+        tag.write_text(_TAG_TEXT)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a chat's folder with everything in it, partial files included; whoever writes into it cannot go on."""
+    removed = folder.with_name(_REMOVED + secrets.token_hex(8))
+    with suppress(OSError):
+        folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
+
+
+def remove_others(top: Path, store: Path, names: Iterable[str]) -> None:
+    """Remove the folders of a store's chats but for those with these names, and remains of interrupted removals."""
+    kept = set(names)
+    for folder in _entries(top):
+        if folder.name not in kept and folder.name.startswith((_hash(store), _REMOVED)):
+            remove_folder(folder)
+
+
+def remove_all(top: Path) -> None:
+    """Remove everything that is kept, also for other files of chats."""
+    for folder in _entries(top):
+        if folder.is_dir():
+            remove_folder(folder)
+
+
+def used_bytes(top: Path) -> int:
+    """Return the size of all caches."""
+    return sum(size for _, size, _ in _files(top))
+
+
+def make_room(top: Path, limit_bytes: int, added: int = 0, spared: Path | None = None) -> bool:
+    """Remove the least recently used files until all caches, with `added` bytes more, are within the limit.
+
+    Args:
+        top: The folder of all chats.
+        limit_bytes: The limit; a tenth of the disk's space may be less.
+        added: Size of a file that is about to be written.
+        spared: Files in this folder stay.
+
+    Returns:
+        Whether there is room.
+
+    Raises:
+        OSError: If the disk cannot be asked.
+    """
+    files = sorted(_files(top))
+    used = sum(size for _, size, _ in files) + added
+    limit = min(limit_bytes, (shutil.disk_usage(top).free + used - added) // _DISK_SHARE)
+    for _, size, path in files:
+        if used <= limit:
+            break
+        if path.parent != spared:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                used -= size
+            # Only an empty one can be removed.
+            with suppress(OSError):
+                path.parent.rmdir()
+    return used <= limit
+
+
+def _entries(top: Path) -> list[Path]:
+    with suppress(OSError):
+        return list(top.iterdir())
+    return []
+
+
+def _files(top: Path) -> list[tuple[float, int, Path]]:
+    """Return time of last use, size and path of each file of a cache."""
+    found = []
+    for path in top.glob("*/*/*"):
+        with suppress(OSError):
+            status = path.lstat()
+            found.append((status.st_mtime, status.st_size, path))
+    return found

@@ -1,0 +1,277 @@
+"""Keeps KV caches of chats on disk, so that a prompt is not read again after a restart."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import hashlib
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+
+import mlx.core as mx
+
+from rdchat.errors import ModelError
+from rdchat.files.cache_folders import make_room
+from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, SegmentFiles, digests_of
+from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.work.job import Job, SerialThread
+
+_LOG = logging.getLogger(__name__)
+# Shorter conversations are quickly read again.
+_MIN_TOKENS = 1000
+# Reading fewer tokens from disk gains nothing.
+_MIN_GAIN = 64
+# States of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
+_STATES = 8
+_WAIT_S = 0.005
+# Of the files: another number makes those of before useless.
+_VERSION = 1
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is to be written of a conversation.
+
+    Attributes:
+        folder: Where.
+        cache: Its cache; it may be dropped meanwhile.
+        states: The state of layers that cannot be trimmed, by position, as it was there.
+        segments: The segments that are not written yet, in order; None before the folder was looked at.
+        failed: Whether a file could not be written; the writer sets it.
+    """
+
+    folder: CacheFolder
+    cache: weakref.ref[KVCache]
+    states: dict[int, list[mx.array]] = field(default_factory=dict)
+    segments: list[Segment] | None = None
+    failed: bool = False
+
+
+class DiskCaches:
+    """Writes caches of ended replies in slices, and completes the cache of a prompt from the files.
+
+    All methods belong to the engine thread. It copies a segment to the host, and a thread writes the file, so a slow
+    disk holds nothing up. A cache belongs to a chat until another reply takes it.
+
+    Args:
+        model: The target.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._work: list[_Work] = []
+        # The state where the prompt of the present reply ends, by position.
+        self._at_prompt: dict[int, list[mx.array]] = {}
+        self._writer = SerialThread("caches on disk")
+
+    @cached_property
+    def _layout(self) -> CacheLayout:
+        return CacheLayout(self._model.network)
+
+    @cached_property
+    def _files(self) -> SegmentFiles:
+        info, device = self._model.info, mx.default_device()
+        config = info.path / "config.json"
+        parts = (
+            _VERSION, target_hash(info.path), config.read_bytes() if config.is_file() else b"", info.dtype, info.device,
+            device, version("mlx"), version("mlx-lm"), self._layout,
+        )  # fmt: skip
+        return SegmentFiles(self._layout, hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest())
+
+    # Reading
+
+    def complete(self, cache: KVCache, prompt: list[int], folder: CacheFolder | None, check: Callable[[], None]) -> int:
+        """Append to a cache what the disk has of a prompt; return how many tokens.
+
+        Args:
+            cache: Holds a proper prefix of the prompt, before and afterwards.
+            prompt: Token ids.
+            folder: The chat's; None for none.
+            check: Called before each file; what it raises ends the work, and the cache is as it was, or longer.
+        """
+        before = len(cache.tokens)
+        try:
+            # The layout is found here, and not within a reply.
+            if folder is not None and len(prompt) >= _MIN_TOKENS and self._layout.usable:
+                self._read(cache, prompt, folder.path / self._files.key, check)
+        except (ModelError, OSError, RuntimeError):
+            _LOG.warning("A cache on disk could not be used", exc_info=True)
+            cache.reset()
+        return max(len(cache.tokens) - before, 0)
+
+    def _read(self, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
+        segments = [each for each in self._plan(prompt, folder) if each.end > len(cache.tokens)]
+        if not segments or segments[-1].end - len(cache.tokens) < _MIN_GAIN:
+            return
+        reached, last = len(cache.tokens), segments[-1]
+        try:
+            for segment in segments:
+                check()
+                arrays = self._files.read(folder, segment)
+                if arrays is None:
+                    break
+                count, known = self._layout.row_arrays, max(reached - segment.start, 0)
+                self._layout.append(cache, [array[..., known:, :] for array in arrays[:count]])
+                reached = segment.end
+                if segment.has_state:
+                    self._layout.set_state(cache, arrays[count:], reached)
+                if not last.has_state or segment is last:
+                    cache.tokens = prompt[:reached]
+                _touch(folder, segment)
+        finally:
+            self._layout.cut(cache)
+
+    def _plan(self, prompt: list[int], folder: Path) -> list[Segment]:
+        """Return the segments that make the longest proper prefix of a prompt, in order."""
+        found = [each for each in map(Segment.named, _entries(folder)) if each and 0 < each.end < len(prompt)]
+        digests = digests_of(prompt, {each.end for each in found})
+        right = {each for each in found if digests[each.end] == each.digest}
+        blocks = list[Segment]()
+        while (block := Segment.block(len(blocks), digests)) in right:
+            blocks.append(block)
+        if not self._layout.has_state:
+            return blocks
+        states = [
+            each for each in right if each == Segment.state(each.end, digests) and each.start <= len(blocks) * ROWS
+        ]
+        last = max(states, key=lambda each: each.end, default=None)
+        return [*blocks[: last.start // ROWS], last] if last else []
+
+    # Writing
+
+    def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
+        """Remember the state where a prompt ends, but for its last token: an edit or another reply goes on there."""
+        if folder is not None and len(cache.tokens) >= _MIN_TOKENS and self._layout.usable and self._layout.has_state:
+            self._at_prompt = {len(cache.tokens): self._layout.copy_state(cache)}
+
+    def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
+        """Write a cache after its reply, slice by slice; without a folder nothing is written."""
+        states, self._at_prompt = self._at_prompt, {}
+        if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
+            self._work.append(_Work(folder, weakref.ref(cache), states))
+
+    def leave(self, cache: KVCache) -> None:
+        """Write no more of a cache, since a reply changes it."""
+        self._work = [each for each in self._work if each.cache() not in {None, cache}]
+        self._at_prompt = {}
+
+    def step(self) -> bool:
+        """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
+        if not self._work:
+            return False
+        if self._writer.has_more:
+            time.sleep(_WAIT_S)
+            return True
+        work = self._work[0]
+        cache, again = work.cache(), False
+        try:
+            again = cache is not None and not work.failed and self._write_next(work, cache)
+        except (ModelError, OSError, RuntimeError):
+            _LOG.warning("A cache is not kept on disk", exc_info=True)
+        if not again:
+            self._work.remove(work)
+        return bool(self._work)
+
+    def _write_next(self, work: _Work, cache: KVCache) -> bool:
+        """Return whether something of the cache was given to the writer."""
+        if not self._layout.usable:
+            return False
+        folder, layout, files = work.folder.path / self._files.key, self._layout, self._files
+        if work.segments is None:
+            work.segments = self._missing(cache, folder, work.states)
+        if not work.segments:
+            return False
+        segment = work.segments.pop(0)
+        arrays = layout.copy_rows(cache, segment)
+        if segment.has_state:
+            at_end = segment.end == len(cache.tokens)
+            arrays += layout.copy_state(cache) if at_end else work.states.pop(segment.end)
+        if (data := files.data(segment, arrays)) is None:
+            return False
+
+        def write(_job: Job[None]) -> None:
+            work.failed = work.failed or not _written(files, work.folder, segment, data)
+
+        self._writer.do(write)
+        return True
+
+    def _missing(self, cache: KVCache, folder: Path, states: dict[int, list[mx.array]]) -> list[Segment]:
+        """Return the segments of a cache that have no file; mark the files of the others as used."""
+        length = len(cache.tokens)
+        ends = {length, *states} if self._layout.has_state else set[int]()
+        digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
+        blocks = [Segment.block(index, digests) for index in range(length // ROWS)]
+        segments = [*blocks, *(Segment.state(end, digests) for end in sorted(ends) if 0 < end <= length)]
+        names = set(_entries(folder))
+        for segment in segments:
+            if segment.name in names:
+                _touch(folder, segment)
+        return [each for each in segments if each.name not in names]
+
+    def finish(self, timeout_s: float) -> None:
+        """Write what is left, but only this long; nothing is written afterwards."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end and self.step():
+            pass
+        self._work = []
+        self._writer.close(max(end - time.monotonic(), 0.0))
+
+
+def _written(files: SegmentFiles, folder: CacheFolder, segment: Segment, data: bytes) -> bool:
+    """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
+    path = folder.path / files.key
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        if segment.has_state:
+            _drop_states(path)
+        if not make_room(folder.path.parent, folder.limit_bytes, len(data), spared=path):
+            return False
+        files.write(path, segment, data)
+        _touch(path, segment)
+    except FileNotFoundError:
+        # The chat was deleted, or the caches were cleared.
+        return False
+    except OSError as error:
+        _LOG.warning("Caches cannot be kept on disk: %s", error.strerror)
+        return False
+    return True
+
+
+def _drop_states(folder: Path) -> None:
+    """Remove the states that were used least recently, so that there is room for another one."""
+    names = [name for name in _entries(folder) if (each := Segment.named(name)) and each.has_state]
+    for name in sorted(names, key=lambda name: _used_at(folder / name))[: -(_STATES - 1)]:
+        with suppress(OSError):
+            (folder / name).unlink()
+
+
+def _used_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _touch(folder: Path, segment: Segment) -> None:
+    """Mark a file as used now; those further on as used a little earlier, since they are of no use without the others.
+
+    Nothing happens if it is gone.
+    """
+    used = time.time() - segment.end / 1e6
+    with suppress(OSError):
+        os.utime(folder / segment.name, (used, used))
+
+
+def _entries(folder: Path) -> Sequence[str]:
+    with suppress(OSError):
+        return [entry.name for entry in os.scandir(folder)]
+    return ()

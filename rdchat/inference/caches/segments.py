@@ -1,0 +1,266 @@
+"""Files of a KV cache on disk: blocks of rows, and states of layers that cannot be trimmed.
+
+A file is known in all its bytes before it is read, but for its numbers and their checksum: its header follows from the
+model, the tokens and the positions. So a file is used only if it is exactly that, and no foreign header is parsed.
+"""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import hashlib
+import logging
+import math
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import read_bytes
+from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, RoundKVCache, RowBuffer, leaves
+
+_LOG = logging.getLogger(__name__)
+ROWS = 128
+"""Tokens of a block: for an 8B model in bfloat16 17 MB, which are copied in milliseconds."""
+_NAME = re.compile(r"(\d{1,9})-(\d{1,9})-([0-9a-f]{32})\.(rows|state)", re.ASCII)
+_TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a conversation's cache.
+
+    Attributes:
+        start: Position of its first row.
+        end: Position behind its last row.
+        digest: Hash of all tokens up to `end`.
+        has_state: Whether it also has the state of the layers that cannot be trimmed, after the token before `end`.
+    """
+
+    start: int
+    end: int
+    digest: str
+    has_state: bool
+
+    @classmethod
+    def named(cls, name: str) -> "Segment | None":
+        """Return the segment with this name; None for other files."""
+        found = _NAME.fullmatch(name)
+        return found and cls(int(found[1]), int(found[2]), found[3], found[4] == "state")
+
+    @classmethod
+    def block(cls, index: int, digests: dict[int, str]) -> "Segment":
+        """Return the block of rows with this index."""
+        end = (index + 1) * ROWS
+        return cls(index * ROWS, end, digests.get(end, ""), False)
+
+    @classmethod
+    def state(cls, end: int, digests: dict[int, str]) -> "Segment":
+        """Return the state at a position, with the rows behind the last block; there is at least one."""
+        return cls((end - 1) // ROWS * ROWS, end, digests[end], True)
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.start}-{self.end}-{self.digest}.{'state' if self.has_state else 'rows'}"
+
+
+def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
+    """Return a hash of the first tokens, for each of some numbers of tokens."""
+    data, digest, hashed, found = np.array(tokens, "<u4").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
+    for end in sorted(ends):
+        digest.update(data[4 * hashed : 4 * end])
+        found[end], hashed = digest.hexdigest(), end
+    return found
+
+
+class _Array(NamedTuple):
+    """Shape and type of an array; in attention layers the axis of rows, the third, is 1."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+    def stored(self, rows: int | None) -> StoredTensor:
+        """Return its entry in a header; with a number of rows, if it has these."""
+        shape = self.shape if rows is None else (*self.shape[:2], rows, self.shape[3])
+        return StoredTensor(_TYPES[self.dtype], shape, math.prod(shape) * self.dtype.size)
+
+
+class CacheLayout:
+    """The arrays of a model's KV cache in a fixed order, found by feeding it one token.
+
+    Args:
+        network: The target.
+
+    Attributes:
+        usable: Whether all of its caches can be kept.
+        has_state: Whether some cannot be trimmed: recurrent state, windows, chunks.
+        row_arrays: Number of a segment's arrays that are rows; they come first.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        cache = KVCache(network)
+        mx.eval(network(mx.array([[0]]), cache=cache.layers))
+        self._sample = leaves(cache.layers)
+        self._arrays = [_specs(leaf) for leaf in self._sample]
+        known = all(isinstance(leaf, AttentionRows | RoundArraysCache) for leaf in self._sample)
+        self.usable = known and all(each.dtype in _TYPES for specs in self._arrays for each in specs if each)
+        self.has_state = not all(map(_has_all_rows, self._sample))
+        self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if _has_all_rows(leaf))
+        # Only their kinds and windows are needed any more.
+        for leaf in self._sample:
+            if isinstance(leaf, AttentionRows):
+                leaf.buffer = RowBuffer()
+
+    def __repr__(self) -> str:
+        return repr([(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()])
+
+    def _parts(self, cache: KVCache | None = None) -> list[tuple[Any, list[_Array | None]]]:
+        return list(zip(leaves(cache.layers) if cache else self._sample, self._arrays, strict=True))
+
+    def tensors(self, segment: Segment) -> dict[str, StoredTensor]:
+        """Return the entries of a segment's header."""
+        rows, state, end = list[StoredTensor](), list[StoredTensor](), segment.end
+        for leaf, specs in self._parts():
+            count = end - (segment.start if _has_all_rows(leaf) else _first_needed(leaf, end))
+            tensors = [each.stored(count if isinstance(leaf, AttentionRows) else None) for each in specs if each]
+            if _has_all_rows(leaf):
+                rows += tensors
+            elif segment.has_state:
+                state += tensors
+        return {str(number): tensor for number, tensor in enumerate(rows + state)}
+
+    def copy_rows(self, cache: KVCache, segment: Segment) -> list[mx.array]:
+        """Return a copy of a segment's rows, of the layers that have all of them."""
+        each = [leaf.copy_from(segment.start, segment.end) for leaf in leaves(cache.layers) if _has_all_rows(leaf)]
+        return [array for arrays in each for array in arrays]
+
+    def copy_state(self, cache: KVCache) -> list[mx.array]:
+        """Return a copy of the other layers' state after the cache's last token. Between calls, after `evaluate`."""
+        state, position = list[mx.array](), len(cache.tokens)
+        for leaf in leaves(cache.layers):
+            if isinstance(leaf, RoundArraysCache):
+                # Models replace these arrays, so they need no copy.
+                state += [array for array in leaf.cache if array is not None]
+            elif not _has_all_rows(leaf):
+                state += leaf.copy_from(_first_needed(leaf, position))
+        return state
+
+    def append(self, cache: KVCache, rows: list[mx.array]) -> None:
+        """Append rows, as of `copy_rows`, to the layers that have all of them, and wait until they are there."""
+        remaining = iter(rows)
+        for leaf, specs in self._parts(cache):
+            if _has_all_rows(leaf):
+                leaf.append([next(remaining) for _ in specs])
+        mx.eval([leaf.state for leaf in leaves(cache.layers) if _has_all_rows(leaf)])
+
+    def cut(self, cache: KVCache) -> None:
+        """Drop rows that `append` added behind the cache's tokens."""
+        for leaf in leaves(cache.layers):
+            if _has_all_rows(leaf):
+                leaf.trim(leaf.offset - len(cache.tokens))
+
+    def set_state(self, cache: KVCache, state: list[mx.array], position: int) -> None:
+        """Replace the other layers' state by that of `copy_state` at a position."""
+        remaining = iter(state)
+        for leaf, specs in self._parts(cache):
+            if isinstance(leaf, RoundArraysCache):
+                leaf.cache = [each and next(remaining) for each in specs]
+            elif not _has_all_rows(leaf):
+                leaf.replace_rows([next(remaining) for _ in specs], position)
+
+
+def _specs(leaf: Any) -> list[_Array | None]:
+    if not isinstance(leaf, AttentionRows):
+        return [None if array is None else _Array(array.shape, array.dtype) for array in getattr(leaf, "cache", ())]
+    return [_Array((*array.shape[:2], 1, array.shape[3]), array.dtype) for array in leaf.state]
+
+
+def _has_all_rows(leaf: Any) -> bool:
+    return type(leaf) is RoundKVCache and leaf.holds_all
+
+
+def _first_needed(leaf: Any, position: int) -> int:
+    return int(leaf.first_needed(position)) if isinstance(leaf, AttentionRows) else position
+
+
+class SegmentFiles:
+    """Reads and writes the segments of one model.
+
+    Args:
+        layout: The model's.
+        key: A hash of everything that the numbers depend on, besides the tokens.
+    """
+
+    def __init__(self, layout: CacheLayout, key: str) -> None:
+        self._layout, self.key = layout, key
+
+    def _header(self, segment: Segment, checksum: int) -> bytes:
+        facts = {"model": self.key, "segment": segment.name, "crc32": f"{checksum:08x}"}
+        return header_bytes(self._layout.tensors(segment), "rdchat", **facts)
+
+    def data(self, segment: Segment, arrays: list[mx.array]) -> bytes | None:
+        """Return a segment's numbers as bytes; None if they have not the layout's shapes and types."""
+        expected = [(each.dtype, each.shape) for each in self._layout.tensors(segment).values()]
+        if [(_TYPES.get(array.dtype), array.shape) for array in arrays] != expected:
+            return None
+        return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
+
+    def write(self, folder: Path, segment: Segment, data: bytes) -> None:
+        """Write a segment's file, completely or not at all: a kill leaves at most a partial file of another name.
+
+        It is not flushed to the drive: after a power loss the checksum finds what is missing.
+
+        Raises:
+            OSError: If it cannot be written; nothing is left then.
+        """
+        path, partial = folder / segment.name, folder / f"part-{secrets.token_hex(8)}"
+        try:
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(self._header(segment, zlib.crc32(data)))
+                file.write(data)
+            partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+    def read(self, folder: Path, segment: Segment) -> list[mx.array] | None:
+        """Return a segment's arrays; None without its file, and where it is not exactly as `write` makes it.
+
+        Such a file is removed.
+        """
+        path, start = folder / segment.name, len(self._header(segment, 0))
+        tensors = self._layout.tensors(segment).values()
+        try:
+            raw = memoryview(read_bytes(path, max_size=start + sum(tensor.stored_bytes for tensor in tensors)))
+        except ModelError:
+            raw = memoryview(b"")
+        if raw[:start] != self._header(segment, zlib.crc32(raw[start:])):
+            with suppress(FileNotFoundError):
+                (shutil.rmtree if path.is_dir() and not path.is_symlink() else os.unlink)(path)
+                _LOG.warning("A damaged or foreign file was removed from the caches on disk")
+            return None
+        arrays = []
+        for tensor in tensors:
+            end = start + tensor.stored_bytes
+            array = mx.array(np.frombuffer(raw[start:end], np.uint8))
+            arrays.append(array.view(_OF_NAME[tensor.dtype]).reshape(tensor.shape))
+            start = end
+        return arrays
+
+
+_OF_NAME = {name: dtype for dtype, name in _TYPES.items()}

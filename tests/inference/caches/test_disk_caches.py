@@ -1,0 +1,282 @@
+"""KV caches on disk: after a restart a chat goes on with them, and its text is the same."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from _pytest.logging import LogCaptureFixture
+
+from rdchat.files.cache_folders import remove_folder, used_bytes
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.protocol import StoppedError
+from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode
+from rdchat.inference.caches import disk_caches
+from rdchat.inference.caches.segments import Segment
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.target import LoadedModel
+from tests.disks import small_disk
+from tests.grids import grid
+from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
+from tests.inference.fakes import shared_family, shared_llama
+
+pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
+
+MODELS = {
+    "llama": shared_llama,
+    "a sliding window": lambda: shared_llama(sliding_window=10),
+    "a window longer than the chat": lambda: shared_llama(sliding_window=400),
+    "recurrent state": lambda: shared_family("qwen3_next"),
+    "convolutions": lambda: shared_family("lfm2"),
+    "chunks": lambda: shared_family("llama4"),
+    "bfloat16": lambda: shared_family("gemma3", "bfloat16"),
+}
+
+
+@pytest.mark.parametrize(("name", "mode", "temperature"), grid(list(MODELS), list(Mode), [0.0, 0.9], one_in=11))
+def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: float, chat_folder: Path) -> None:
+    model = MODELS[name]()
+    request, held = kept_request(chat_folder, temperature=temperature), 0
+    for turn in range(3):
+        request = whole(model, request)
+        end = reply(model, request, mode)
+        counted = end.statistics
+        assert counted.cached_prompt_tokens == counted.disk_prompt_tokens
+        assert counted.disk_prompt_tokens >= held
+        assert bool(held) == bool(turn)
+        held = counted.prompt_tokens // 16 * 16
+        request = next_turn(request, end)
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(chat_folder))
+
+
+def kept_chat(name: str, folder: Path) -> tuple[LoadedModel, GenerationRequest, GenerationRequest]:
+    """Keep a chat of two turns; return its model, the second turn and the one after it."""
+    model = MODELS[name]()
+    first = whole(model, kept_request(folder))
+    second = whole(model, next_turn(first, reply(model, first)))
+    return model, second, next_turn(second, reply(model, second))
+
+
+KINDS = ("llama", "a sliding window", "recurrent state")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_another_reply_and_an_edit_begin_with_what_is_before_them(name: str, chat_folder: Path) -> None:
+    model, second, _ = kept_chat(name, chat_folder)
+    counted = reply(model, replace(second, seed=77)).statistics
+    held = counted.prompt_tokens - 1 if name != "llama" else (counted.prompt_tokens - 1) // 16 * 16
+    assert counted.disk_prompt_tokens == held, "the state where the prompt ends is kept"
+    edited = replace(second, messages=(*second.messages[:-1], ChatMessage(Role.USER, "or something else")))
+    counted = reply(model, edited).statistics
+    assert counted.disk_prompt_tokens >= len(TEXT)
+    other = replace(second, messages=(ChatMessage(Role.USER, "not " + TEXT), *second.messages[1:]))
+    assert reply(model, other).statistics.disk_prompt_tokens in range(16)
+
+
+def test_what_is_on_disk_is_written_once(chat_folder: Path) -> None:
+    model, second, third = kept_chat("llama", chat_folder)
+    before = {path: path.stat().st_ino for path in files(chat_folder)}
+    reply(model, replace(second, seed=8))
+    reply(model, third)
+    after = {path: path.stat().st_ino for path in files(chat_folder)}
+    assert after.items() > before.items()
+
+
+def test_a_cache_in_memory_is_completed_from_disk(chat_folder: Path) -> None:
+    model, _, third = kept_chat("llama", chat_folder)
+    session = ChatSession(model, cache_bytes=PLENTY)
+    reply_in(session, replace(third, keep=None, messages=(ChatMessage(Role.USER, TEXT[:60]),)))
+    counted = reply_in(session, third).statistics
+    assert 60 <= counted.cached_prompt_tokens - counted.disk_prompt_tokens < 70
+    assert counted.cached_prompt_tokens >= counted.prompt_tokens - 40
+    session.disk.finish(0)
+
+
+def test_nothing_is_kept_of_other_requests_and_of_short_ones(
+    chat_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shared_llama()
+    reply(model, replace(kept_request(chat_folder), keep=None))
+    monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 1000)
+    reply(model, kept_request(chat_folder))
+    assert files(chat_folder) == []
+
+
+def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> None:
+    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    request = whole(session.model, kept_request(chat_folder))
+    end = reply_in(session, request)
+    assert files(chat_folder) == []
+    assert session.idle()
+    reply_in(session, replace(kept_request(chat_folder, "something new and longer than that"), keep=None))
+    while session.idle():
+        pass
+    session.disk.finish(60)
+    assert len(files(chat_folder)) == end.statistics.context_tokens // 16, "the other reply has another cache"
+
+
+def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_folder(chat_folder: Path) -> None:
+    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    reply_in(session, kept_request(chat_folder))
+    reply_in(session, replace(kept_request(chat_folder, TEXT + " and that is another chat"), keep=None))
+    assert not session.disk.step()
+    assert files(chat_folder) == []
+    session.disk.finish(0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_caches, "_STATES", 2)
+    model, _, third = kept_chat(name, chat_folder)
+    states = [path for path in files(chat_folder) if path.name.endswith("state")]
+    assert len(states) == (0 if name == "llama" else 2)
+    assert reply(model, third).statistics.disk_prompt_tokens > len(TEXT)
+
+
+def harm(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    if how == "a flipped bit":
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 4]) + data[-8:])
+    elif how == "a flipped bit of the header":
+        path.write_bytes(data[:30] + bytes([data[30] ^ 4]) + data[31:])
+    elif how == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "longer":
+        path.write_bytes(data + b"\0")
+    elif how == "foreign":
+        path.write_bytes(b"hello")
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif how == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif how == "a broken link":
+        path.unlink()
+        path.symlink_to("nowhere")
+    else:
+        path.unlink()
+
+
+HARM = (
+    "a flipped bit", "a flipped bit of the header", "cut", "longer", "foreign", "empty", "a folder", "a pipe",
+    "a broken link", "gone",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "name"), grid(HARM, KINDS))
+def test_a_damaged_file_is_not_used(how: str, name: str, chat_folder: Path) -> None:
+    model, _, third = kept_chat(name, chat_folder)
+    harmed = next(path for path in files(chat_folder) if path.name.startswith("32-"))
+    harm(harmed, how)
+    assert reply(model, third).statistics.disk_prompt_tokens == (32 if name == "llama" else 0)
+    assert reply(model, third).statistics.disk_prompt_tokens >= len(TEXT), "it is written again"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_of_other_tokens_or_of_another_model_is_not_used(name: str, chat_folder: Path, tmp_path: Path) -> None:
+    model, _, third = kept_chat(name, chat_folder)
+    other_folder = tmp_path / "chats" / "other"
+    other_folder.mkdir()
+    other = replace(model, info=replace(model.info, dtype="another"))
+    reply(other, whole(model, replace(third, keep=CacheFolder(other_folder, PLENTY))))
+    (foreign,) = [path for path in files(other_folder) if path.name.startswith("0-")]
+    (own,) = [path for path in files(chat_folder) if path.name == foreign.name]
+    own.write_bytes(foreign.read_bytes())
+    assert reply(model, third).statistics.disk_prompt_tokens == 0
+    one, two = [path for path in files(chat_folder) if path.name.startswith(("16-32", "32-48"))]
+    one.write_bytes(two.read_bytes())
+    assert reply(model, third).statistics.disk_prompt_tokens == (16 if name == "llama" else 0)
+
+
+def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
+    model, _, third = kept_chat("llama", chat_folder)
+    key = files(chat_folder)[0].parent
+    for name in (
+        "part-1",
+        "x",
+        "0-16-zz.rows",
+        f"0-0-{'0' * 32}.rows",
+        f"5-3-{'0' * 32}.state",
+        f"{'9' * 30}-1-a.rows",
+    ):
+        (key / name).write_bytes(b"what is this")
+    (chat_folder / "file").write_bytes(b"?")
+    assert reply(model, third).statistics.disk_prompt_tokens >= len(TEXT)
+
+
+def test_a_folder_that_is_removed_meanwhile_gets_nothing_more(chat_folder: Path, caplog: LogCaptureFixture) -> None:
+    session = ChatSession(shared_llama())
+    reply_in(session, kept_request(chat_folder))
+    session.disk.step()
+    remove_folder(chat_folder)
+    session.disk.finish(60)
+    assert list(chat_folder.parent.iterdir()) == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", ["full", "read-only"])
+def test_a_disk_in_trouble_changes_no_reply(kind: str, tmp_path: Path, caplog: LogCaptureFixture) -> None:
+    model = shared_llama()
+    with small_disk(tmp_path) as disk:
+        folder = tmp_path / "chats" / "chat"
+        folder.mkdir(parents=True)
+        request = whole(model, kept_request(folder))
+        if kind == "full":
+            disk.fill()
+        else:
+            disk.make_read_only()
+        reply(model, request)
+        assert files(folder) == []
+        assert len(caplog.messages) == (kind == "read-only"), "a full disk has no tenth to spare"
+        if kind == "full":
+            disk.free()
+            reply(model, request)
+            assert len(files(folder)) > 0
+
+
+def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tmp_path: Path) -> None:
+    model, sizes = shared_llama(), []
+    folders = [tmp_path / "chats" / name for name in "abc"]
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        request = whole(model, kept_request(folder, "so" * number + TEXT, limit=sizes[0] * 2 if sizes else PLENTY))
+        reply(model, request)
+        sizes.append(used_bytes(tmp_path / "chats"))
+    assert sizes[2] <= 2 * sizes[0]
+    assert len(files(folders[0])) < len(files(folders[2]))
+    kept = [int(path.name.split("-")[0]) for path in files(folders[0])]
+    assert kept == [] or min(kept) == 0, "the end of a chat goes first"
+    for folder in folders:
+        remove_folder(folder)
+    folders[0].mkdir()
+    reply(model, kept_request(folders[0], limit=sizes[0] // 2))
+    assert 0 < used_bytes(tmp_path / "chats") <= sizes[0] // 2
+
+
+def test_two_sessions_share_a_folder(chat_folder: Path) -> None:
+    model = shared_llama()
+    request = whole(model, kept_request(chat_folder))
+    one, two = ChatSession(model), ChatSession(model)
+    for session in (one, two):
+        reply_in(session, request)
+    more = True
+    while more:
+        more = one.disk.step() | two.disk.step()
+    for session in (one, two):
+        session.disk.finish(60)
+    assert all(Segment.named(path.name) for path in files(chat_folder))
+    assert reply(model, request).statistics.disk_prompt_tokens >= len(TEXT)
+
+
+def test_a_stop_while_it_is_read_keeps_what_is_in_memory(chat_folder: Path) -> None:
+    for name in KINDS:
+        model, _, third = kept_chat(name, chat_folder)
+        session = ChatSession(model, cache_bytes=PLENTY)
+        asked = iter([False] * 5 + [True] * 100)
+        with pytest.raises(StoppedError):
+            session.generate(third, lambda asked=asked: next(asked))
+        assert reply_in(session, third).statistics.disk_prompt_tokens > 0
+        session.disk.finish(60)
