@@ -34,12 +34,14 @@ class OwnOptions:
         thinking_tokens: The most tokens of a thought; None for the usual limit.
         draft: How its replies are drafted; None for the usual settings.
         cleared: Names of options that are None here although they are not usually.
+        keep_cache: Whether its KV caches may be kept on disk.
     """
 
     preset: str | None = None
     thinking_tokens: int | None = None
     draft: DraftSettings | None = None
     cleared: tuple[str, ...] = ()
+    keep_cache: bool = True
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)
@@ -94,13 +96,17 @@ class Conversation:
     @property
     def has_own_options(self) -> bool:
         """Whether an option differs from the settings."""
-        return self.own != OwnOptions() or any(each is not None for each in self.own_values.values())
+        return self.own != OwnOptions(keep_cache=self.own.keep_cache) or any(
+            each is not None for each in self.own_values.values()
+        )
 
     def with_own(self, values: Mapping[str, Any]) -> "Conversation":
         """Return the chat with just these own options besides the preset, by the names of `own_values`."""
         given: dict[str, Any] = {**dict.fromkeys(self.own_values), **values}
         cleared = tuple(name for name, value in values.items() if value is None)
-        own = OwnOptions(self.own.preset, given.pop("thinking_tokens"), given.pop("draft"), cleared)
+        own = OwnOptions(
+            self.own.preset, given.pop("thinking_tokens"), given.pop("draft"), cleared, self.own.keep_cache
+        )
         return replace(self, own=own, **given)
 
 

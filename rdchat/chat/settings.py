@@ -21,6 +21,9 @@ MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32
 MAX_DOWNLOADS = 8
 """Limit of the downloads that run at the same time."""
 
+MAX_KEPT_GB = 999
+"""Limit of the size of the caches on disk, in GB."""
+
 
 class Appearance(StrEnum):
     SYSTEM = "system"
@@ -87,6 +90,8 @@ class Settings:
         presets: Options of chats under names, in the person's order.
         prompts: Saved prompts.
         palette_recent: Keys of what was chosen in the command palette, the last one first.
+        keep_caches: Whether KV caches of chats are kept on disk.
+        kept_caches_gb: Size limit of the caches on disk, in units of 10**9 bytes.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -132,6 +137,8 @@ class Settings:
     presets: tuple[Preset, ...] = ()
     prompts: tuple[SavedPrompt, ...] = ()
     palette_recent: tuple[str, ...] = ()
+    keep_caches: bool = True
+    kept_caches_gb: int = 10
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
@@ -143,6 +150,8 @@ class Settings:
         require(cache_bytes is None or cache_bytes >= 0, "memory for earlier chats", cache_bytes, "at least 0")
         idle = self.unload_after_minutes
         require(idle is None or idle >= 0, "minutes until the model is unloaded", idle, "at least 0")
+        kept = f"from 1 to {MAX_KEPT_GB}"
+        require(1 <= self.kept_caches_gb <= MAX_KEPT_GB, "GB of caches on disk", self.kept_caches_gb, kept)
         if self.seed is not None:
             check_seed(self.seed)
 

@@ -201,6 +201,11 @@ class ConversationStore(Database):
     def _set(self, assignment: str, *parameters: object) -> None:
         self.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", *parameters)
 
+    def chats_with_caches(self) -> list[tuple[int, float | None]]:
+        """Return id and date of the chats whose caches may be kept on disk. Any thread may call this."""
+        chats = conversations(self.rows, "deleted_at IS NULL AND unlisted <> 1")
+        return [(chat.id, chat.created_at) for chat in chats if chat.own.keep_cache]
+
     # Messages
 
     def messages(self, conversation_id: int) -> MessagePath:

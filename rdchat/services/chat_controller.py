@@ -18,7 +18,7 @@ from rdchat.log import errors_logged
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
-from rdchat.services.chat.earlier_replies import EarlierReplyIndex, PrefixCacheControl
+from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
@@ -66,7 +66,8 @@ class ChatController(QObject):
         self.prefix_caches = PrefixCacheControl(model, control, self)
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
-        replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier)
+        self.kept_caches = KeptCacheControl(store, control, self)
+        replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier, self.kept_caches)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
         for changed in (self.chat.opened, self.chat.options_changed, model.loaded):
@@ -104,6 +105,8 @@ class ChatController(QObject):
         self.replies.written.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversations_changed.connect(self.earlier.check_soon)
+        for changed in (self.chats.conversations_changed, self.chat.options_changed):
+            changed.connect(self.kept_caches.tidy_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
         self.chats.conversation_removed.connect(self.replies.stop)
         self.context.reply_requested.connect(self.continue_reply)
@@ -137,7 +140,7 @@ class ChatController(QObject):
         self._opened.stop()
         # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop)
-        parts = (self.earlier, self.titles, self.context, self.chat, self.chats)
+        parts = (self.earlier, self.kept_caches, self.titles, self.context, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
                 close()
@@ -283,6 +286,7 @@ class ChatController(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
+            self.kept_caches.forget(self.chat.conversation)
             self._add_undo(partial(self._store.message_bin.restore, deleted))
             self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
 

@@ -1,4 +1,4 @@
-"""Data of earlier chats that speeds up later replies: an index of replies to draft from, and the engine's KV caches."""
+"""Data of earlier chats that speeds up later replies: an index of replies, and KV caches in memory and on disk."""
 
 import hashlib
 import logging
@@ -10,11 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from rdchat import paths
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.chat.settings import Settings
+from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
+from rdchat.files.cache_folders import (
+    folder_name,
+    make_folder,
+    make_room,
+    remove_all,
+    remove_folder,
+    remove_others,
+    used_bytes,
+)
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.requests import CacheFolder
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.engine_client import ModelSlot
@@ -27,6 +40,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # After a change of the chats.
 _CHECK_MS = 15_000
+_TIDY_MS = 500
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
 _MAX_FILE_BYTES = 1 << 28
 
@@ -196,3 +210,74 @@ class PrefixCacheControl(QObject):
         if isinstance(event, PrefixCacheFacts):
             self.facts = event
             self.changed.emit()
+
+
+class KeptCacheControl(QObject):
+    """Says where the engine keeps the KV caches of chats, and removes those of chats that are deleted or have it off.
+
+    Args:
+        store: The chats.
+        settings: Whether caches are kept, and how much.
+        parent: The Qt parent.
+
+    Attributes:
+        bytes: Size of all caches when they were looked at last.
+    """
+
+    changed = Signal()
+
+    def __init__(self, store: ConversationStore, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store, self._settings, self.bytes = store, settings, 0
+        self._work = BackgroundWork("kept caches", self)
+        self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
+        self._timer.timeout.connect(self.tidy)
+        settings.changed.connect(self.tidy_soon)
+
+    def folder(self, chat: Conversation) -> CacheFolder | None:
+        """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
+        if not (self._settings.values.keep_caches and chat.own.keep_cache):
+            return None
+        folder = self._path(chat.id, chat.created_at)
+        with suppress(OSError):  # Without the folder nothing is kept.
+            make_folder(folder)
+        return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9)
+
+    def _path(self, chat_id: int, created_at: float | None) -> Path:
+        return paths.chat_caches_dir() / folder_name(self._store.path, chat_id, created_at)
+
+    def forget(self, chat: Conversation) -> None:
+        """Remove the caches of a chat."""
+        self._work.do(partial(remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon())
+
+    def clear(self) -> None:
+        """Remove the caches of all chats."""
+        self._work.do(partial(remove_all, paths.chat_caches_dir()), lambda _: self.tidy())
+
+    def tidy_soon(self) -> None:
+        """Call `tidy` soon."""
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def tidy(self) -> None:
+        """Remove what must not be kept any more, and look at the size; `changed` follows."""
+        limit = self._settings.values.kept_caches_gb * 10**9 if self._settings.values.keep_caches else 0
+
+        def tidy() -> int:
+            top, chats = paths.chat_caches_dir(), self._store.chats_with_caches() if limit else []
+            remove_others(top, self._store.path, [self._path(*chat).name for chat in chats])
+            if top.exists():
+                make_room(top, limit)
+            return used_bytes(top)
+
+        self._work.do(tidy, self._take)
+
+    def _take(self, size: int | RdchatError) -> None:
+        if isinstance(size, int):
+            self.bytes = size
+            self.changed.emit()
+
+    def close(self) -> None:
+        """End the work."""
+        self._timer.stop()
+        self._work.close()

@@ -317,7 +317,13 @@ class OpenChat(QObject):
 
     def use_preset(self, preset: str | None) -> None:
         """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""
-        self._store_options(replace(self.conversation.with_own({}), own=OwnOptions(preset)))
+        self._store_options(
+            replace(self.conversation.with_own({}), own=OwnOptions(preset, keep_cache=self.conversation.own.keep_cache))
+        )
+
+    def keep_cache(self, keep: bool) -> None:
+        """Set whether the chat's KV caches may be kept on disk."""
+        self._store_options(replace(self.conversation, own=replace(self.conversation.own, keep_cache=keep)))
 
     def _store_options(self, conversation: Conversation) -> None:
         with self._storage.writing() if conversation.id else nullcontext():

@@ -13,7 +13,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.earlier_replies import EarlierReplyIndex
+from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
@@ -27,6 +27,7 @@ class Replies(QObject):
         storage: Reports that replies cannot be stored.
         drafting: The loaded model and its draft settings; it is informed how each reply was drafted.
         earlier: The earlier replies that drafts may come from.
+        kept: Says where KV caches are kept on disk.
 
     Attributes:
         drafting: The argument.
@@ -55,10 +56,15 @@ class Replies(QObject):
     state_changed = Signal()
 
     def __init__(
-        self, store: ConversationStore, storage: StorageWatch, drafting: DraftControl, earlier: EarlierReplyIndex
+        self,
+        store: ConversationStore,
+        storage: StorageWatch,
+        drafting: DraftControl,
+        earlier: EarlierReplyIndex,
+        kept: KeptCacheControl,
     ) -> None:
         super().__init__(drafting)
-        self.model, self.drafting, self._earlier = drafting.model, drafting, earlier
+        self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
@@ -134,6 +140,7 @@ class Replies(QObject):
         values = self.order.values(conversation)
         draft, sampling = self.drafting.requested(values.draft), live.set_sampling(values.sampling)
         seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
+        kept = self._kept
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
@@ -149,6 +156,7 @@ class Replies(QObject):
                 thinking_tokens=0 if is_off else values.thinking_tokens,
                 shape=values.answer_shape,
                 earlier=earlier,
+                keep=kept.folder(conversation),
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))

@@ -170,6 +170,9 @@ class ChatOptions(QWidget):
         )
         self.shape = AnswerShapeForm(theme)
         self.form = SamplingForm(theme)
+        self.keep_cache = QCheckBox("Keep this chat's cache on disk")
+        set_tip(self.keep_cache, "After a restart, the model need not read the chat again.")
+        self.keep_cache.clicked.connect(chat.keep_cache)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.naming = PresetNameRow()
         self.defaults = push_button("Use Defaults", "Change nothing in this chat", self._use_defaults)
@@ -184,6 +187,8 @@ class ChatOptions(QWidget):
             SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,
+            SMALL,
+            self.keep_cache,
             TIGHT,
             row((self.source, 1), self.defaults, spacing=-1),
             self.naming,
@@ -218,6 +223,9 @@ class ChatOptions(QWidget):
                 self.prompt.setPlainText(values.system_prompt)
         self.form.set_sampling(values.sampling)
         self.shape.set_shape(values.answer_shape)
+        keeps = self._settings.values.keep_caches
+        self.keep_cache.setChecked(keeps and self._chat.conversation.own.keep_cache)
+        self.keep_cache.setEnabled(keeps)
         self._show_presets()
         self._show_source()
 

@@ -8,7 +8,7 @@ from PySide6.QtGui import QCloseEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
 from rdchat import host, paths
-from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
+from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
@@ -35,6 +35,9 @@ _MEMORY = "Memory for chats that the model has read, in this window and for othe
 _UNLOADING = "Gives the memory back of a model that nobody uses. It loads again when you type."
 _AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
 _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: "1 hour", 0: "Never"}
+_KEPT = "After a restart, the model need not read a long chat again. The caches are as private as your chats."
+_KEPT_LIMIT = "The caches used least recently are removed first. They take at most a tenth of the free space."
+_CLEAR_KEPT = "Remove the caches on disk. Your chats stay; long ones are read again."
 _MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
 _BAR = "menu bar" if host.MACOS else "system tray"
 _STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
@@ -59,6 +62,7 @@ class SettingsWindow(SideWindow):
         self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
         self._hot_key = controller.hot_key
         self._earlier, self._caches = controller.earlier, controller.prefix_caches
+        self._earlier, self._caches, self._kept = controller.earlier, controller.prefix_caches, controller.kept_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -87,6 +91,7 @@ class SettingsWindow(SideWindow):
             changed.connect(lambda: self.show_settings(self._settings.values))
         self._earlier.changed.connect(self._show_earlier)
         self._caches.changed.connect(self._show_cache_size)
+        self._kept.changed.connect(self._show_cache_size)
         self._show_earlier()
         self._show_cache_size()
         self.show_settings(self._settings.values)
@@ -128,6 +133,7 @@ class SettingsWindow(SideWindow):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._caches.look()
+        self._kept.tidy()
 
     def _fit_page(self) -> None:
         page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]
@@ -204,6 +210,16 @@ class SettingsWindow(SideWindow):
         page.add_note("Changes here load the model again.")
         page.add("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
+        self.keep_caches = page.check_box("Keep caches on disk", "keep_caches")
+        self.kept_limit = page.number("kept_caches_gb", 1, MAX_KEPT_GB, " GB")
+        self.kept_limit.setKeyboardTracking(False)
+        self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
+        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._kept.clear)
+        page.add("Long chats", self.keep_caches, _KEPT)
+        page.add(
+            "Space on disk", self.kept_limit, _KEPT_LIMIT, row(self.kept_limit, self.kept_size, None, self.clear_kept)
+        )
+        page.add_note(_KEPT)
         self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
         page.add("Unload when idle", self.unloaded_after, _UNLOADING)
         page.add_note(_AUTOMATIC)
@@ -212,6 +228,9 @@ class SettingsWindow(SideWindow):
         return page
 
     def _show_cache_size(self) -> None:
+        kept = self._kept.bytes
+        self.kept_size.show_text(f"{formatting.file_size(kept)} now" if kept else "None now")
+        self.clear_kept.setEnabled(kept > 0)
         facts = self._caches.facts
         self.cache_limit.setEnabled(facts is not None)
         if facts is not None:

@@ -59,8 +59,9 @@ def summary(message: Message) -> list[str]:
     parts = ["edited" if message.edited else ""]
     if s is not None:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
+        source = "disk" if s.disk_prompt_tokens else "memory"
         cached = (
-            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens from memory"
+            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens from {source}"
             if s.cached_prompt_tokens
             else ""
         )

@@ -139,3 +139,14 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     chats.chat.start_new()
     options.refresh()
     assert form.shape is None
+
+
+def test_one_chat_can_keep_no_cache_on_disk(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
+    assert options.keep_cache.isChecked()
+    qtbot.keyClick(options.keep_cache, Qt.Key.Key_Space)
+    chat.say("Hello")
+    assert chat.engine.requests[-1].keep is None
+    assert not listed(chat.controller.chats)[0].own.keep_cache
+    chat.controller.settings.update(keep_caches=False)
+    options.refresh()
+    assert not options.keep_cache.isEnabled()

@@ -16,6 +16,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
 from rdchat.ui.style.theme import Theme
+from tests.services.window import WAIT_MS
 from tests.test_hot_key import EXISTS, Carbon
 from tests.ui.conftest import Chat
 
@@ -225,3 +226,29 @@ def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat
     settings = chat.controller.settings.values
     assert settings.chosen_sampling == {"top_k": 7, "temperature": 0.7}
     assert preferences.form.sources["temperature"].text() == ""
+
+
+def test_caches_on_disk_are_limited_cleared_and_switched_off(
+    qtbot: QtBot, preferences: SettingsWindow, chat: Chat
+) -> None:
+    chat.say("Hello")
+    preferences.show_page("Model")
+    kept = chat.controller.kept_caches
+    folder = chat.engine.requests[-1].keep
+    assert folder is not None
+    (folder.path / "model").mkdir()
+    (folder.path / "model" / "0-128-x.rows").write_bytes(b"1" * 5_000_000)
+    kept.tidy()
+    qtbot.waitUntil(lambda: preferences.kept_size.text() == "5 MB now", timeout=WAIT_MS)
+    preferences.kept_limit.setFocus()
+    preferences.kept_limit.selectAll()
+    qtbot.keyClicks(preferences.kept_limit, "25\r")
+    assert chat.controller.settings.values.kept_caches_gb == 25
+    qtbot.mouseClick(preferences.clear_kept, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: preferences.kept_size.text() == "None now", timeout=WAIT_MS)
+    assert not folder.path.exists()
+    assert not preferences.clear_kept.isEnabled()
+    qtbot.keyClick(preferences.keep_caches, Qt.Key.Key_Space)
+    assert not chat.controller.settings.values.keep_caches
+    chat.say("And now")
+    assert chat.engine.requests[-1].keep is None

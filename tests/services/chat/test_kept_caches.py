@@ -1,0 +1,143 @@
+"""The caches on disk belong to chats: they go with a chat, with Clear, and where they are switched off."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.files.cache_folders import make_folder
+from rdchat.services.transfers import Transfers
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import WAIT_MS, Window
+
+
+@pytest.fixture
+def kept(window: Window, engine: ScriptedEngine) -> Path:
+    """The folder of a chat with a reply, with a cache, a partial file and a file of another model in it."""
+    window.ask("Hello")
+    return fill(engine)
+
+
+def fill(engine: ScriptedEngine) -> Path:
+    folder = engine.requests[-1].keep
+    assert folder is not None
+    for name in ("model/0-128-x.rows", "model/part-1", "other/0-128-x.rows"):
+        path = folder.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"1" * 1000)
+    return folder.path
+
+
+def gone(qtbot: QtBot, folder: Path) -> None:
+    """Wait until a chat's folder is gone, and no part of it is left under another name."""
+    top = paths.chat_caches_dir()
+    qtbot.waitUntil(lambda: not folder.exists() and not list(top.glob("removed-*")), timeout=WAIT_MS)
+
+
+def test_a_request_names_its_chat_s_folder_which_only_this_user_can_enter(
+    window: Window, engine: ScriptedEngine, kept: Path
+) -> None:
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert kept.parent == paths.chat_caches_dir()
+    assert (kept.parent / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    request = engine.requests[-1]
+    assert request.keep is not None
+    assert request.keep.limit_bytes == 10**10
+    window.ask("And more")
+    assert engine.requests[-1].keep == request.keep
+    window.controller.chat.start_new()
+    window.ask("Another chat")
+    assert engine.requests[-1].keep != request.keep
+
+
+def delete_chat(window: Window) -> None:
+    chat = window.controller.chat
+    assert chat.id is not None
+    window.controller.chats.delete_conversation(chat.id)
+
+
+def delete_message(window: Window) -> None:
+    window.controller.delete_message(window.controller.chat.path[-1].id)
+
+
+def switch_off(window: Window) -> None:
+    window.controller.settings.update(keep_caches=False)
+
+
+def switch_chat_off(window: Window) -> None:
+    window.controller.chat.keep_cache(False)
+
+
+def clear(window: Window) -> None:
+    window.controller.kept_caches.clear()
+
+
+@pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
+def test_all_of_a_chat_goes(window: Window, qtbot: QtBot, kept: Path, act: Callable[[Window], None]) -> None:
+    act(window)
+    gone(qtbot, kept)
+
+
+def test_what_is_deleted_elsewhere_and_what_a_restart_finds_goes_too(
+    window: Window, qtbot: QtBot, kept: Path, window_on: Callable[[Path], Window]
+) -> None:
+    chat_id = window.controller.chat.id
+    assert chat_id is not None
+    foreign = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24)
+    make_folder(foreign)
+    window.store.delete_conversation(chat_id)
+    window.controller.chats.refresh()
+    gone(qtbot, kept)
+    assert foreign.exists(), "it may belong to other chats of this user"
+
+
+def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    window.controller.chat.keep_cache(False)
+    window.ask("Hello")
+    assert engine.requests[-1].keep is None
+    stored = window.store.conversation(window.controller.chat.id or 0)
+    assert not stored.own.keep_cache
+    window.controller.chat.keep_cache(True)
+    window.ask("And now")
+    assert engine.requests[-1].keep is not None
+    switch_off(window)
+    window.ask("And now?")
+    assert engine.requests[-1].keep is None
+
+
+def test_other_replies_keep_nothing(window: Window, engine: ScriptedEngine, kept: Path) -> None:
+    window.controller.settings.update(titles_by_model=True)
+    assert all(request.keep is None or len(request.messages) for request in engine.requests)
+    assert [request.keep and request.keep.path for request in engine.requests] == [kept] * len(engine.requests)
+
+
+def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kept: Path) -> None:
+    caches = window.controller.kept_caches
+    caches.tidy()
+    qtbot.waitUntil(lambda: caches.bytes == 3000, timeout=WAIT_MS)
+    huge = kept / "model" / "1-2-x.rows"
+    with huge.open("wb") as file:
+        file.truncate(2 * 10**9)
+    window.controller.settings.update(kept_caches_gb=1)
+    qtbot.waitUntil(lambda: caches.bytes < 10**9, timeout=WAIT_MS)
+    assert kept.exists()
+
+
+def test_a_folder_that_cannot_be_made_stops_no_reply(window: Window, engine: ScriptedEngine) -> None:
+    paths.chat_caches_dir().parent.mkdir(exist_ok=True, parents=True)
+    paths.chat_caches_dir().write_text("in the way")
+    assert window.ask("Hello").text
+
+
+def test_a_backup_has_none(window: Window, kept: Path, tmp_path: Path, qtbot: QtBot) -> None:
+    ended: list[object] = []
+    desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
+    desk.back_up(tmp_path / "backup.zip", lambda _: None, ended.append)
+    qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
+    desk.close()
+    names = zipfile.ZipFile(tmp_path / "backup.zip").namelist()
+    assert names
+    assert not [name for name in names if "rows" in name or kept.name in name]
