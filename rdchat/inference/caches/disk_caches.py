@@ -48,6 +48,7 @@ class _Work:
         states: The state of layers that cannot be trimmed, by position, as it was there.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
         failed: Whether a file could not be written; the writer sets it.
+        used_at: When the cache was used.
     """
 
     folder: CacheFolder
@@ -55,6 +56,7 @@ class _Work:
     states: dict[int, list[mx.array]] = field(default_factory=dict)
     segments: list[Segment] | None = None
     failed: bool = False
+    used_at: float = field(default_factory=time.time)
 
 
 class DiskCaches:
@@ -113,7 +115,7 @@ class DiskCaches:
         segments = [each for each in self._plan(prompt, folder) if each.end > len(cache.tokens)]
         if not segments or segments[-1].end - len(cache.tokens) < _MIN_GAIN:
             return
-        reached, last = len(cache.tokens), segments[-1]
+        reached, last, now = len(cache.tokens), segments[-1], time.time()
         try:
             for segment in segments:
                 check()
@@ -125,9 +127,9 @@ class DiskCaches:
                 reached = segment.end
                 if segment.has_state:
                     self._layout.set_state(cache, arrays[count:], reached)
-                if not last.has_state or segment is last:
+                if segment is last or not self._layout.has_state:
                     cache.tokens = prompt[:reached]
-                _touch(folder, segment)
+                _touch(folder, segment, now)
         finally:
             self._layout.cut(cache)
 
@@ -139,13 +141,11 @@ class DiskCaches:
         blocks = list[Segment]()
         while (block := Segment.block(len(blocks), digests)) in right:
             blocks.append(block)
-        if not self._layout.has_state:
-            return blocks
-        states = [
-            each for each in right if each == Segment.state(each.end, digests) and each.start <= len(blocks) * ROWS
-        ]
-        last = max(states, key=lambda each: each.end, default=None)
-        return [*blocks[: last.start // ROWS], last] if last else []
+        ends = [each for each in right if each == Segment.state(each.end, digests)]
+        last = max((each for each in ends if each.start <= len(blocks) * ROWS), key=lambda each: each.end, default=None)
+        if last is not None and (self._layout.has_state or last.end > len(blocks) * ROWS):
+            return [*blocks[: last.start // ROWS], last]
+        return [] if self._layout.has_state else blocks
 
     # Writing
 
@@ -188,7 +188,7 @@ class DiskCaches:
             return False
         folder, layout, files = work.folder.path / self._files.key, self._layout, self._files
         if work.segments is None:
-            work.segments = self._missing(cache, folder, work.states)
+            work.segments = self._missing(work, cache, folder)
         if not work.segments:
             return False
         segment = work.segments.pop(0)
@@ -200,22 +200,22 @@ class DiskCaches:
             return False
 
         def write(_job: Job[None]) -> None:
-            work.failed = work.failed or not _written(files, work.folder, segment, data)
+            work.failed = work.failed or not _written(files, work, segment, data)
 
         self._writer.do(write)
         return True
 
-    def _missing(self, cache: KVCache, folder: Path, states: dict[int, list[mx.array]]) -> list[Segment]:
+    def _missing(self, work: _Work, cache: KVCache, folder: Path) -> list[Segment]:
         """Return the segments of a cache that have no file; mark the files of the others as used."""
         length = len(cache.tokens)
-        ends = {length, *states} if self._layout.has_state else set[int]()
+        ends = {length, *work.states}
         digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
         blocks = [Segment.block(index, digests) for index in range(length // ROWS)]
         segments = [*blocks, *(Segment.state(end, digests) for end in sorted(ends) if 0 < end <= length)]
         names = set(_entries(folder))
         for segment in segments:
             if segment.name in names:
-                _touch(folder, segment)
+                _touch(folder, segment, work.used_at)
         return [each for each in segments if each.name not in names]
 
     def finish(self, timeout_s: float) -> None:
@@ -227,8 +227,9 @@ class DiskCaches:
         self._writer.close(max(end - time.monotonic(), 0.0))
 
 
-def _written(files: SegmentFiles, folder: CacheFolder, segment: Segment, data: bytes) -> bool:
+def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) -> bool:
     """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
+    folder = work.folder
     path = folder.path / files.key
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -237,7 +238,7 @@ def _written(files: SegmentFiles, folder: CacheFolder, segment: Segment, data: b
         if not make_room(folder.path.parent, folder.limit_bytes, len(data), spared=path):
             return False
         files.write(path, segment, data)
-        _touch(path, segment)
+        _touch(path, segment, work.used_at)
     except FileNotFoundError:
         # The chat was deleted, or the caches were cleared.
         return False
@@ -261,12 +262,12 @@ def _used_at(path: Path) -> float:
     return 0.0
 
 
-def _touch(folder: Path, segment: Segment) -> None:
+def _touch(folder: Path, segment: Segment, now: float) -> None:
     """Mark a file as used now; those further on as used a little earlier, since they are of no use without the others.
 
     Nothing happens if it is gone.
     """
-    used = time.time() - segment.end / 1e6
+    used = now - segment.end / 1e3
     with suppress(OSError):
         os.utime(folder / segment.name, (used, used))
 

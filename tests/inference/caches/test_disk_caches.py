@@ -33,7 +33,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(("name", "mode", "temperature"), grid(list(MODELS), list(Mode), [0.0, 0.9], one_in=11))
+@pytest.mark.parametrize(("name", "mode", "temperature"), grid(list(MODELS), list(Mode), [0.0, 0.9], one_in=17))
 def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: float, chat_folder: Path) -> None:
     model = MODELS[name]()
     request, held = kept_request(chat_folder, temperature=temperature), 0
@@ -44,7 +44,7 @@ def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: f
         assert counted.cached_prompt_tokens == counted.disk_prompt_tokens
         assert counted.disk_prompt_tokens >= held
         assert bool(held) == bool(turn)
-        held = counted.prompt_tokens // 16 * 16
+        held = counted.prompt_tokens
         request = next_turn(request, end)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(chat_folder))
 
@@ -112,7 +112,8 @@ def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> 
     while session.idle():
         pass
     session.disk.finish(60)
-    assert len(files(chat_folder)) == end.statistics.context_tokens // 16, "the other reply has another cache"
+    written = end.statistics.context_tokens // 16 + 1
+    assert len(files(chat_folder)) == written, "the other reply has another cache"
 
 
 def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_folder(chat_folder: Path) -> None:
@@ -129,7 +130,7 @@ def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch:
     monkeypatch.setattr(disk_caches, "_STATES", 2)
     model, _, third = kept_chat(name, chat_folder)
     states = [path for path in files(chat_folder) if path.name.endswith("state")]
-    assert len(states) == (0 if name == "llama" else 2)
+    assert len(states) == 2
     assert reply(model, third).statistics.disk_prompt_tokens > len(TEXT)
 
 
@@ -166,7 +167,7 @@ HARM = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("how", "name"), grid(HARM, KINDS))
+@pytest.mark.parametrize(("how", "name"), grid(HARM, KINDS, one_in=5))
 def test_a_damaged_file_is_not_used(how: str, name: str, chat_folder: Path) -> None:
     model, _, third = kept_chat(name, chat_folder)
     harmed = next(path for path in files(chat_folder) if path.name.startswith("32-"))
