@@ -54,19 +54,18 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(removed, ignore_errors=True)
 
 
-def remove_others(top: Path, store: Path, names: Iterable[str]) -> None:
-    """Remove the folders of a store's chats but for those with these names, and remains of interrupted removals."""
-    kept = set(names)
-    for folder in _entries(top):
-        if folder.name not in kept and folder.name.startswith((_hash(store), _REMOVED)):
-            remove_folder(folder)
+def remove_folders(top: Path, store: Path | None = None, kept: Iterable[str] = ()) -> None:
+    """Remove the folders of chats, and remains of interrupted removals.
 
-
-def remove_all(top: Path) -> None:
-    """Remove everything that is kept, also for other files of chats."""
-    for folder in _entries(top):
-        if folder.is_dir():
-            remove_folder(folder)
+    Args:
+        top: The folder of all chats.
+        store: Only those of the chats in this file; None for all.
+        kept: Names of folders that stay.
+    """
+    spared, ours = set(kept), "" if store is None else _hash(store)
+    for name in names_in(top):
+        if name not in spared and name.startswith((ours, _REMOVED)) and (top / name).is_dir():
+            remove_folder(top / name)
 
 
 def used_bytes(top: Path) -> int:
@@ -99,15 +98,13 @@ def make_room(top: Path, limit_bytes: int, added: int = 0, spared: Path | None =
             with suppress(OSError):
                 path.unlink(missing_ok=True)
                 used -= size
-            # Only an empty one can be removed.
-            with suppress(OSError):
-                path.parent.rmdir()
     return used <= limit
 
 
-def _entries(top: Path) -> list[Path]:
+def names_in(folder: Path) -> list[str]:
+    """Return the names of a folder's entries; none where it cannot be read."""
     with suppress(OSError):
-        return list(top.iterdir())
+        return [path.name for path in folder.iterdir()]
     return []
 
 

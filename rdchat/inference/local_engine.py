@@ -23,7 +23,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 
-# Caches that are not on disk yet are written for so long when the app quits.
+# Caches that are not on disk yet are written for so long when the model is unloaded or the app quits.
 _FINISH_S = 2.0
 
 
@@ -60,7 +60,7 @@ class LocalEngine:
     def unload(self) -> int:
         before = _held_bytes()
         self._chosen = None
-        self._unload()
+        self._unload(_FINISH_S)
         return max(before - _held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
@@ -158,17 +158,15 @@ class LocalEngine:
         return self._session
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.disk.finish(_FINISH_S)
-        self._unload()
+        self._unload(_FINISH_S)
         # A stopped reply may have queued work on a stream that is freed now.
         mx.synchronize()
         # This also clears the thread's compiled functions, as MLX requires of every thread but the main one.
         mx.clear_streams()
 
-    def _unload(self) -> None:
+    def _unload(self, finish_s: float = 0.0) -> None:
         if self._session is not None:
-            self._session.disk.finish(0.0)
+            self._session.disk.finish(finish_s)
         self._session = self._count = None
         self._resting = False
         free_memory()

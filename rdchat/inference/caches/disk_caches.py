@@ -8,7 +8,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +18,12 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.files.cache_folders import make_room
+from rdchat.files.cache_folders import make_room, names_in
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, SegmentFiles, digests_of
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.work.job import Job, SerialThread
 
@@ -31,8 +32,8 @@ _LOG = logging.getLogger(__name__)
 _MIN_TOKENS = 1000
 # Reading fewer tokens from disk gains nothing.
 _MIN_GAIN = 64
-# States of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
-_STATES = 8
+# Ends of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
+_ENDS = 8
 _WAIT_S = 0.005
 # Of the files: another number makes those of before useless.
 _VERSION = 1
@@ -77,18 +78,22 @@ class DiskCaches:
         self._writer = SerialThread("caches on disk")
 
     @cached_property
-    def _layout(self) -> CacheLayout:
-        return CacheLayout(self._model.network)
+    def _files(self) -> SegmentFiles | None:
+        """The model's files; None if its caches cannot be kept."""
+        info, config = self._model.info, self._model.info.path / "config.json"
+        try:
+            layout = CacheLayout(self._model.network)
+            parts = (
+                _VERSION, target_hash(info.path), config.read_bytes() if config.is_file() else b"", info.dtype,
+                info.device, mx.default_device(), version("mlx"), version("mlx-lm"), layout,
+            )  # fmt: skip
+        except (UnsupportedCacheError, ModelError, OSError, RuntimeError) as error:
+            _LOG.warning("Caches of this model cannot be kept on disk: %s", error)
+            return None
+        return SegmentFiles(layout, hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest())
 
-    @cached_property
-    def _files(self) -> SegmentFiles:
-        info, device = self._model.info, mx.default_device()
-        config = info.path / "config.json"
-        parts = (
-            _VERSION, target_hash(info.path), config.read_bytes() if config.is_file() else b"", info.dtype, info.device,
-            device, version("mlx"), version("mlx-lm"), self._layout,
-        )  # fmt: skip
-        return SegmentFiles(self._layout, hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest())
+    def _files_for(self, tokens: list[int], folder: CacheFolder | None) -> SegmentFiles | None:
+        return self._files if folder is not None and len(tokens) >= _MIN_TOKENS else None
 
     # Reading
 
@@ -101,58 +106,22 @@ class DiskCaches:
             folder: The chat's; None for none.
             check: Called before each file; what it raises ends the work, and the cache is as it was, or longer.
         """
-        before = len(cache.tokens)
-        try:
-            # The layout is found here, and not within a reply.
-            if folder is not None and len(prompt) >= _MIN_TOKENS and self._layout.usable:
-                self._read(cache, prompt, folder.path / self._files.key, check)
-        except (ModelError, OSError, RuntimeError):
-            _LOG.warning("A cache on disk could not be used", exc_info=True)
-            cache.reset()
+        before, files = len(cache.tokens), self._files_for(prompt, folder)
+        if files is not None and folder is not None:
+            try:
+                _read(files, cache, prompt, folder.path / files.key, check)
+            except (OSError, RuntimeError):
+                _LOG.warning("A cache on disk could not be used", exc_info=True)
+                cache.reset()
         return max(len(cache.tokens) - before, 0)
-
-    def _read(self, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
-        segments = [each for each in self._plan(prompt, folder) if each.end > len(cache.tokens)]
-        if not segments or segments[-1].end - len(cache.tokens) < _MIN_GAIN:
-            return
-        reached, last, now = len(cache.tokens), segments[-1], time.time()
-        try:
-            for segment in segments:
-                check()
-                arrays = self._files.read(folder, segment)
-                if arrays is None:
-                    break
-                count, known = self._layout.row_arrays, max(reached - segment.start, 0)
-                self._layout.append(cache, [array[..., known:, :] for array in arrays[:count]])
-                reached = segment.end
-                if segment.has_state:
-                    self._layout.set_state(cache, arrays[count:], reached)
-                if segment is last or not self._layout.has_state:
-                    cache.tokens = prompt[:reached]
-                _touch(folder, segment, now)
-        finally:
-            self._layout.cut(cache)
-
-    def _plan(self, prompt: list[int], folder: Path) -> list[Segment]:
-        """Return the segments that make the longest proper prefix of a prompt, in order."""
-        found = [each for each in map(Segment.named, _entries(folder)) if each and 0 < each.end < len(prompt)]
-        digests = digests_of(prompt, {each.end for each in found})
-        right = {each for each in found if digests[each.end] == each.digest}
-        blocks = list[Segment]()
-        while (block := Segment.block(len(blocks), digests)) in right:
-            blocks.append(block)
-        ends = [each for each in right if each == Segment.state(each.end, digests)]
-        last = max((each for each in ends if each.start <= len(blocks) * ROWS), key=lambda each: each.end, default=None)
-        if last is not None and (self._layout.has_state or last.end > len(blocks) * ROWS):
-            return [*blocks[: last.start // ROWS], last]
-        return [] if self._layout.has_state else blocks
 
     # Writing
 
     def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Remember the state where a prompt ends, but for its last token: an edit or another reply goes on there."""
-        if folder is not None and len(cache.tokens) >= _MIN_TOKENS and self._layout.usable and self._layout.has_state:
-            self._at_prompt = {len(cache.tokens): self._layout.copy_state(cache)}
+        files = self._files_for(cache.tokens, folder)
+        if files is not None and files.layout.has_state:
+            self._at_prompt = {len(cache.tokens): files.layout.copy_state(cache)}
 
     def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write a cache after its reply, slice by slice; without a folder nothing is written."""
@@ -172,30 +141,28 @@ class DiskCaches:
         if self._writer.has_more:
             time.sleep(_WAIT_S)
             return True
-        work = self._work[0]
-        cache, again = work.cache(), False
+        work, again = self._work[0], False
         try:
-            again = cache is not None and not work.failed and self._write_next(work, cache)
-        except (ModelError, OSError, RuntimeError):
+            again = not work.failed and self._write_next(work)
+        except (OSError, RuntimeError):
             _LOG.warning("A cache is not kept on disk", exc_info=True)
         if not again:
             self._work.remove(work)
         return bool(self._work)
 
-    def _write_next(self, work: _Work, cache: KVCache) -> bool:
-        """Return whether something of the cache was given to the writer."""
-        if not self._layout.usable:
+    def _write_next(self, work: _Work) -> bool:
+        """Return whether something of a cache was given to the writer."""
+        files, cache = self._files, work.cache()
+        if files is None or cache is None:
             return False
-        folder, layout, files = work.folder.path / self._files.key, self._layout, self._files
         if work.segments is None:
-            work.segments = self._missing(work, cache, folder)
+            work.segments = _missing(files, work, cache)
         if not work.segments:
             return False
         segment = work.segments.pop(0)
-        arrays = layout.copy_rows(cache, segment)
-        if segment.has_state:
-            at_end = segment.end == len(cache.tokens)
-            arrays += layout.copy_state(cache) if at_end else work.states.pop(segment.end)
+        arrays = files.layout.copy_rows(cache, segment)
+        if segment.is_end:
+            arrays += work.states[segment.end] if segment.end in work.states else files.layout.copy_state(cache)
         if (data := files.data(segment, arrays)) is None:
             return False
 
@@ -204,19 +171,6 @@ class DiskCaches:
 
         self._writer.do(write)
         return True
-
-    def _missing(self, work: _Work, cache: KVCache, folder: Path) -> list[Segment]:
-        """Return the segments of a cache that have no file; mark the files of the others as used."""
-        length = len(cache.tokens)
-        ends = {length, *work.states}
-        digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
-        blocks = [Segment.block(index, digests) for index in range(length // ROWS)]
-        segments = [*blocks, *(Segment.state(end, digests) for end in sorted(ends) if 0 < end <= length)]
-        names = set(_entries(folder))
-        for segment in segments:
-            if segment.name in names:
-                _touch(folder, segment, work.used_at)
-        return [each for each in segments if each.name not in names]
 
     def finish(self, timeout_s: float) -> None:
         """Write what is left, but only this long; nothing is written afterwards."""
@@ -227,15 +181,76 @@ class DiskCaches:
         self._writer.close(max(end - time.monotonic(), 0.0))
 
 
+def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
+    """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.complete`."""
+    layout, reached, now = files.layout, len(cache.tokens), time.time()
+    segments = [each for each in _plan(prompt, folder, layout.has_state) if each.end > reached]
+    if not segments or segments[-1].end - reached < _MIN_GAIN:
+        return
+    try:
+        for segment in segments:
+            check()
+            arrays = files.read(folder, segment)
+            if arrays is None:
+                break
+            known = max(reached - segment.start, 0)
+            layout.append(cache, [array[..., known:, :] for array in arrays[: layout.row_arrays]])
+            reached = segment.end
+            if segment.is_end:
+                layout.set_state(cache, arrays[layout.row_arrays :], reached)
+            if segment.is_end or not layout.has_state:
+                cache.tokens = prompt[:reached]
+            _touch(folder, segment, now)
+    finally:
+        layout.cut(cache)
+
+
+def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
+    """Return the segments in a folder that make the longest proper prefix of a prompt, in order.
+
+    Args:
+        prompt: Token ids.
+        folder: The chat's, for one model.
+        has_state: Whether a cache can only begin at an end.
+    """
+    found = [each for each in map(Segment.named, names_in(folder)) if each and 0 < each.end < len(prompt)]
+    digests = digests_of(prompt, {each.end for each in found})
+    right = {each for each in found if digests[each.end] == each.digest}
+    blocks = list[Segment]()
+    while (block := Segment.block(len(blocks), digests)) in right:
+        blocks.append(block)
+    reach = len(blocks) * ROWS
+    ends = [each for each in right if each == Segment.ending(each.end, digests) and each.start <= reach]
+    last = max(ends, key=lambda each: each.end, default=None)
+    if last is not None and (has_state or last.end > reach):
+        return [*blocks[: last.start // ROWS], last]
+    return [] if has_state else blocks
+
+
+def _missing(files: SegmentFiles, work: _Work, cache: KVCache) -> list[Segment]:
+    """Return the segments of a cache that have no file; mark the files of the others as used."""
+    folder, length = work.folder.path / files.key, len(cache.tokens)
+    ends = sorted({length, *(end for end in work.states if 0 < end < length)})
+    digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
+    segments = [Segment.block(index, digests) for index in range(length // ROWS)]
+    segments += [Segment.ending(end, digests) for end in ends]
+    names = set(names_in(folder))
+    for segment in segments:
+        if segment.name in names:
+            _touch(folder, segment, work.used_at)
+    return [each for each in segments if each.name not in names]
+
+
 def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) -> bool:
     """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
-    folder = work.folder
-    path = folder.path / files.key
+    path, limit = work.folder.path / files.key, work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        if segment.has_state:
-            _drop_states(path)
-        if not make_room(folder.path.parent, folder.limit_bytes, len(data), spared=path):
+        if segment.is_end:
+            oldest = sorted(path.glob("*.end"), key=lambda each: each.stat().st_mtime)
+            for each in oldest[: 1 - _ENDS]:
+                each.unlink()
+        if not make_room(path.parent.parent, limit, len(data), spared=path):
             return False
         files.write(path, segment, data)
         _touch(path, segment, work.used_at)
@@ -248,20 +263,6 @@ def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) ->
     return True
 
 
-def _drop_states(folder: Path) -> None:
-    """Remove the states that were used least recently, so that there is room for another one."""
-    names = [name for name in _entries(folder) if (each := Segment.named(name)) and each.has_state]
-    for name in sorted(names, key=lambda name: _used_at(folder / name))[: -(_STATES - 1)]:
-        with suppress(OSError):
-            (folder / name).unlink()
-
-
-def _used_at(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
 def _touch(folder: Path, segment: Segment, now: float) -> None:
     """Mark a file as used now; those further on as used a little earlier, since they are of no use without the others.
 
@@ -270,9 +271,3 @@ def _touch(folder: Path, segment: Segment, now: float) -> None:
     used = now - segment.end / 1e3
     with suppress(OSError):
         os.utime(folder / segment.name, (used, used))
-
-
-def _entries(folder: Path) -> Sequence[str]:
-    with suppress(OSError):
-        return [entry.name for entry in os.scandir(folder)]
-    return ()

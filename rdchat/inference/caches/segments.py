@@ -9,7 +9,6 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import hashlib
 import logging
-import math
 import os
 import re
 import secrets
@@ -17,9 +16,9 @@ import shutil
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -30,13 +29,21 @@ from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, RoundKVCache, RowBuffer, leaves
+from rdchat.inference.verification.round_cache import (
+    AttentionRows,
+    RoundArraysCache,
+    RoundKVCache,
+    RowBuffer,
+    UnsupportedCacheError,
+    leaves,
+)
 
 _LOG = logging.getLogger(__name__)
 ROWS = 128
 """Tokens of a block: for an 8B model in bfloat16 17 MB, which are copied in milliseconds."""
-_NAME = re.compile(r"(\d{1,9})-(\d{1,9})-([0-9a-f]{32})\.(rows|state)", re.ASCII)
+_NAME = re.compile(r"(\d{1,9})-(\d{1,9})-([0-9a-f]{32})\.(rows|end)", re.ASCII)
 _TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
+_OF_NAME = {name: dtype for dtype, name in _TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +54,20 @@ class Segment:
         start: Position of its first row.
         end: Position behind its last row.
         digest: Hash of all tokens up to `end`.
-        has_state: Whether it also has the state of the layers that cannot be trimmed, after the token before `end`.
+        is_end: Whether a prompt or a reply ends there. Then it has the rows behind the last block, and the state of the
+            layers that cannot be trimmed.
     """
 
     start: int
     end: int
     digest: str
-    has_state: bool
+    is_end: bool
 
     @classmethod
     def named(cls, name: str) -> "Segment | None":
         """Return the segment with this name; None for other files."""
         found = _NAME.fullmatch(name)
-        return found and cls(int(found[1]), int(found[2]), found[3], found[4] == "state")
+        return found and cls(int(found[1]), int(found[2]), found[3], found[4] == "end")
 
     @classmethod
     def block(cls, index: int, digests: dict[int, str]) -> "Segment":
@@ -68,14 +76,14 @@ class Segment:
         return cls(index * ROWS, end, digests.get(end, ""), False)
 
     @classmethod
-    def state(cls, end: int, digests: dict[int, str]) -> "Segment":
-        """Return the state at a position, with the rows behind the last block; there is at least one."""
+    def ending(cls, end: int, digests: dict[int, str]) -> "Segment":
+        """Return the end at a position; it has at least one row."""
         return cls((end - 1) // ROWS * ROWS, end, digests[end], True)
 
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.start}-{self.end}-{self.digest}.{'state' if self.has_state else 'rows'}"
+        return f"{self.start}-{self.end}-{self.digest}.{'end' if self.is_end else 'rows'}"
 
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
@@ -87,18 +95,6 @@ def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
     return found
 
 
-class _Array(NamedTuple):
-    """Shape and type of an array; in attention layers the axis of rows, the third, is 1."""
-
-    shape: tuple[int, ...]
-    dtype: mx.Dtype
-
-    def stored(self, rows: int | None) -> StoredTensor:
-        """Return its entry in a header; with a number of rows, if it has these."""
-        shape = self.shape if rows is None else (*self.shape[:2], rows, self.shape[3])
-        return StoredTensor(_TYPES[self.dtype], shape, math.prod(shape) * self.dtype.size)
-
-
 class CacheLayout:
     """The arrays of a model's KV cache in a fixed order, found by feeding it one token.
 
@@ -106,18 +102,21 @@ class CacheLayout:
         network: The target.
 
     Attributes:
-        usable: Whether all of its caches can be kept.
         has_state: Whether some cannot be trimmed: recurrent state, windows, chunks.
         row_arrays: Number of a segment's arrays that are rows; they come first.
+
+    Raises:
+        UnsupportedCacheError: If some of its caches cannot be kept.
     """
 
     def __init__(self, network: nn.Module) -> None:
         cache = KVCache(network)
         mx.eval(network(mx.array([[0]]), cache=cache.layers))
         self._sample = leaves(cache.layers)
-        self._arrays = [_specs(leaf) for leaf in self._sample]
-        known = all(isinstance(leaf, AttentionRows | RoundArraysCache) for leaf in self._sample)
-        self.usable = known and all(each.dtype in _TYPES for specs in self._arrays for each in specs if each)
+        if not all(isinstance(leaf, AttentionRows | RoundArraysCache) for leaf in self._sample):
+            raise UnsupportedCacheError("its caches are not of a known type")
+        states = [leaf.cache if isinstance(leaf, RoundArraysCache) else leaf.state for leaf in self._sample]
+        self._arrays = [[*map(_spec, arrays)] for arrays in states]
         self.has_state = not all(map(_has_all_rows, self._sample))
         self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if _has_all_rows(leaf))
         # Only their kinds and windows are needed any more.
@@ -128,19 +127,19 @@ class CacheLayout:
     def __repr__(self) -> str:
         return repr([(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()])
 
-    def _parts(self, cache: KVCache | None = None) -> list[tuple[Any, list[_Array | None]]]:
+    def _parts(self, cache: KVCache | None = None) -> list[tuple[Any, list[StoredTensor | None]]]:
         return list(zip(leaves(cache.layers) if cache else self._sample, self._arrays, strict=True))
 
     def tensors(self, segment: Segment) -> dict[str, StoredTensor]:
         """Return the entries of a segment's header."""
-        rows, state, end = list[StoredTensor](), list[StoredTensor](), segment.end
+        rows, state = list[StoredTensor](), list[StoredTensor]()
         for leaf, specs in self._parts():
-            count = end - (segment.start if _has_all_rows(leaf) else _first_needed(leaf, end))
-            tensors = [each.stored(count if isinstance(leaf, AttentionRows) else None) for each in specs if each]
             if _has_all_rows(leaf):
-                rows += tensors
-            elif segment.has_state:
-                state += tensors
+                rows += [_with_rows(each, segment.end - segment.start) for each in specs if each]
+            elif segment.is_end and isinstance(leaf, AttentionRows):
+                state += [_with_rows(each, segment.end - leaf.first_needed(segment.end)) for each in specs if each]
+            elif segment.is_end:
+                state += [each for each in specs if each]
         return {str(number): tensor for number, tensor in enumerate(rows + state)}
 
     def copy_rows(self, cache: KVCache, segment: Segment) -> list[mx.array]:
@@ -156,7 +155,7 @@ class CacheLayout:
                 # Models replace these arrays, so they need no copy.
                 state += [array for array in leaf.cache if array is not None]
             elif not _has_all_rows(leaf):
-                state += leaf.copy_from(_first_needed(leaf, position))
+                state += leaf.copy_from(leaf.first_needed(position))
         return state
 
     def append(self, cache: KVCache, rows: list[mx.array]) -> None:
@@ -183,18 +182,21 @@ class CacheLayout:
                 leaf.replace_rows([next(remaining) for _ in specs], position)
 
 
-def _specs(leaf: Any) -> list[_Array | None]:
-    if not isinstance(leaf, AttentionRows):
-        return [None if array is None else _Array(array.shape, array.dtype) for array in getattr(leaf, "cache", ())]
-    return [_Array((*array.shape[:2], 1, array.shape[3]), array.dtype) for array in leaf.state]
+def _spec(array: mx.array | None) -> StoredTensor | None:
+    """Return an array's entry in a header."""
+    if array is not None and array.dtype not in _TYPES:
+        raise UnsupportedCacheError(f"its caches have the type {array.dtype}")
+    return None if array is None else StoredTensor(_TYPES[array.dtype], array.shape, array.nbytes)
+
+
+def _with_rows(tensor: StoredTensor, rows: int) -> StoredTensor:
+    """Return the entry of an array with another number of rows, (1, heads, rows, width)."""
+    shape = (*tensor.shape[:2], rows, tensor.shape[3])
+    return replace(tensor, shape=shape, stored_bytes=tensor.stored_bytes // tensor.shape[2] * rows)
 
 
 def _has_all_rows(leaf: Any) -> bool:
     return type(leaf) is RoundKVCache and leaf.holds_all
-
-
-def _first_needed(leaf: Any, position: int) -> int:
-    return int(leaf.first_needed(position)) if isinstance(leaf, AttentionRows) else position
 
 
 class SegmentFiles:
@@ -206,15 +208,15 @@ class SegmentFiles:
     """
 
     def __init__(self, layout: CacheLayout, key: str) -> None:
-        self._layout, self.key = layout, key
+        self.layout, self.key = layout, key
 
     def _header(self, segment: Segment, checksum: int) -> bytes:
         facts = {"model": self.key, "segment": segment.name, "crc32": f"{checksum:08x}"}
-        return header_bytes(self._layout.tensors(segment), "rdchat", **facts)
+        return header_bytes(self.layout.tensors(segment), "rdchat", **facts)
 
     def data(self, segment: Segment, arrays: list[mx.array]) -> bytes | None:
         """Return a segment's numbers as bytes; None if they have not the layout's shapes and types."""
-        expected = [(each.dtype, each.shape) for each in self._layout.tensors(segment).values()]
+        expected = [(each.dtype, each.shape) for each in self.layout.tensors(segment).values()]
         if [(_TYPES.get(array.dtype), array.shape) for array in arrays] != expected:
             return None
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
@@ -244,12 +246,13 @@ class SegmentFiles:
         Such a file is removed.
         """
         path, start = folder / segment.name, len(self._header(segment, 0))
-        tensors = self._layout.tensors(segment).values()
+        tensors = self.layout.tensors(segment).values()
+        size = start + sum(tensor.stored_bytes for tensor in tensors)
         try:
-            raw = memoryview(read_bytes(path, max_size=start + sum(tensor.stored_bytes for tensor in tensors)))
+            raw = memoryview(read_bytes(path, max_size=size))
         except ModelError:
             raw = memoryview(b"")
-        if raw[:start] != self._header(segment, zlib.crc32(raw[start:])):
+        if len(raw) != size or raw[:start] != self._header(segment, zlib.crc32(raw[start:])):
             with suppress(FileNotFoundError):
                 (shutil.rmtree if path.is_dir() and not path.is_symlink() else os.unlink)(path)
                 _LOG.warning("A damaged or foreign file was removed from the caches on disk")
@@ -261,6 +264,3 @@ class SegmentFiles:
             arrays.append(array.view(_OF_NAME[tensor.dtype]).reshape(tensor.shape))
             start = end
         return arrays
-
-
-_OF_NAME = {name: dtype for dtype, name in _TYPES.items()}

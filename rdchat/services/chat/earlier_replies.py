@@ -20,9 +20,8 @@ from rdchat.files.cache_folders import (
     folder_name,
     make_folder,
     make_room,
-    remove_all,
     remove_folder,
-    remove_others,
+    remove_folders,
     used_bytes,
 )
 from rdchat.files.foreign_files import read_bytes
@@ -252,7 +251,7 @@ class KeptCacheControl(QObject):
 
     def clear(self) -> None:
         """Remove the caches of all chats."""
-        self._work.do(partial(remove_all, paths.chat_caches_dir()), lambda _: self.tidy())
+        self._work.do(partial(remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
 
     def tidy_soon(self) -> None:
         """Call `tidy` soon."""
@@ -265,7 +264,7 @@ class KeptCacheControl(QObject):
 
         def tidy() -> int:
             top, chats = paths.chat_caches_dir(), self._store.chats_with_caches() if limit else []
-            remove_others(top, self._store.path, [self._path(*chat).name for chat in chats])
+            remove_folders(top, self._store.path, [self._path(*chat).name for chat in chats])
             if top.exists():
                 make_room(top, limit)
             return used_bytes(top)

@@ -18,7 +18,7 @@ from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_bo
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import DEFAULT_MODEL
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import row, text_field
 from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
@@ -103,6 +103,7 @@ class SettingsWindow(SideWindow):
         with QSignalBlocker(self.dtype):
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
         self.server.show_model(self._slot.name)
+        self.kept_limit.setEnabled(settings.keep_caches)
         if not self._typing.isActive():
             if self.prompt.toPlainText() != settings.system_prompt:
                 with QSignalBlocker(self.prompt):
@@ -215,10 +216,10 @@ class SettingsWindow(SideWindow):
         self.kept_limit.setKeyboardTracking(False)
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
         self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._kept.clear)
-        page.add("Long chats", self.keep_caches, _KEPT)
-        page.add(
-            "Space on disk", self.kept_limit, _KEPT_LIMIT, row(self.kept_limit, self.kept_size, None, self.clear_kept)
-        )
+        self.kept_limit.setAccessibleName("Disk for chats")
+        set_tip(self.kept_limit, _KEPT_LIMIT)
+        page.add("Disk for chats", self.keep_caches, _KEPT)
+        page.add_line(row(self.kept_limit, self.kept_size, None, self.clear_kept))
         page.add_note(_KEPT)
         self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
         page.add("Unload when idle", self.unloaded_after, _UNLOADING)

@@ -14,11 +14,14 @@ from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode
 from rdchat.inference.caches import disk_caches
 from rdchat.inference.caches.segments import Segment
 from rdchat.inference.session import ChatSession
+from rdchat.inference.verification import kv_cache
+from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid
 from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
+from tests.inference.plain_replies import plain
 
 pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
@@ -127,9 +130,9 @@ def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_fo
 
 @pytest.mark.parametrize("name", KINDS)
 def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_caches, "_STATES", 2)
+    monkeypatch.setattr(disk_caches, "_ENDS", 2)
     model, _, third = kept_chat(name, chat_folder)
-    states = [path for path in files(chat_folder) if path.name.endswith("state")]
+    states = [path for path in files(chat_folder) if path.name.endswith("end")]
     assert len(states) == 2
     assert reply(model, third).statistics.disk_prompt_tokens > len(TEXT)
 
@@ -200,7 +203,7 @@ def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
         "x",
         "0-16-zz.rows",
         f"0-0-{'0' * 32}.rows",
-        f"5-3-{'0' * 32}.state",
+        f"5-3-{'0' * 32}.end",
         f"{'9' * 30}-1-a.rows",
     ):
         (key / name).write_bytes(b"what is this")
@@ -281,3 +284,21 @@ def test_a_stop_while_it_is_read_keeps_what_is_in_memory(chat_folder: Path) -> N
             session.generate(third, lambda asked=asked: next(asked))
         assert reply_in(session, third).statistics.disk_prompt_tokens > 0
         session.disk.finish(60)
+
+
+def test_a_model_with_caches_of_another_type_keeps_none(
+    chat_folder: Path, caplog: LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_cache: object) -> None:
+        raise UnsupportedCacheError("its cache type is new")
+
+    model, request = shared_llama(), kept_request(chat_folder)
+    plain(model, replace(request, keep=None))
+    monkeypatch.setattr(kv_cache, "round_cache", refuse)
+    session = ChatSession(model)
+    for _ in range(2):
+        reply_in(session, request)
+        session.disk.step()
+    session.disk.finish(60)
+    assert files(chat_folder) == []
+    assert caplog.messages == ["Caches of this model cannot be kept on disk: its caches are not of a known type"]
