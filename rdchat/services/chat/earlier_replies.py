@@ -16,14 +16,7 @@ from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
-from rdchat.files.cache_folders import (
-    folder_name,
-    make_folder,
-    make_room,
-    remove_folder,
-    remove_folders,
-    used_bytes,
-)
+from rdchat.files import cache_folders
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.requests import CacheFolder
@@ -239,19 +232,21 @@ class KeptCacheControl(QObject):
             return None
         folder = self._path(chat.id, chat.created_at)
         with suppress(OSError):  # Without the folder nothing is kept.
-            make_folder(folder)
+            cache_folders.make_folder(folder)
         return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9)
 
     def _path(self, chat_id: int, created_at: float | None) -> Path:
-        return paths.chat_caches_dir() / folder_name(self._store.path, chat_id, created_at)
+        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
 
     def forget(self, chat: Conversation) -> None:
         """Remove the caches of a chat."""
-        self._work.do(partial(remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon())
+        self._work.do(
+            partial(cache_folders.remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon()
+        )
 
     def clear(self) -> None:
         """Remove the caches of all chats."""
-        self._work.do(partial(remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
+        self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
 
     def tidy_soon(self) -> None:
         """Call `tidy` soon."""
@@ -260,14 +255,14 @@ class KeptCacheControl(QObject):
 
     def tidy(self) -> None:
         """Remove what must not be kept any more, and look at the size; `changed` follows."""
-        limit = self._settings.values.kept_caches_gb * 10**9 if self._settings.values.keep_caches else 0
+        top, settings = paths.chat_caches_dir(), self._settings.values
 
         def tidy() -> int:
-            top, chats = paths.chat_caches_dir(), self._store.chats_with_caches() if limit else []
-            remove_folders(top, self._store.path, [self._path(*chat).name for chat in chats])
-            if top.exists():
-                make_room(top, limit)
-            return used_bytes(top)
+            chats = self._store.chats_with_caches() if settings.keep_caches else []
+            cache_folders.remove_folders(top, self._store.path, [self._path(*chat).name for chat in chats])
+            if settings.keep_caches and top.exists():
+                cache_folders.make_room(top, settings.kept_caches_gb * 10**9)
+            return cache_folders.used_bytes(top)
 
         self._work.do(tidy, self._take)
 

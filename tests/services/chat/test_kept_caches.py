@@ -103,7 +103,12 @@ def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: Scr
     window.controller.chat.keep_cache(True)
     window.ask("And now")
     assert engine.requests[-1].keep is not None
+    other = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24) / "model" / "0-128-x.rows"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"another program's")
     switch_off(window)
+    window.controller.kept_caches.tidy()
+    qtbot.waitUntil(lambda: window.controller.kept_caches.bytes == len(other.read_bytes()), timeout=WAIT_MS)
     window.ask("And now?")
     assert engine.requests[-1].keep is None
 
