@@ -18,7 +18,7 @@ from rdchat.inference.verification import kv_cache
 from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
-from tests.grids import grid
+from tests.grids import grid, pairs, share
 from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
@@ -36,7 +36,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(("name", "mode", "temperature"), grid(list(MODELS), list(Mode), [0.0, 0.9], one_in=17))
+@pytest.mark.parametrize(("name", "mode", "temperature"), share(pairs(MODELS, Mode, [0.0, 0.9]), one_in=6))
 def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: float, chat_folder: Path) -> None:
     model = MODELS[name]()
     request, held = kept_request(chat_folder, temperature=temperature), 0
@@ -47,7 +47,8 @@ def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: f
         assert counted.cached_prompt_tokens == counted.disk_prompt_tokens
         assert counted.disk_prompt_tokens >= held
         assert bool(held) == bool(turn)
-        held = counted.prompt_tokens
+        # The reply's own tokens may be others in the next prompt: its text has no space at its beginning.
+        held = (counted.prompt_tokens - 1) // 16 * 16
         request = next_turn(request, end)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(chat_folder))
 
