@@ -66,8 +66,7 @@ class OptionOrder:
 
     def values(self, chat: Conversation) -> ChatValues:
         """Return what applies to a chat."""
-        own = chat.own_values.items()
-        return replace(self.usual(chat), **{n: value for n, value in own if value is not None or n in chat.own.cleared})
+        return replace(self.usual(chat), **chat.own_values)
 
     def own(self, chat: Conversation, values: ChatValues) -> dict[str, Any]:
         """Return those of some values, by name, that differ from what is usual for a chat."""

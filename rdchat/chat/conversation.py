@@ -45,6 +45,14 @@ class OwnOptions:
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)
+        # A chat always has these two, whatever an imported file says.
+        can_be_none = tuple(name for name in self.cleared if name not in {"system_prompt", "sampling"})
+        object.__setattr__(self, "cleared", can_be_none)
+
+    @property
+    def portable(self) -> "OwnOptions":
+        """These options without what belongs to this computer: its presets, and paths of drafters."""
+        return replace(self, preset=None, draft=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,8 @@ class Conversation:
 
     @property
     def own_values(self) -> dict[str, Any]:
-        """Its own options besides the preset, by name; None for the usual ones."""
-        return {
+        """Its own options besides the preset, by name, without the usual ones; None for cleared ones."""
+        values = {
             "system_prompt": self.system_prompt,
             "sampling": self.sampling,
             "thinking_choice": self.thinking_choice,
@@ -92,22 +100,20 @@ class Conversation:
             "answer_shape": self.answer_shape,
             "draft": self.own.draft,
         }
+        return {name: value for name, value in values.items() if value is not None or name in self.own.cleared}
 
     @property
     def has_own_options(self) -> bool:
         """Whether an option differs from the settings."""
-        return self.own != OwnOptions(keep_cache=self.own.keep_cache) or any(
-            each is not None for each in self.own_values.values()
-        )
+        return self.own.preset is not None or bool(self.own_values)
 
     def with_own(self, values: Mapping[str, Any]) -> "Conversation":
         """Return the chat with just these own options besides the preset, by the names of `own_values`."""
-        given: dict[str, Any] = {**dict.fromkeys(self.own_values), **values}
+        names = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
+        columns: dict[str, Any] = {name: values.get(name) for name in names}
         cleared = tuple(name for name, value in values.items() if value is None)
-        own = OwnOptions(
-            self.own.preset, given.pop("thinking_tokens"), given.pop("draft"), cleared, self.own.keep_cache
-        )
-        return replace(self, own=own, **given)
+        tokens, draft = values.get("thinking_tokens"), values.get("draft")
+        return replace(self, own=replace(self.own, thinking_tokens=tokens, draft=draft, cleared=cleared), **columns)
 
 
 NEW_CHAT = Conversation(0, "", None, None)

@@ -114,7 +114,7 @@ def read(data: Any) -> FullChat:
         archived=chat.get("archived") is True,
         answer_shape=_shape_of(chat.get("answer_shape")),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
-        own=from_plain(OwnOptions(), chat["own"])[0] if isinstance(chat.get("own"), dict) else OwnOptions(),
+        own=from_plain(OwnOptions(), chat["own"])[0].portable if isinstance(chat.get("own"), dict) else OwnOptions(),
     )
     folder = items(chat.get("folder") or [], "Its folder")
     messages: list[Message] = []
@@ -195,7 +195,7 @@ def plain_chat(chat: FullChat) -> Json:
         "sampling": asdict(conversation.sampling) if conversation.sampling else None,
         **({"thinking": conversation.thinking_choice.value} if conversation.thinking_choice else {}),
         **({"answer_shape": asdict(conversation.answer_shape)} if conversation.answer_shape else {}),
-        **({"own": asdict(conversation.own)} if conversation.own != OwnOptions() else {}),
+        **({"own": asdict(own)} if (own := conversation.own.portable) != OwnOptions() else {}),
         **({"pinned": True} if conversation.pinned_at is not None else {}),
         **({"archived": True} if conversation.archived else {}),
         **({"folder": list(chat.folder)} if chat.folder else {}),

@@ -30,7 +30,6 @@ from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.files.pending_files import PendingFiles
 
-_NEVER_NONE = ("system_prompt", "sampling")
 _WAIT_MS = 500
 """Until typed text is stored, also while the person types on."""
 
@@ -308,12 +307,9 @@ class OpenChat(QObject):
         self.typed_changed.emit()
 
     def set_options(self, **options: Any) -> None:
-        """Give the chat values by their names in `ChatValues`; None gives the usual system prompt or sampling."""
+        """Give the chat values by their names in `ChatValues`."""
         order, chat = self.replies.order, self.conversation
-        usual = order.usual(chat)
-        given = {name: getattr(usual, name) if value is None and name in _NEVER_NONE else value
-                 for name, value in options.items()}  # fmt: skip
-        self._store_options(chat.with_own(order.own(chat, replace(order.values(chat), **given))))
+        self._store_options(chat.with_own(order.own(chat, replace(order.values(chat), **options))))
 
     def use_preset(self, preset: str | None) -> None:
         """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
 from rdchat.chat.reply_trace import encode
+from rdchat.chat.settings import Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
@@ -92,6 +94,11 @@ def without_dates(chat: FullChat) -> FullChat:
     return replace(chat, about=replace(chat.about, pinned_at=0.0 if chat.about.pinned_at is not None else None))
 
 
+def without_computer(chat: FullChat) -> FullChat:
+    """Return a chat without its preset and its draft settings, which are this computer's."""
+    return replace(chat, about=replace(chat.about, own=replace(chat.about.own, preset=None, draft=None)))
+
+
 def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
     before = stored(store.path, full_chat)
     assert export(store, tmp_path / "chats.json") == {"path": str(tmp_path / "chats.json"), "chats": 1}
@@ -100,13 +107,25 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     assert report.complete
     assert not report.without
     after = without_numbers(stored(store.path, report.chats[0]))
-    assert without_dates(after) == without_dates(without_numbers(before))
+    assert before.about.own.preset == "some"
+    assert without_dates(after) == without_computer(without_dates(without_numbers(before)))
     assert [each.activated for each in after.messages] == [each.activated for each in without_numbers(before).messages]
     assert before.about.pinned_at is not None
     assert before.folder == ("Work", "Mail")
     assert len(store.organiser.folders()) == 2, "those of these names are taken"
     shown = [each.text for each in store.messages(report.chats[0])]
     assert shown == ["Why?\n\n# A heading", "<think>\nwell\n</think>\n\nBecause </s> so."]
+
+
+def test_options_of_a_file_leave_out_what_a_chat_must_have_and_what_belongs_to_a_computer(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+) -> None:
+    own = {"preset": "7", "thinking_tokens": 5, "draft": {}, "cleared": ["sampling", "system_prompt", "answer_shape"]}
+    chat = {"title": "Foreign", "own": own, "messages": [{"role": "user", "text": "Hello"}]}
+    report = import_files(write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [chat]}))
+    read = store.conversation(report.chats[0])
+    assert read.own == OwnOptions(None, 5, None, ("answer_shape",))
+    assert OptionOrder(Settings()).values(read).sampling == SamplingParams()
 
 
 def test_the_json_says_what_it_is_and_has_traces_others_can_read(

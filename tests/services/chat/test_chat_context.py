@@ -7,7 +7,7 @@ from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 from rdchat.services.chat import chat_prompt
 from rdchat.services.chat.chat_context import TOO_LONG, Doing, SummaryProgress
 from rdchat.services.chat.chat_prompt import pieces_of, summary_request
@@ -250,6 +250,7 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     assert new.title == f"{old.title} (continued)"
     assert window.store.conversation(new.id).system_prompt == window.controller.chat.conversation.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
+    assert window.controller.chat.values.sampling == SamplingParams()
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")
     assert asked(engine)[-1] == "And now?"

@@ -64,7 +64,7 @@ def test_the_settings_hold_where_the_chat_has_no_options(window: Window, engine:
     window.ask("One")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
     assert engine.requests[-1].sampling.top_k == 5
-    window.controller.chat.set_options(system_prompt="", sampling=None)
+    window.controller.chat.set_options(system_prompt="")
     window.ask("Two")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.USER, "One")
 
