@@ -24,6 +24,9 @@ MAX_DOWNLOADS = 8
 MAX_KEPT_GB = 999
 """Limit of the size of the caches on disk, in GB."""
 
+# Each item of these is read by itself, and kept in the file if it cannot be read.
+_LISTS = ("presets", "prompts")
+
 
 class Appearance(StrEnum):
     SYSTEM = "system"
@@ -196,15 +199,20 @@ class SettingsStore:
         """Read the file, also after it was replaced; see `__init__`."""
         self.notice: Notice | None = None
         self._data = self._read()
-        self.settings, wrong = from_plain(Settings(), self._data)
-        if wrong:
-            self.notice = Notice(
-                "Some settings could not be used",
-                f"These were reset to their defaults: {', '.join(_as_text(name) for name in wrong)}.",
-            )
+        lists = {name: items for name in _LISTS if isinstance(items := self._data.get(name), list)}
+        read = {name: [each for each in items if not from_plain(Settings(), {name: [each]})[1]]
+                for name, items in lists.items()}  # fmt: skip
+        self._unread = {name: [each for each in items if each not in read[name]] for name, items in lists.items()}
+        self.settings, wrong = from_plain(Settings(), {**self._data, **read})
+        unread = ", ".join(name for name, items in self._unread.items() if items)
+        if wrong or unread:
+            reset = f"These were reset to their defaults: {', '.join(_as_text(name) for name in wrong)}."
+            kept = f"Some of these cannot be read and stay in the file: {unread}."
+            detail = " ".join(text for text, shown in ((reset, wrong), (kept, unread)) if shown)
+            self.notice = Notice("Some settings could not be used", detail)
 
     def save(self, settings: Settings) -> None:
-        """Use `settings` from now on and write them; unknown values in the file are kept.
+        """Use `settings` from now on and write them; what cannot be read in the file is kept.
 
         Raises:
             StorageFullError: If the disk is full.
@@ -212,7 +220,9 @@ class SettingsStore:
                 the app quits.
         """
         self.settings = settings
-        self._data = _merged(self._data, asdict(settings))
+        plain = asdict(settings)
+        plain.update((name, [*plain[name], *items]) for name, items in self._unread.items())
+        self._data = _merged(self._data, plain)
         text = json.dumps(self._data, indent=2, ensure_ascii=False) + "\n"
         problem = f"The settings could not be saved to {self.path}"
         with atomic_file(self.path, problem) as temporary:

@@ -147,6 +147,18 @@ def test_what_this_version_does_not_know_is_kept(path: Path) -> None:
     assert kept["sampling"]["top_k"] == 0
 
 
+def test_a_preset_that_cannot_be_read_leaves_the_others_and_stays_in_the_file(path: Path) -> None:
+    wrong = {"name": "From later", "answer_shape": 5}
+    write(path, {"presets": [{"name": "Brief", "id": "1"}, wrong], "prompts": [3, {"name": "Hi", "text": "Hello"}]})
+    store = SettingsStore(path)
+    assert [each.name for each in (*store.settings.presets, *store.settings.prompts)] == ["Brief", "Hi"]
+    assert store.notice is not None
+    assert store.notice.detail == "Some of these cannot be read and stay in the file: presets, prompts."
+    store.save(replace(store.settings, presets=()))
+    data = json.loads(path.read_text())
+    assert (data["presets"], data["prompts"]) == ([wrong], [{"name": "Hi", "text": "Hello"}, 3])
+
+
 def test_settings_that_make_no_sense_cannot_be_made() -> None:
     with pytest.raises(InvalidSettingError, match="text size 1 is out of range"):
         Settings(text_size=1)
