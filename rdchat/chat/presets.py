@@ -9,7 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import InvalidSettingError, StorageError, file_errors
+from rdchat.errors import InvalidSettingError, ModelError, StorageError
+from rdchat.files.foreign_files import read_json
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams, ThinkingChoice, check_thinking_tokens
@@ -17,7 +18,7 @@ from rdchat.inference.api.requests import DraftSettings, SamplingParams, Thinkin
 PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 """A part of a saved prompt that is asked for when it is inserted."""
 _FORMAT = "rdchat presets"
-_MAX_BYTES = 4 * 2**20
+_MAX_BYTES, _LONGEST_NAME = 4 * 2**20, 200
 _LM_STUDIO = {
     "temperature": "temperature", "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
     "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
@@ -94,7 +95,7 @@ class ReadPresets:
 
 def presets_text(presets: tuple[Preset, ...], prompts: tuple[SavedPrompt, ...]) -> str:
     """Return presets and prompts as JSON, without what belongs to this computer."""
-    plain_presets = [asdict(replace(each, models=())) for each in presets]
+    plain_presets = [asdict(_portable(each)) for each in presets]
     data = {"format": _FORMAT, "version": 1, "presets": plain_presets, "prompts": [asdict(each) for each in prompts]}
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
@@ -106,14 +107,14 @@ def read_presets(path: Path) -> ReadPresets:
         StorageError: If it cannot be read, or is neither.
     """
     problem, hint = f"{path.name} cannot be imported", "Choose a file that rdchat or LM Studio exported."
-    with file_errors(problem, hint), path.open("rb") as file:
-        content = file.read(_MAX_BYTES + 1)
     try:
-        data = json.loads(content) if len(content) <= _MAX_BYTES else None
+        data = read_json(path, hint, _MAX_BYTES)
         if isinstance(data, dict) and data.get("format") == _FORMAT:
             return _own(data)
         if isinstance(data, dict) and isinstance(data.get("operation"), dict):
             return _lm_studio(data, path.name.removesuffix(".json").removesuffix(".preset"))
+    except ModelError as error:
+        raise StorageError(f"{problem}: {error.message}", error.hint) from error
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
         raise StorageError(f"{problem}: it is damaged.", hint) from error
     raise StorageError(f"{problem}: it holds no presets.", hint)
@@ -123,16 +124,27 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
     presets, wrong = list[Preset](), list[str]()
     for each in data.get("presets", []):
         # A new id, so that it replaces no other preset.
-        preset, problems = from_plain(Preset(str(each["name"])[:200]), {**each, "id": secrets.token_hex(6)})
-        presets.append(replace(preset, models=()))
+        preset, problems = from_plain(Preset(""), {**each, "id": secrets.token_hex(6)})
+        presets.append(_portable(replace(preset, name=_one_line(str(each["name"])))))
         wrong += problems
-    prompts = tuple(plain(SavedPrompt, each) for each in data.get("prompts", []))
+    read = [plain(SavedPrompt, each) for each in data.get("prompts", [])]
+    prompts = tuple(replace(each, name=_one_line(each.name)) for each in read)
     return ReadPresets(tuple(presets), prompts, tuple(wrong))
+
+
+def _portable(preset: Preset) -> Preset:
+    """Return a preset without folders and models of this computer."""
+    draft = replace(preset.draft, drafter=None, draft_model=None) if preset.draft else None
+    return replace(preset, draft=draft, models=())
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())[:_LONGEST_NAME] or "Unnamed"
 
 
 def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
     """Read LM Studio's keys and values; a value may be wrapped with a switch."""
-    preset, not_understood = Preset(str(data.get("name") or file_name)[:200]), list[str]()
+    preset, not_understood = Preset(_one_line(str(data.get("name") or file_name))), list[str]()
     for each in data["operation"].get("fields", []):
         key, value = str(each["key"]), each.get("value")
         if isinstance(value, dict) and "checked" in value:

@@ -1,7 +1,8 @@
 """Presets in files: rdchat's own come back as they were; of LM Studio's, what is not understood is named."""
 
 import json
-from dataclasses import replace
+import os
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,25 @@ def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_p
 def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(StorageError, match="cannot be imported"):
         read_presets(written(tmp_path, content))
+
+
+def test_an_exchanged_preset_has_a_name_on_one_line_and_no_path_of_a_computer(tmp_path: Path) -> None:
+    drafted = replace(FULL, draft=DraftSettings(Mode.DRAFTER, draft_model="/models/a", drafter="/drafters/b"))
+    text = presets_text((drafted,), ())
+    assert not any(each in text for each in ("/models", "/drafters"))
+    foreign = {**asdict(drafted), "name": "Two\nlines" + "!" * 999}
+    data = {"format": "rdchat presets", "presets": [foreign], "prompts": [{"name": "a\nb", "text": "c\nd"}]}
+    read = read_presets(written(tmp_path, data))
+    (preset,) = read.presets
+    assert preset.draft == DraftSettings(Mode.DRAFTER)
+    assert preset.name == ("Two lines" + "!" * 999)[:200]
+    assert read.prompts == (SavedPrompt("a b", "c\nd"),)
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(StorageError, match="is a named pipe"):
+        read_presets(tmp_path / "pipe.json")
 
 
 def test_the_order_is_chat_preset_settings_model() -> None:
