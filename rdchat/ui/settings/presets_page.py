@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidget, QListWidgetItem
 
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
@@ -24,6 +24,7 @@ _TEXT = "The text of the prompt. A part such as {{language}} is asked for when i
 _DELETED = "Chats that have it use their usual options."
 _GONE = "Messages that it was inserted in stay."
 _FILES = ("Presets (*.json)",)
+_TYPING_MS = 400
 
 
 class PresetsPage(SettingsPage):
@@ -32,7 +33,10 @@ class PresetsPage(SettingsPage):
     def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
         super().__init__(theme, settings.update)
         self._settings, self._slot = settings, slot
+        # With the text that is being typed.
         self._shown: list[Preset | SavedPrompt] = []
+        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing.timeout.connect(lambda: self._save(self._shown))
         self.list = QListWidget()
         self.list.setAccessibleName("Presets and prompts")
         self.list.setFixedHeight(160)
@@ -53,13 +57,16 @@ class PresetsPage(SettingsPage):
         self.add_line(self.text)
         self.add_line(row(read, write, None))
         self.result = self.add_note()
+        self.list.currentRowChanged.connect(self.save_text)
         self.list.currentRowChanged.connect(self._show_item)
         self.list.itemChanged.connect(self._rename)
         self.default.clicked.connect(self._set_default)
         self.text.textChanged.connect(self._set_text)
 
     def show_settings(self, settings: Settings) -> None:
-        shown: list[Preset | SavedPrompt] = [*settings.presets, *settings.prompts]
+        typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
+        prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]
+        shown: list[Preset | SavedPrompt] = [*settings.presets, *prompts]
         if [each.name for each in shown] != [each.name for each in self._shown]:
             index = min(max(self.list.currentRow(), 0), len(shown) - 1)
             with QSignalBlocker(self.list):
@@ -99,7 +106,13 @@ class PresetsPage(SettingsPage):
         index = self.list.currentRow()
         self._save([*self._shown[:index], *instead, *self._shown[index + 1 :]])
 
+    def save_text(self) -> None:
+        """Save a text that is being typed now instead of soon."""
+        if self._typing.isActive():
+            self._save(self._shown)
+
     def _save(self, items: list[Preset | SavedPrompt]) -> None:
+        self._typing.stop()
         self._settings.update(
             presets=tuple(each for each in items if isinstance(each, Preset)),
             prompts=tuple(each for each in items if isinstance(each, SavedPrompt)),
@@ -122,7 +135,8 @@ class PresetsPage(SettingsPage):
 
     def _set_text(self) -> None:
         if isinstance(item := self._item, SavedPrompt):
-            self._replace(replace(item, text=self.text.toPlainText()))
+            self._shown[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
+            self._typing.start()
 
     def _add_prompt(self) -> None:
         name = unused_name("New prompt", self._shown)
@@ -133,16 +147,14 @@ class PresetsPage(SettingsPage):
     def _ask_to_delete(self) -> None:
         if (item := self._item) is not None:
             detail = _DELETED if isinstance(item, Preset) else _GONE
-            ask(self, f"Delete {item.name}?", detail, "Delete", self._delete, removes=True)
-
-    def _delete(self) -> None:
-        self._replace()
+            ask(self, f"Delete {item.name}?", detail, "Delete", self._replace, removes=True)
 
     def _ask_for_files(self) -> None:
         several = QFileDialog.FileMode.ExistingFiles
         ask_to_open(self, "Import Presets", several, self.import_files, _FILES, accept="Import")
 
     def _ask_where(self) -> None:
+        self.save_text()
         settings = self._settings.values
         text = presets_text(settings.presets, settings.prompts)
         ask_to_save_text(self, "Export Presets", "presets.json", _FILES, lambda: text)

@@ -280,4 +280,5 @@ class SettingsWindow(SideWindow):
         if self._typing.isActive():
             self._typing.stop()
             self._save_text()
+        self.presets.save_text()
         super().closeEvent(event)

@@ -161,8 +161,16 @@ def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
     assert page.text.isVisible()
     page.text.setFocus()
+    saves = list[object]()
+    settings.changed.connect(saves.append)
+    qtbot.keyClicks(page.text, "!?")
+    assert not saves, "the file is not written at each key"
+    settings.update(text_size=settings.values.text_size + 1)
+    assert page.text.toPlainText() == "!?Into {{language}}"
+    qtbot.waitUntil(lambda: settings.values.prompts == (SavedPrompt("Translate", "!?Into {{language}}"),))
     qtbot.keyClicks(page.text, "!")
-    assert settings.values.prompts == (SavedPrompt("Translate", "!Into {{language}}"),)
+    qtbot.keyClick(page.list, Qt.Key.Key_Up)
+    assert settings.values.prompts == (SavedPrompt("Translate", "!?!Into {{language}}"),)
     path = tmp_path / "Coder.preset.json"
     fields = [{"key": "llm.prediction.temperature", "value": 0.5}, {"key": "llm.prediction.speech", "value": 1}]
     path.write_text(json.dumps({"operation": {"fields": fields}}))
