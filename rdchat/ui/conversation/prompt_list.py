@@ -52,15 +52,19 @@ class PromptList(QListWidget):
         kind = event.type()
         if kind is QEvent.Type.FocusOut:
             self.hide()
-        if isinstance(event, QKeyEvent) and kind is QEvent.Type.ShortcutOverride and self.isVisible():
+        # A Mac's arrow keys count as keys of the keypad.
+        if not isinstance(event, QKeyEvent) or event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+            return False
+        if kind is QEvent.Type.ShortcutOverride and event.key() == Qt.Key.Key_Escape and self.isVisible():
             # Esc closes the list instead of stopping a reply.
             event.accept()
-        return isinstance(event, QKeyEvent) and kind is QEvent.Type.KeyPress and self._take_key(event.key())
+        composing = bool(self._field.textCursor().block().layout().preeditAreaText())
+        return kind is QEvent.Type.KeyPress and not composing and self._take_key(event.key())
 
     def _take_key(self, key: int) -> bool:
         """Act on a key for the list, or on Tab for what a prompt asks for; return whether it was."""
         if not self.isVisible():
-            return key in (Qt.Key.Key_Tab, Qt.Key.Key_Backtab) and self._select_next(back=key == Qt.Key.Key_Backtab)
+            return key == Qt.Key.Key_Tab and self._select_next()
         if key in (Qt.Key.Key_Up, Qt.Key.Key_Down):
             self.setCurrentRow((self.currentRow() + (1 if key == Qt.Key.Key_Down else -1)) % self.count())
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Tab):
@@ -73,14 +77,16 @@ class PromptList(QListWidget):
         return True
 
     def _filter(self) -> None:
-        typed = self._field.toPlainText()
-        asked = typed.startswith("/") and "\n" not in typed and self._field.hasFocus()
-        self._closed = self._closed and asked
-        words = typed[1:].casefold().split()
+        document = self._field.document()
+        if document.characterAt(0) != "/" or document.blockCount() > 1 or not self._field.hasFocus():
+            self._closed = False
+            self.hide()
+            return
+        words = document.toPlainText()[1:].casefold().split()
         self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in words)]
         self.clear()
         self.addItems([each.name.replace("\n", " ") for each in self._found])
-        self.setVisible(asked and bool(self._found) and not self._closed)
+        self.setVisible(bool(self._found) and not self._closed)
         if self.isVisible():
             self.setCurrentRow(0)
             height = (self.sizeHintForRow(0) + 4) * min(len(self._found), _SHOWN) + 2 * self.frameWidth() + 2
@@ -98,17 +104,13 @@ class PromptList(QListWidget):
         if not self._select_next():
             self._field.moveCursor(QTextCursor.MoveOperation.End)
 
-    def _select_next(self, *, back: bool = False) -> bool:
-        """Select the next part that is asked for, or the one before, so that typing replaces it."""
+    def _select_next(self) -> bool:
+        """Select the next part that is asked for, so that typing replaces it; return whether there is one."""
         text, cursor = self._field.toPlainText(), self._field.textCursor()
-        spans = [(utf16_length(text[: each.start()]), utf16_length(each[0])) for each in PLACEHOLDER.finditer(text)]
-        if not spans:
-            return False
-        if back:
-            start, length = next((each for each in reversed(spans) if each[0] < cursor.selectionStart()), spans[-1])
-        else:
-            start, length = next((each for each in spans if each[0] >= cursor.selectionEnd()), spans[0])
-        cursor.setPosition(start)
-        cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
-        self._field.setTextCursor(cursor)
-        return True
+        for each in PLACEHOLDER.finditer(text):
+            if (start := utf16_length(text[: each.start()])) >= cursor.selectionEnd():
+                cursor.setPosition(start)
+                cursor.setPosition(start + utf16_length(each[0]), QTextCursor.MoveMode.KeepAnchor)
+                self._field.setTextCursor(cursor)
+                return True
+        return False

@@ -2,7 +2,7 @@
 
 import pytest
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtGui import QInputMethodEvent, QKeyEvent
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -51,6 +51,37 @@ def test_esc_closes_the_list_and_return_then_sends_the_text(qtbot: QtBot, chat: 
     qtbot.keyClick(field, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: bool(chat.engine.requests))
     assert chat.engine.requests[-1].messages[-1].content == "/su"
+
+
+def test_tab_leaves_a_text_with_braces_and_other_keys_stay_the_windows(qtbot: QtBot, typed: MainWindow) -> None:
+    field = typed.conversation.composer.field
+    field.setPlainText("{{ a }} and {{ b }}")
+    for part in ("{{ a }}", "{{ b }}"):
+        qtbot.keyClick(field, Qt.Key.Key_Tab)
+        assert field.textCursor().selectedText() == part
+    qtbot.keyClick(field, Qt.Key.Key_Tab)
+    assert not field.hasFocus()
+    field.setFocus()
+    field.clear()
+    qtbot.keyClicks(field, "/")
+    for key, modifier, accepted in (
+        (Qt.Key.Key_Escape, Qt.KeyboardModifier.NoModifier, True),
+        (Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier, False),
+    ):
+        override = QKeyEvent(QEvent.Type.ShortcutOverride, key, modifier)
+        override.ignore()
+        assert not field.prompts.eventFilter(field, override)
+        assert override.isAccepted() is accepted
+    qtbot.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    assert field.toPlainText() == "/\n"
+
+
+def test_return_ends_a_composition_instead_of_choosing_a_prompt(qtbot: QtBot, typed: MainWindow) -> None:
+    field = typed.conversation.composer.field
+    qtbot.keyClicks(field, "/")
+    QApplication.sendEvent(field, QInputMethodEvent("su", []))
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert "Summarise" not in field.toPlainText()
 
 
 def test_the_typed_text_is_saved_as_a_prompt(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
