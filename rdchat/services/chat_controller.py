@@ -70,8 +70,8 @@ class ChatController(QObject):
         replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier, self.kept_caches)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
-        for changed in (self.chat.opened, self.chat.options_changed, model.loaded):
-            changed.connect(lambda: self.drafting.set_own(self.chat.values.draft))
+        for changed in (self.chat.opened, self.chat.stored, self.chat.options_changed):
+            changed.connect(lambda: self.drafting.set_own(self.chat.id, self.chat.values.draft))
         self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
         self.chats = ChatList(store, self.chat, self.storage)
         self.quick = QuickChat(store, self.storage, self.chat)

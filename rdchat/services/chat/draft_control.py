@@ -22,6 +22,22 @@ _RECENT = 8
 NEXT_ROUND, NEXT_REPLY = "from the next step", "from the next reply"
 
 
+@dataclass(slots=True)
+class _Running:
+    """The reply under way.
+
+    Attributes:
+        begun: The settings that it began with.
+        chat: Id of its chat; 0 for one that is not stored.
+        own: The draft settings of its chat, or of that one's preset; None for those of the model.
+    """
+
+    request: EngineRequest
+    begun: DraftSettings
+    chat: int
+    own: DraftSettings | None
+
+
 class DraftControl(QObject):
     """Keeps one `DraftSettings` per model.
 
@@ -52,10 +68,11 @@ class DraftControl(QObject):
         super().__init__(model)
         self.model, self.control = model, control
         self.settings = self.of_model = DraftSettings()
+        # The open chat.
+        self._chat: int | None = None
         self._own: DraftSettings | None = None
         self._options: dict[Mode, ModeOption] = {}
-        # The reply under way, and the settings that it began with.
-        self._running: tuple[EngineRequest, DraftSettings] | None = None
+        self._running: _Running | None = None
         self.exact_times = self.loading = self.checking = False
         # The search for drafters, and which of them fit the loaded model.
         self._search: FolderSearch | None = None
@@ -75,14 +92,14 @@ class DraftControl(QObject):
     @property
     def reply_mode(self) -> Mode:
         """The mode of the reply under way; without one, of the next reply."""
-        return (self._running[1] if self._running else self.settings).mode
+        return (self._running.begun if self._running else self.settings).mode
 
     @property
     def applies(self) -> str:
-        """When changes made since the reply under way began take effect; empty where there are none."""
-        if self._running is None:
+        """When changes made since the open chat's reply under way began take effect; empty where there are none."""
+        if self._running is None or self._running.chat != self._chat:
             return ""
-        begun, now = self._running[1], self.settings
+        begun, now = self._running.begun, self.settings
         if (begun.mode, begun.draft_model, begun.drafter) != (now.mode, now.draft_model, now.drafter):
             return NEXT_REPLY
         return "" if replace(begun, profile=False, trace=False) == now else NEXT_ROUND
@@ -132,11 +149,12 @@ class DraftControl(QObject):
         self.of_model = next((each.draft for each in drafts if each.model == model), DraftSettings())
         self.settings = self._own or self.of_model
 
-    def set_own(self, settings: DraftSettings | None) -> None:
-        """Take the draft settings of the open chat, or of its preset; None for those of the model."""
-        if settings != self._own:
-            before, self._own = self.settings, settings
+    def set_own(self, chat: int | None, settings: DraftSettings | None) -> None:
+        """Take the id of the open chat, and its draft settings or those of its preset; None for those of the model."""
+        if (chat, settings) != (self._chat, self._own):
+            before, self._chat, self._own = self.settings, chat, settings
             self.read_settings()
+            self._update_running()
             if _drafter_of(self.settings) != _drafter_of(before):
                 self._check_options()
             self.changed.emit()
@@ -191,14 +209,14 @@ class DraftControl(QObject):
         """Return the settings for a reply that begins now, by those of its chat, or else of the model."""
         return replace(own or self.of_model, profile=self.exact_times, trace=True)
 
-    def begin(self, request: EngineRequest, settings: DraftSettings) -> None:
-        """Send changes to a reply that began with these settings, until it ends."""
-        self._running, self.last_problem = (request, settings), ""
+    def begin(self, request: EngineRequest, settings: DraftSettings, chat: int, own: DraftSettings | None) -> None:
+        """Send changes to a reply of a chat that began with these settings, by its own, until it ends."""
+        self._running, self.last_problem = _Running(request, settings, chat, own), ""
         self.changed.emit()
 
     def end(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
         """Take note of how a reply was drafted."""
-        if self._running is None or self._running[0] is not request:
+        if self._running is None or self._running.request is not request:
             return
         self._running, self.last_problem = None, ""
         if isinstance(end, ReplyEnd) and end.mode_reason:
@@ -208,8 +226,10 @@ class DraftControl(QObject):
         self.refresh_options()
 
     def _update_running(self) -> None:
-        if self._running is not None:
-            self._running[0].draft = self.requested(self._own)
+        if (running := self._running) is not None:
+            if running.chat == self._chat:
+                running.own = self._own
+            running.request.draft = self.requested(running.own)
 
     def _model_name(self) -> str:
         return str(self.model.info.path) if self.model.info else ""

@@ -154,7 +154,7 @@ class OpenChat(QObject):
         message_added: A message was added at the end of the path.
         message_changed: More has changed than the text of a reply that is being written.
         reply_grew: A message, by its id, has gained this text.
-        options_changed: The chat's own options have changed, or those of the settings.
+        options_changed: The chat's own options have changed, or those of the settings or of the model.
         typed_changed: The message field has another text.
     """
 
@@ -181,6 +181,7 @@ class OpenChat(QObject):
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
         settings.changed.connect(self.options_changed)
+        replies.model.loaded.connect(self.options_changed)
 
     # What is open
 

@@ -160,7 +160,7 @@ class Replies(QObject):
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
-        self.drafting.begin(live.request, draft)
+        self.drafting.begin(live.request, draft, conversation.id, values.draft)
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd | Failure):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rdchat.chat.presets import Preset
 from rdchat.chat.settings import ModelDraft, SettingsStore
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import DraftOptions, ModeOption
@@ -84,6 +85,24 @@ def test_a_change_between_replies_applies_at_once(window: Window) -> None:
     window.ask("One")
     window.controller.drafting.change(_LOOKUP)
     assert window.controller.drafting.applies == ""
+
+
+def test_the_drafts_of_another_chat_do_not_reach_a_reply(window: Window, engine: ScriptedEngine) -> None:
+    controller = window.controller
+    controller.settings.update(presets=(Preset("Plain", "1", draft=DraftSettings(mode=Mode.OFF)),))
+    controller.drafting.change(_LOOKUP)
+    pause_midway(window, engine)
+    writing = controller.chat.id
+    controller.chat.start_new()
+    controller.chat.use_preset("1")
+    assert controller.drafting.settings.mode is Mode.OFF
+    assert controller.drafting.applies == ""
+    controller.drafting.change(DraftSettings(mode=Mode.AUTO))
+    controller.drafting.set_exact_times(True)
+    engine.gate.open()
+    window.qtbot.waitUntil(lambda: controller.replies.free, timeout=WAIT_MS)
+    assert writing is not None
+    assert engine.updates[-1] == replace(_LOOKUP, profile=True, trace=True)
 
 
 def test_exact_times_are_sent_to_the_reply_under_way(window: Window, engine: ScriptedEngine) -> None:

@@ -6,6 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.presets import Preset
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.ui.transcript.messages import fenced
 from rdchat.ui.window.main_window import MainWindow
@@ -34,6 +35,16 @@ def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: C
     assert not chip.isVisible()
     assert not dot.isVisible()
     assert chat.controller.chat.conversation.answer_shape is None
+
+
+def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chip, slot = window.conversation.composer.shape, chat.controller.model_slot
+    shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON), models=("other",))
+    chat.controller.settings.update(presets=(shaped,))
+    chat.start()
+    assert not chip.isVisible()
+    slot.load("other")
+    qtbot.waitUntil(chip.isVisible)
 
 
 @pytest.mark.parametrize("answer", ['{"a": "*b*"}', '{\n  "a": [1]}', "{}", '{"a'])
