@@ -197,7 +197,7 @@ class ChatOptions(QWidget):
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
         self.preset.activated.connect(lambda: self._use(self.preset.currentData()))
         self.prompt.textChanged.connect(self._apply)
-        self.thinking.activated.connect(lambda: self._set(thinking_choice=self.thinking.currentData()))
+        self.thinking.activated.connect(self._choose_thinking)
         self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
         self.form.edited.connect(self._apply)
@@ -227,6 +227,7 @@ class ChatOptions(QWidget):
         self.keep_cache.setChecked(keeps and self._chat.conversation.own.keep_cache)
         self.keep_cache.setEnabled(keeps)
         self._show_presets()
+        self._show_thinking()
         self._show_source()
 
     def _show_presets(self) -> None:
@@ -252,6 +253,10 @@ class ChatOptions(QWidget):
         with QSignalBlocker(self.limit):
             self.limit.setValue(values.thinking_tokens or 0)
         self.limit.setEnabled(chosen is not ThinkingChoice.OFF)
+
+    def _choose_thinking(self) -> None:
+        self._set(thinking_choice=self.thinking.currentData())
+        self._show_thinking()
 
     def _set(self, **options: Any) -> None:
         self._chat.set_options(**options)
@@ -287,7 +292,6 @@ class ChatOptions(QWidget):
         self._use(made.id)
 
     def _show_source(self) -> None:
-        self._show_thinking()
         chat, order = self._chat.conversation, self._chat.replies.order
         changed, preset = order.own(chat, self._chat.values), order.preset(chat)
         same = f"Same as in {preset.name if preset else 'Settings'}"
