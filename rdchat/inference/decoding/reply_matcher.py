@@ -190,6 +190,8 @@ def _packed(nodes: list[_Node]) -> PackedTree:
 
 def marker_parts(marker: str, control: Mapping[str, int]) -> list[str | int]:
     """Split a marker into texts and the ids of control tokens, given by their texts."""
-    controls = "|".join(map(re.escape, sorted(control, key=len, reverse=True)))
+    # Some models have thousands of them.
+    contained = (each for each in control if each and each in marker)
+    controls = "|".join(map(re.escape, sorted(contained, key=len, reverse=True)))
     parts = re.split(f"({controls})", marker) if controls else [marker]
     return [control.get(part, part) for part in parts if part]

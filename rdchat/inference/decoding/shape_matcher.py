@@ -6,16 +6,15 @@ changes what is verified, never a mask along the chosen path.
 """
 
 import llguidance
+import numpy as np
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
-from rdchat.inference.decoding.reply_matcher import marker_parts
+from rdchat.inference.decoding.reply_matcher import Words, marker_parts
 from rdchat.inference.prompts.shape_grammar import (
-    WordMasks,
     after_thought,
     grammar_of,
     limits,
-    mask_words,
     problem_line,
 )
 from rdchat.inference.verification.target import LoadedModel
@@ -103,8 +102,8 @@ class ShapeRules:
         """Return tokens of the text that must come next; the model may still split it otherwise."""
         return [int(token) for token in self._matcher.compute_ff_tokens()]
 
-    def allowed(self) -> WordMasks:
-        words = mask_words(self._matcher)
+    def allowed(self) -> Words:
+        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return words
 

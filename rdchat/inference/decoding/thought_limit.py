@@ -58,7 +58,6 @@ class ThoughtLimit:
         self._model, self._limit, self._within = model, limit, within
         self._words = (model.info.vocabulary_size + 31) // 32
         self._control = {text: token for token, text in model.prompts.control.items()}
-        self._line_end = tuple(model.prompts.encode_text("\n"))
         self._openings = [(self._bytes_of(each.marker), each) for each in openings()]
         state = self._opened(_State(), Opening("", closing, closing)) if closing else _State()
         # One state for each token, and the first.
@@ -124,7 +123,8 @@ class ThoughtLimit:
         # The model may have begun the marker itself.
         starts = range(len(state.close) - 1, 0, -1)
         begun = next((n for n in starts if state.text.endswith(b"".join(map(self._data, state.close[:n])))), 0)
-        return replace(state, due=(*(self._line_end if state.text.endswith(b"`") else ()), *state.close[begun:]))
+        line_end = self._model.prompts.encode_text("\n") if state.text.endswith(b"`") else ()
+        return replace(state, due=(*line_end, *state.close[begun:]))
 
     def _data(self, token: int) -> bytes:
         control = self._model.prompts.control.get(token)

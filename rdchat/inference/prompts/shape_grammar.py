@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import llguidance
-import numpy as np
-import numpy.typing as npt
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
-
-WordMasks = npt.NDArray[np.uint32]
 
 # These are llguidance's.
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"
@@ -85,11 +81,6 @@ def limits() -> llguidance.LLParserLimits:
         max_grammar_size=200_000,
         verbose_errors=False,
     )
-
-
-def mask_words(matcher: llguidance.LLMatcher) -> WordMasks:
-    """Return which tokens may come next, (vocabulary / 32,): a bit for each token."""
-    return np.frombuffer(matcher.compute_bitmask(), np.uint32)
 
 
 def check_grammar(shape: AnswerShape) -> None:
