@@ -1,6 +1,5 @@
 """The popover with one chat's options: preset, system prompt, thinking, the answers' format and sampling."""
 
-from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,6 +23,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 _WIDTH, _MOST_THINKING = 320, 999_999
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another format"
+_LONGEST_NAME = 200
+_SAVE_TIP = "Keep these options under this name, for other chats. They replace a preset that has it."
 _TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
 
 
@@ -91,53 +92,6 @@ class AnswerShapeForm(QWidget):
             self.edited.emit()
 
 
-class PresetNameRow(QWidget):
-    """Asks for the name under which the options are saved; a button, until it is pressed.
-
-    Attributes:
-        save: Opens the field, then saves.
-        with_draft: Whether the draft settings are saved too.
-    """
-
-    named = Signal(str)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = QLineEdit(placeholderText="Name of the preset")
-        self.name.setAccessibleName("Name of the preset")
-        self.with_draft = QCheckBox("With the draft settings")
-        set_tip(self.with_draft, "Chats with this preset are drafted as this one, with any model.")
-        self.save = push_button("Save as Preset…", "Keep these options under a name, for other chats", self._press)
-        line = row((self.name, 1), self.save)
-        line.setAlignment(self.save, Qt.AlignmentFlag.AlignRight)
-        column(line, self.with_draft, within=self, spacing=TIGHT)
-        self.name.returnPressed.connect(self._press)
-        self.name.textChanged.connect(self._show)
-        self.names: Collection[str] = ()
-        self.fold()
-
-    def fold(self) -> None:
-        """Show the button alone."""
-        self.name.clear()
-        self.name.hide()
-        self.with_draft.hide()
-        self._show()
-
-    def _press(self) -> None:
-        if not self.name.isVisible():
-            self.name.show()
-            self.with_draft.show()
-            self.name.setFocus()
-            self._show()
-        elif name := self.name.text().strip():
-            self.named.emit(name)
-
-    def _show(self) -> None:
-        asking, name = not self.name.isHidden(), self.name.text().strip()
-        self.save.setText(("Replace" if name in self.names else "Save") if asking else "Save as Preset…")
-        self.save.setEnabled(bool(name) or not asking)
-
-
 class ChatOptions(QWidget):
     """Shows the effective values and applies each change at once. Values equal to the usual ones are not stored."""
 
@@ -174,7 +128,11 @@ class ChatOptions(QWidget):
         set_tip(self.keep_cache, "After a restart, the model need not read the chat again.")
         self.keep_cache.clicked.connect(chat.keep_cache)
         self.source = ThemedLabel(theme, "", "muted", -1)
-        self.naming = PresetNameRow()
+        self.name = QLineEdit(placeholderText="Name of a preset", maxLength=_LONGEST_NAME)
+        self.name.setAccessibleName("Name of a preset")
+        self.save = push_button("Save as Preset", _SAVE_TIP, self._save)
+        self.with_draft = QCheckBox("With the draft settings")
+        set_tip(self.with_draft, "Chats with this preset are drafted as this one, with any model.")
         self.defaults = push_button("Use Defaults", "Change nothing in this chat", self._use_defaults)
         column(
             row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
@@ -191,7 +149,9 @@ class ChatOptions(QWidget):
             self.keep_cache,
             TIGHT,
             row((self.source, 1), self.defaults, spacing=-1),
-            self.naming,
+            row((self.name, 1), self.save, spacing=-1),
+            TIGHT,
+            self.with_draft,
             within=self,
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
@@ -201,11 +161,13 @@ class ChatOptions(QWidget):
         self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
         self.form.edited.connect(self._apply)
-        self.naming.named.connect(self._save)
+        self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
+        self.name.returnPressed.connect(self.save.click)
 
     def open_below(self, anchor: QWidget) -> None:
         """Open below a button, inside the screen."""
-        self.naming.fold()
+        self.name.clear()
+        self.save.setEnabled(False)
         self.refresh()
         self.adjustSize()
         corner = anchor.mapToGlobal(QPoint(anchor.width() - self.width(), anchor.height() + TIGHT))
@@ -237,7 +199,6 @@ class ChatOptions(QWidget):
         others = [(each.name, each.id) for each in order.settings.presets if each is not usual]
         chosen = order.preset(self._chat.conversation)
         fill_box(self.preset, [*first, *others], None if chosen is usual else chosen.id if chosen else "")
-        self.naming.names = {each.name for each in order.settings.presets}
 
     def _show_thinking(self) -> None:
         """Offer what the model can; hide the row if it does not think."""
@@ -279,16 +240,15 @@ class ChatOptions(QWidget):
     def _use_defaults(self) -> None:
         self._use(self._chat.conversation.own.preset)
 
-    def _save(self, name: str) -> None:
-        """Save the options under a name, in place of those that had it, and use them as a preset."""
-        order, settings = self._chat.replies.order, self._settings.values
-        drafting = self._chat.replies.drafting
-        draft = drafting.settings if self.naming.with_draft.isChecked() else None
+    def _save(self) -> None:
+        """Save the options under the name, in place of those that had it, and use them as a preset."""
+        order, settings, name = self._chat.replies.order, self._settings.values, self.name.text().strip()
+        draft = self._chat.replies.drafting.settings if self.with_draft.isChecked() else None
         made = order.as_preset(self._chat.conversation, name, draft)
         old = next((each for each in settings.presets if each.name == name), made)
         made = replace(made, id=old.id, models=old.models)
         self._settings.update(presets=(*(each for each in settings.presets if each.id != made.id), made))
-        self.naming.fold()
+        self.name.clear()
         self._use(made.id)
 
     def _show_source(self) -> None:

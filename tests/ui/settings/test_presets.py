@@ -81,10 +81,10 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0.3)
     options.form.stop.setPlainText("END")
-    qtbot.mouseClick(options.naming.save, LEFT)
-    assert not options.naming.save.isEnabled()
-    qtbot.keyClicks(options.naming.name, "Short answers")
-    qtbot.keyClick(options.naming.name, Qt.Key.Key_Return)
+    assert not options.save.isEnabled()
+    qtbot.keyClicks(options.name, "Short answers")
+    qtbot.keyClick(options.name, Qt.Key.Key_Return)
+    assert not options.save.isEnabled()
     assert options.source.text() == "Same as in Short answers"
     assert options.preset.currentText() == "Short answers"
     assert not options.defaults.isEnabled()
