@@ -80,17 +80,8 @@ def unused_name(name: str, items: Iterable[Preset | SavedPrompt]) -> str:
     return next(each for n in count(1) if (each := name if n == 1 else f"{name} {n}") not in taken)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPresets:
-    """What a file held.
-
-    Attributes:
-        not_understood: Names of fields without an effect.
-    """
-
-    presets: tuple[Preset, ...] = ()
-    prompts: tuple[SavedPrompt, ...] = ()
-    not_understood: tuple[str, ...] = ()
+type ReadPresets = tuple[list[Preset], list[SavedPrompt], list[str]]
+"""What a file held, and the names of fields without an effect."""
 
 
 def presets_text(presets: tuple[Preset, ...], prompts: tuple[SavedPrompt, ...]) -> str:
@@ -127,9 +118,8 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
         preset, problems = from_plain(Preset(""), {**each, "id": secrets.token_hex(6)})
         presets.append(_portable(replace(preset, name=_one_line(str(each["name"])))))
         wrong += problems
-    read = [plain(SavedPrompt, each) for each in data.get("prompts", [])]
-    prompts = tuple(replace(each, name=_one_line(each.name)) for each in read)
-    return ReadPresets(tuple(presets), prompts, tuple(wrong))
+    prompts = [plain(SavedPrompt, each) for each in data.get("prompts", [])]
+    return presets, [replace(each, name=_one_line(each.name)) for each in prompts], wrong
 
 
 def _portable(preset: Preset) -> Preset:
@@ -158,7 +148,7 @@ def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
     loads = data.get("load")
     fields = loads.get("fields", []) if isinstance(loads, dict) else []
     not_understood += [str(each["key"]) for each in fields]
-    return ReadPresets((preset,), not_understood=tuple(not_understood))
+    return [preset], [], not_understood
 
 
 def _with(preset: Preset, key: str, value: Any) -> Preset:

@@ -42,11 +42,10 @@ def test_presets_and_prompts_come_back_from_settings_and_from_an_export(tmp_path
     store.save(Settings(presets=(FULL,), prompts=(prompt,)))
     again = SettingsStore(tmp_path / "settings.json")
     assert (again.settings.presets, again.settings.prompts, again.notice) == ((FULL,), (prompt,), None)
-    read = read_presets(written(tmp_path, presets_text((FULL,), (prompt,))))
-    (preset,) = read.presets
+    (preset,), prompts, not_understood = read_presets(written(tmp_path, presets_text((FULL,), (prompt,))))
     assert preset.id != FULL.id
     assert replace(preset, id=FULL.id, models=FULL.models) == FULL
-    assert (read.prompts, read.not_understood) == ((prompt,), ())
+    assert (prompts, not_understood) == ([prompt], [])
 
 
 def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_path: Path) -> None:
@@ -67,15 +66,14 @@ def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_p
         "operation": {"fields": [{"key": key, "value": value} for key, value in fields.items()]},
         "load": {"fields": [{"key": "llm.load.contextLength", "value": 8192}]},
     }
-    read = read_presets(written(tmp_path, data))
-    (preset,) = read.presets
+    (preset,), _, not_understood = read_presets(written(tmp_path, data))
     assert (preset.name, preset.system_prompt) == ("Coder", "You write code.")
     assert preset.chosen_sampling == {"temperature": 0.3, "top_p": 0.9, "stop": ("###",)}
     assert preset.thinking_choice is ThinkingChoice.OFF
     assert preset.answer_shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
-    assert read.not_understood == (
+    assert not_understood == [
         "llm.prediction.repeatPenalty", "llm.prediction.contextOverflowPolicy", "llm.load.contextLength"
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -93,11 +91,10 @@ def test_an_exchanged_preset_has_a_name_on_one_line_and_no_path_of_a_computer(tm
     assert not any(each in text for each in ("/models", "/drafters"))
     foreign = {**asdict(drafted), "name": "Two\nlines" + "!" * 999}
     data = {"format": "rdchat presets", "presets": [foreign], "prompts": [{"name": "a\nb", "text": "c\nd"}]}
-    read = read_presets(written(tmp_path, data))
-    (preset,) = read.presets
+    (preset,), prompts, _ = read_presets(written(tmp_path, data))
     assert preset.draft == DraftSettings(Mode.DRAFTER)
     assert preset.name == ("Two lines" + "!" * 999)[:200]
-    assert read.prompts == (SavedPrompt("a b", "c\nd"),)
+    assert prompts == [SavedPrompt("a b", "c\nd")]
 
 
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:

@@ -164,15 +164,15 @@ class PresetsPage(SettingsPage):
         items, problems = list(self._shown), list[str]()
         for path in map(Path, paths):
             try:
-                read = read_presets(path)
+                presets, prompts, not_understood = read_presets(path)
             except StorageError as error:
                 problems.append(f"{error.message} {error.hint}")
                 continue
-            new: list[Preset | SavedPrompt] = [*read.presets, *read.prompts]
+            new: list[Preset | SavedPrompt] = [*presets, *prompts]
             for each in new:
                 items.append(replace(each, name=unused_name(each.name, items)))
-            if read.not_understood:
-                problems.append(f"Not understood in {path.name}: {', '.join(read.not_understood)}.")
+            if not_understood:
+                problems.append(f"Not understood in {path.name}: {', '.join(not_understood)}.")
         added = counted(len(items) - len(self._shown), "entry", "entries")
         self._save(items)
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
