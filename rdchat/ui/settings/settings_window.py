@@ -61,7 +61,6 @@ class SettingsWindow(SideWindow):
         super().__init__("Settings", (0, 0), (0, 0), parent)
         self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
         self._hot_key = controller.hot_key
-        self._earlier, self._caches = controller.earlier, controller.prefix_caches
         self._earlier, self._caches, self._kept = controller.earlier, controller.prefix_caches, controller.kept_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
