@@ -60,7 +60,7 @@ class LocalEngine:
     def unload(self) -> int:
         before = _held_bytes()
         self._chosen = None
-        self._unload(_FINISH_S)
+        self._unload()
         return max(before - _held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
@@ -87,8 +87,9 @@ class LocalEngine:
             raise _no_model()
         return count(prompt)
 
-    def idle(self) -> bool:
-        return self._session is not None and not self._resting and self._session.idle()
+    def idle(self, *, hidden: bool = False) -> bool:
+        session = self._session
+        return session is not None and (session.disk.step() if hidden or self._resting else session.idle())
 
     def rest(self) -> None:
         if self._session is not None and not self._resting:
@@ -158,15 +159,15 @@ class LocalEngine:
         return self._session
 
     def close(self) -> None:
-        self._unload(_FINISH_S)
+        self._unload()
         # A stopped reply may have queued work on a stream that is freed now.
         mx.synchronize()
         # This also clears the thread's compiled functions, as MLX requires of every thread but the main one.
         mx.clear_streams()
 
-    def _unload(self, finish_s: float = 0.0) -> None:
+    def _unload(self) -> None:
         if self._session is not None:
-            self._session.disk.finish(finish_s)
+            self._session.disk.finish(_FINISH_S)
         self._session = self._count = None
         self._resting = False
         free_memory()

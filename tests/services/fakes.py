@@ -204,10 +204,10 @@ class ScriptedEngine:
         messages = prompt.messages if isinstance(prompt, GenerationRequest) else prompt
         return sum(len(message.content.split()) + 1 for message in messages)
 
-    def idle(self) -> bool:
+    def idle(self, *, hidden: bool = False) -> bool:
         self.threads.add(threading.get_ident())
-        self.idle_slices -= 1
-        return self.idle_slices > 0
+        self.idle_slices -= not hidden
+        return self.idle_slices > 0 and not hidden
 
     def rest(self) -> None:
         self.threads.add(threading.get_ident())

@@ -117,8 +117,10 @@ class Engine(Protocol):
             ModelError: If no model is loaded, or its chat template refuses the conversation.
         """
 
-    def idle(self) -> bool:
+    def idle(self, *, hidden: bool = False) -> bool:
         """Do at most 200 ms of background work: compile for the first reply, measure the cost of target calls.
+
+        After `rest`, and while the window is hidden, only caches are written to disk.
 
         Returns:
             Whether there is more to do now. Work that waits for a charger is considered again after the next reply.

@@ -160,7 +160,7 @@ class EngineClient(QObject):
             self._fail(request)
 
     def set_hidden(self, hidden: bool) -> None:
-        """Set whether nobody can see the window; background work waits until it is seen."""
+        """Set whether nobody can see the window; only the writing of caches does not wait until it is seen."""
         self._worker.hidden = hidden
         if not hidden:
             self._worker.idle_requested.emit()

@@ -66,7 +66,8 @@ class EngineWorker(QObject):
         outbox: Takes the events.
 
     Attributes:
-        hidden: Whether nobody can see the window: macOS may slow the app down then (App Nap), so nothing is measured.
+        hidden: Whether nobody can see the window: macOS may slow the app down then (App Nap), so nothing is
+            measured.
 
     Signals:
         posted: An event is in the outbox.
@@ -204,10 +205,10 @@ class EngineWorker(QObject):
     @Slot()
     def _idle(self) -> None:
         """Let the engine do a slice of what can wait, unless there is something to do."""
-        if self._engine is None or self._inbox or self.hidden:
+        if self._engine is None or self._inbox:
             return
         with errors_logged("Warming up or measuring while idle"):
-            if self._engine.idle():
+            if self._engine.idle(hidden=self.hidden):
                 self.idle_requested.emit()
 
     @Slot()

@@ -1,6 +1,7 @@
 """KV caches on disk: after a restart a chat goes on with them, and its text is the same."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 from _pytest.logging import LogCaptureFixture
 
 from rdchat.files.cache_folders import remove_folder, used_bytes
+from rdchat.inference import local_engine
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode
+from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, Mode
 from rdchat.inference.caches import disk_caches
 from rdchat.inference.caches.segments import Segment
+from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import kv_cache
 from rdchat.inference.verification.round_cache import UnsupportedCacheError
@@ -22,6 +25,7 @@ from tests.grids import grid, pairs, share
 from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
+from tests.inference.test_engine import on_a_thread
 
 pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
@@ -118,6 +122,44 @@ def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> 
     session.disk.finish(60)
     written = end.statistics.context_tokens // 16 + 1
     assert len(files(chat_folder)) == written, "the other reply has another cache"
+
+
+def rest(engine: LocalEngine, _: Path) -> None:
+    engine.rest()
+    while engine.idle():
+        pass
+
+
+def hide(engine: LocalEngine, _: Path) -> None:
+    while engine.idle(hidden=True):
+        pass
+
+
+def sleep(engine: LocalEngine, _: Path) -> None:
+    engine.sleep()
+
+
+def load_again(engine: LocalEngine, model: Path) -> None:
+    engine.load(str(model), Dtype.AUTO, lambda _: None)
+
+
+@pytest.mark.parametrize("act", [rest, hide, sleep, load_again])
+def test_it_is_written_whatever_comes_after_the_reply(
+    small_model: Path, chat_folder: Path, act: Callable[[LocalEngine, Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_engine, "_FINISH_S", 60.0)
+
+    def work() -> int:
+        engine = LocalEngine()
+        engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+        for _ in engine.generate(kept_request(chat_folder)):
+            pass
+        act(engine, small_model)
+        written = len(files(chat_folder))
+        engine.close()
+        return written
+
+    assert on_a_thread(work) > 0
 
 
 def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_folder(chat_folder: Path) -> None:
