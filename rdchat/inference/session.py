@@ -164,7 +164,7 @@ class ChatSession:
         mx.reset_peak_memory()
         with device_errors("for this reply"):
             self.cache = cache = self.caches.take(prompt, request.partition)
-        self.disk.leave(cache)
+        self.disk.leave(cache, request.keep)
         try:
             with ledger.stage(Stage.PREFILL):
                 from_disk = self.disk.complete(cache, prompt, request.keep, lambda: _go_on(stopped))

@@ -7,8 +7,9 @@ from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, Notice
+from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
+from rdchat.chat.storage.message_tree import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.hot_key import HotKey
@@ -285,10 +286,14 @@ class ChatController(QObject):
                 self.notice_raised.emit(_BEING_WRITTEN)
                 return
             role = self._store.message(message_id).role
-            deleted = self._store.message_bin.delete(message_id)
-            self.kept_caches.forget(self.chat.conversation)
+            deleted = self._delete(self.chat.conversation, message_id)
             self._add_undo(partial(self._store.message_bin.restore, deleted))
             self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
+
+    def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
+        deleted = self._store.message_bin.delete(message_id)
+        self.kept_caches.forget(chat)
+        return deleted
 
     @property
     def has_deleted(self) -> bool:
@@ -303,7 +308,7 @@ class ChatController(QObject):
         with self.storage.writing():
             message_id = self._store.message_bin.restore_last(self.chat.id)
             if message_id is not None:
-                self._add_undo(partial(self._store.message_bin.delete, message_id))
+                self._add_undo(partial(self._delete, self.chat.conversation, message_id))
 
     def _add_undo(self, change: Callable[[], object]) -> None:
         """Read the path that a command has changed, and add the change that undoes the command."""

@@ -129,9 +129,14 @@ class DiskCaches:
         if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
             self._work.append(_Work(folder, weakref.ref(cache), states))
 
-    def leave(self, cache: KVCache) -> None:
-        """Write no more of a cache, since a reply changes it."""
-        self._work = [each for each in self._work if each.cache() not in {None, cache}]
+    def leave(self, cache: KVCache, folder: CacheFolder | None) -> None:
+        """Write no more of a cache, since a reply changes it, and nothing that was left for this reply's folder.
+
+        That may have been deleted from the chat meanwhile; what the chat still has is written after the reply.
+        """
+        for work in self._work:
+            work.failed |= work.cache() in {None, cache} or (folder is not None and work.folder.path == folder.path)
+        self._work = [work for work in self._work if not work.failed]
         self._at_prompt = {}
 
     def step(self) -> bool:

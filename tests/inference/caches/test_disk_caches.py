@@ -171,6 +171,15 @@ def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_fo
     session.disk.finish(0)
 
 
+def test_nothing_of_an_earlier_reply_is_written_once_its_chat_goes_on_with_another_cache(chat_folder: Path) -> None:
+    session = ChatSession(shared_llama(), cache_bytes=PLENTY)
+    reply_in(session, kept_request(chat_folder))
+    reply_in(session, kept_request(chat_folder, "something else and long enough to be written to the disk"))
+    session.disk.finish(60)
+    starts = [path.name for path in files(chat_folder) if path.name.startswith("0-")]
+    assert len(starts) == 1, "it may have been deleted from the chat"
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_caches, "_ENDS", 2)

@@ -81,6 +81,17 @@ def test_all_of_a_chat_goes(window: Window, qtbot: QtBot, kept: Path, act: Calla
     gone(qtbot, kept)
 
 
+def test_what_an_undo_deletes_goes_too(window: Window, qtbot: QtBot, engine: ScriptedEngine, kept: Path) -> None:
+    window.controller.delete_message(window.controller.chat.path[-1].id)
+    gone(qtbot, kept)
+    window.controller.restore_deleted()
+    window.ask("And more")
+    assert fill(engine) == kept
+    window.controller.chat.start_new()
+    window.controller.chats.order.history.undo()
+    gone(qtbot, kept)
+
+
 def test_what_is_deleted_elsewhere_and_what_a_restart_finds_goes_too(
     window: Window, qtbot: QtBot, kept: Path, window_on: Callable[[Path], Window]
 ) -> None:
