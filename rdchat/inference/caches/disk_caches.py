@@ -21,6 +21,7 @@ from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room, names_in
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, SegmentFiles, digests_of
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import UnsupportedCacheError
@@ -72,6 +73,8 @@ class DiskCaches:
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
+        # Of the files that were loaded; later there may be others.
+        self._loaded = _identity(model.info.path)
         self._work: list[_Work] = []
         # The state where the prompt of the present reply ends, by position.
         self._at_prompt: dict[int, list[mx.array]] = {}
@@ -80,14 +83,16 @@ class DiskCaches:
     @cached_property
     def _files(self) -> SegmentFiles | None:
         """The model's files; None if its caches cannot be kept."""
-        info, config = self._model.info, self._model.info.path / "config.json"
+        info = self._model.info
+        if self._loaded is None:
+            return None
         try:
             layout = CacheLayout(self._model.network)
             parts = (
-                _VERSION, target_hash(info.path), config.read_bytes() if config.is_file() else b"", info.dtype,
-                info.device, mx.default_device(), version("mlx"), version("mlx-lm"), layout,
+                _VERSION, self._loaded, info.dtype, info.device, mx.default_device(), version("mlx"),
+                version("mlx-lm"), layout,
             )  # fmt: skip
-        except (UnsupportedCacheError, ModelError, OSError, RuntimeError) as error:
+        except (UnsupportedCacheError, RuntimeError) as error:
             _LOG.warning("Caches of this model cannot be kept on disk: %s", error)
             return None
         return SegmentFiles(layout, hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest())
@@ -184,6 +189,18 @@ class DiskCaches:
             pass
         self._work = []
         self._writer.close(max(end - time.monotonic(), 0.0))
+
+
+def _identity(folder: Path) -> tuple[str, str] | None:
+    """Return what distinguishes a model's files from those that may replace them: their stamp, and their hash.
+
+    The hash is of samples of them, so both are needed. None if they cannot be read.
+    """
+    try:
+        return stamp_of(folder).digest, target_hash(folder)
+    except ModelError as error:
+        _LOG.warning("Caches of this model cannot be kept on disk: %s", error)
+        return None
 
 
 def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:

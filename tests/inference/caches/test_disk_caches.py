@@ -247,6 +247,25 @@ def test_a_file_of_other_tokens_or_of_another_model_is_not_used(name: str, chat_
     assert reply(model, third).statistics.disk_prompt_tokens == (16 if name == "llama" else 0)
 
 
+def test_weights_that_are_replaced_while_the_model_is_loaded_have_other_caches(
+    chat_folder: Path, tmp_path: Path
+) -> None:
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(4 * 2**20))
+    loaded = shared_llama()
+    model = replace(loaded, info=replace(loaded.info, path=weights.parent))
+    session = ChatSession(model)
+    data = bytearray(weights.read_bytes())
+    data[5000] = 1  # between the samples of the hash
+    weights.write_bytes(data)
+    request = whole(model, kept_request(chat_folder))
+    end = reply_in(session, request)
+    session.disk.finish(60)
+    assert len(files(chat_folder)) > 0
+    assert reply(model, next_turn(request, end)).statistics.disk_prompt_tokens == 0
+
+
 def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
     model, _, third = kept_chat("llama", chat_folder)
     key = files(chat_folder)[0].parent
