@@ -38,6 +38,7 @@ from rdchat.chat.storage.rows import (
     END_OF_DATES,
     NO_DATE,
     assignment,
+    chats_with_caches,
     conversations,
     message_row,
     options_columns,
@@ -203,8 +204,7 @@ class ConversationStore(Database):
 
     def chats_with_caches(self) -> list[tuple[int, float | None]]:
         """Return id and date of the chats whose caches may be kept on disk. Any thread may call this."""
-        chats = conversations(self.rows, "deleted_at IS NULL AND unlisted <> 1")
-        return [(chat.id, chat.created_at) for chat in chats if chat.own.keep_cache]
+        return chats_with_caches(self.rows)
 
     # Messages
 

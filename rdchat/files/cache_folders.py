@@ -7,7 +7,8 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from rdchat.host import exclude_from_backups
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
 _TAG, _TAG_TEXT = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
 _REMOVED = "removed-"
+PARTIAL = "part-"
+"""Begins the names of files that are being written."""
+# Of such a file: whoever wrote it has ended.
+_ABANDONED_S = 24 * 3600
 # All caches together take at most 1/n of the disk's space that they or nobody takes.
 _DISK_SHARE = 10
 
@@ -54,18 +59,23 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(removed, ignore_errors=True)
 
 
-def remove_folders(top: Path, store: Path | None = None, kept: Iterable[str] = ()) -> None:
-    """Remove the folders of chats, and remains of interrupted removals.
+def remove_folders(top: Path, store: Path | None = None, kept: Callable[[], Iterable[str]] = tuple) -> None:
+    """Remove the folders of chats, and remains of interrupted removals and writes.
 
     Args:
         top: The folder of all chats.
         store: Only those of the chats in this file; None for all.
-        kept: Names of folders that stay.
+        kept: Returns the names of folders that stay; called once the folders are listed, so that it knows new chats.
     """
-    spared, ours = set(kept), "" if store is None else _hash(store)
-    for name in names_in(top):
+    ours, names = "" if store is None else _hash(store), names_in(top)
+    spared = set(kept())
+    for name in names:
         if name not in spared and name.startswith((ours, _REMOVED)) and (top / name).is_dir():
             remove_folder(top / name)
+    for partial in list(top.glob(f"*/*/{PARTIAL}*")):
+        with suppress(OSError):
+            if partial.lstat().st_mtime < time.time() - _ABANDONED_S:
+                partial.unlink()
 
 
 def used_bytes(top: Path) -> int:

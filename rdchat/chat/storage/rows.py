@@ -51,8 +51,12 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         deleted_at=_date(row[9]),
         thinking_choice=_CHOICES.get(row[10]),
         answer_shape=shape_from(row[11]),
-        own=_from_json(OwnOptions(), row[12]) or OwnOptions(),
+        own=_own_options(row[12]),
     )
+
+
+def _own_options(text: str | None) -> OwnOptions:
+    return _from_json(OwnOptions(), text) or OwnOptions()
 
 
 def shape_from(text: str | None) -> AnswerShape | None:
@@ -68,6 +72,12 @@ def shape_from(text: str | None) -> AnswerShape | None:
 def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversation]:
     """Return the conversations for which an SQL condition holds, in its order."""
     return [conversation_from(row) for row in rows(f"{_CONVERSATIONS} WHERE {where}", *parameters)]
+
+
+def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
+    """See `ConversationStore.chats_with_caches`."""
+    found = rows("SELECT id, created_at, own_options FROM conversations WHERE deleted_at IS NULL AND unlisted <> 1")
+    return [(chat_id, _date(created)) for chat_id, created, own in found if _own_options(own).keep_cache]
 
 
 def folder_from(row: Sequence[Any]) -> Folder:

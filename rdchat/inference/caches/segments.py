@@ -25,6 +25,7 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError
+from rdchat.files.cache_folders import PARTIAL
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 from rdchat.inference.verification.fetch import fetch
@@ -229,7 +230,7 @@ class SegmentFiles:
         Raises:
             OSError: If it cannot be written; nothing is left then.
         """
-        path, partial = folder / segment.name, folder / f"part-{secrets.token_hex(8)}"
+        path, partial = folder / segment.name, folder / f"{PARTIAL}{secrets.token_hex(8)}"
         try:
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(self._header(segment, zlib.crc32(data)))

@@ -224,7 +224,8 @@ class KeptCacheControl(QObject):
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
-        settings.changed.connect(self.tidy_soon)
+        self._kept = self._limits
+        settings.changed.connect(self._on_settings)
 
     def folder(self, chat: Conversation) -> CacheFolder | None:
         """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
@@ -248,6 +249,16 @@ class KeptCacheControl(QObject):
         """Remove the caches of all chats."""
         self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
 
+    @property
+    def _limits(self) -> tuple[bool, int]:
+        settings = self._settings.values
+        return settings.keep_caches, settings.kept_caches_gb
+
+    def _on_settings(self) -> None:
+        if self._kept != self._limits:
+            self._kept = self._limits
+            self.tidy_soon()
+
     def tidy_soon(self) -> None:
         """Call `tidy` soon."""
         if not self._timer.isActive():
@@ -257,9 +268,12 @@ class KeptCacheControl(QObject):
         """Remove what must not be kept any more, and look at the size; `changed` follows."""
         top, settings = paths.chat_caches_dir(), self._settings.values
 
-        def tidy() -> int:
+        def kept() -> list[str]:
             chats = self._store.chats_with_caches() if settings.keep_caches else []
-            cache_folders.remove_folders(top, self._store.path, [self._path(*chat).name for chat in chats])
+            return [self._path(*chat).name for chat in chats]
+
+        def tidy() -> int:
+            cache_folders.remove_folders(top, self._store.path, kept)
             if settings.keep_caches and top.exists():
                 cache_folders.make_room(top, settings.kept_caches_gb * 10**9)
             return cache_folders.used_bytes(top)

@@ -1,5 +1,7 @@
 """The caches on disk belong to chats: they go with a chat, with Clear, and where they are switched off."""
 
+import os
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.files.cache_folders import make_folder
+from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.services.transfers import Transfers
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window
@@ -122,6 +124,26 @@ def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: Scr
     qtbot.waitUntil(lambda: window.controller.kept_caches.bytes == len(other.read_bytes()), timeout=WAIT_MS)
     window.ask("And now?")
     assert engine.requests[-1].keep is None
+
+
+def test_a_file_that_was_not_finished_a_day_ago_is_removed(window: Window, qtbot: QtBot, kept: Path) -> None:
+    os.utime(kept / "model" / "part-1", (0, time.time() - 25 * 3600))
+    (kept / "model" / "part-2").write_bytes(b"2" * 1000)
+    window.controller.kept_caches.tidy()
+    qtbot.waitUntil(lambda: not (kept / "model" / "part-1").exists(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.controller.kept_caches.bytes == 3000, timeout=WAIT_MS)
+    assert (kept / "model" / "part-2").exists()
+
+
+def test_a_chat_made_while_folders_are_removed_keeps_its_own(tmp_path: Path) -> None:
+    store, new = tmp_path / "store", tmp_path / "top" / folder_name(tmp_path / "store", 1, 0.0)
+
+    def kept_now() -> list[str]:
+        make_folder(new)
+        return []
+
+    remove_folders(tmp_path / "top", store, kept_now)
+    assert new.exists()
 
 
 def test_other_replies_keep_nothing(window: Window, engine: ScriptedEngine, kept: Path) -> None:
