@@ -16,7 +16,6 @@ from rdchat.chat.conversation import (
     Message,
     MessagePath,
     MessageStatus,
-    OwnOptions,
     ReadingPosition,
     from_cut,
 )
@@ -314,9 +313,8 @@ class OpenChat(QObject):
 
     def use_preset(self, preset: str | None) -> None:
         """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""
-        self._store_options(
-            replace(self.conversation.with_own({}), own=OwnOptions(preset, keep_cache=self.conversation.own.keep_cache))
-        )
+        chat = self.conversation.with_own({})
+        self._store_options(replace(chat, own=replace(chat.own, preset=preset)))
 
     def keep_cache(self, keep: bool) -> None:
         """Set whether the chat's KV caches may be kept on disk."""
