@@ -67,11 +67,11 @@ def remove_folders(top: Path, store: Path | None = None, kept: Callable[[], Iter
         store: Only those of the chats in this file; None for all.
         kept: Returns the names of folders that stay; called once the folders are listed, so that it knows new chats.
     """
-    ours, names = "" if store is None else _hash(store), names_in(top)
+    ours, folders = "" if store is None else _hash(store), list(top.glob("*"))
     spared = set(kept())
-    for name in names:
-        if name not in spared and name.startswith((ours, _REMOVED)) and (top / name).is_dir():
-            remove_folder(top / name)
+    for folder in folders:
+        if folder.name not in spared and folder.name.startswith((ours, _REMOVED)) and folder.is_dir():
+            remove_folder(folder)
     for partial in list(top.glob(f"*/*/{PARTIAL}*")):
         with suppress(OSError):
             if partial.lstat().st_mtime < time.time() - _ABANDONED_S:
@@ -80,17 +80,23 @@ def remove_folders(top: Path, store: Path | None = None, kept: Callable[[], Iter
 
 def used_bytes(top: Path) -> int:
     """Return the size of all caches."""
-    return sum(size for _, size, _ in _files(top))
+    sizes = 0
+    for path in top.glob("*/*/*"):
+        with suppress(OSError):
+            sizes += path.lstat().st_size
+    return sizes
 
 
 def make_room(top: Path, limit_bytes: int, added: int = 0, spared: Path | None = None) -> bool:
-    """Remove the least recently used files until all caches, with `added` bytes more, are within the limit.
+    """Remove the least recently used caches until all, with `added` bytes more, are within the limit.
+
+    A cache is a folder: that of a model in the folder of a chat. Its time is that of its last use.
 
     Args:
         top: The folder of all chats.
         limit_bytes: The limit; a tenth of the disk's space may be less.
         added: Size of a file that is about to be written.
-        spared: Files in this folder stay.
+        spared: This cache stays.
 
     Returns:
         Whether there is room.
@@ -98,31 +104,16 @@ def make_room(top: Path, limit_bytes: int, added: int = 0, spared: Path | None =
     Raises:
         OSError: If the disk cannot be asked.
     """
-    files = sorted(_files(top))
-    used = sum(size for _, size, _ in files) + added
-    limit = min(limit_bytes, (shutil.disk_usage(top).free + used - added) // _DISK_SHARE)
-    for _, size, path in files:
-        if used <= limit:
-            break
-        if path.parent != spared:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-                used -= size
-    return used <= limit
+    held = used_bytes(top)
+    limit = min(limit_bytes, (shutil.disk_usage(top).free + held) // _DISK_SHARE) - added
+    for cache in sorted(top.glob("*/*"), key=_used_at):
+        if held > limit and cache != spared:
+            shutil.rmtree(cache, ignore_errors=True)
+            held = used_bytes(top)
+    return held <= limit
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names of a folder's entries; none where it cannot be read."""
+def _used_at(cache: Path) -> float:
     with suppress(OSError):
-        return [path.name for path in folder.iterdir()]
-    return []
-
-
-def _files(top: Path) -> list[tuple[float, int, Path]]:
-    """Return time of last use, size and path of each file of a cache."""
-    found = []
-    for path in top.glob("*/*/*"):
-        with suppress(OSError):
-            status = path.lstat()
-            found.append((status.st_mtime, status.st_size, path))
-    return found
+        return cache.lstat().st_mtime
+    return 0.0

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.files.cache_folders import make_room, names_in
+from rdchat.files.cache_folders import make_room
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, SegmentFiles, digests_of
 from rdchat.inference.models.fact_cache import stamp_of
@@ -40,6 +40,10 @@ _WAIT_S = 0.005
 _VERSION = 1
 
 
+# Of the layers that cannot be trimmed, with its position.
+_State = tuple[int, list[mx.array]] | None
+
+
 @dataclass(slots=True)
 class _Work:
     """What is to be written of a conversation.
@@ -47,18 +51,16 @@ class _Work:
     Attributes:
         folder: Where.
         cache: Its cache; it may be dropped meanwhile.
-        states: The state of layers that cannot be trimmed, by position, as it was there.
+        at_prompt: The state where the prompt ends.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
         failed: Whether a file could not be written; the writer sets it.
-        used_at: When the cache was used.
     """
 
     folder: CacheFolder
     cache: weakref.ref[KVCache]
-    states: dict[int, list[mx.array]] = field(default_factory=dict)
+    at_prompt: _State = None
     segments: list[Segment] | None = None
     failed: bool = False
-    used_at: float = field(default_factory=time.time)
 
 
 class DiskCaches:
@@ -76,8 +78,8 @@ class DiskCaches:
         # Of the files that were loaded; later there may be others.
         self._loaded = _identity(model.info.path)
         self._work: list[_Work] = []
-        # The state where the prompt of the present reply ends, by position.
-        self._at_prompt: dict[int, list[mx.array]] = {}
+        # The state where the prompt of the present reply ends.
+        self._at_prompt: _State = None
         self._writer = SerialThread("caches on disk")
 
     @cached_property
@@ -126,13 +128,13 @@ class DiskCaches:
         """Remember the state where a prompt ends, but for its last token: an edit or another reply goes on there."""
         files = self._files_for(cache.tokens, folder)
         if files is not None and files.layout.has_state:
-            self._at_prompt = {len(cache.tokens): files.layout.copy_state(cache)}
+            self._at_prompt = len(cache.tokens), files.layout.copy_state(cache)
 
     def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write a cache after its reply, slice by slice; without a folder nothing is written."""
-        states, self._at_prompt = self._at_prompt, {}
+        at_prompt, self._at_prompt = self._at_prompt, None
         if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
-            self._work.append(_Work(folder, weakref.ref(cache), states))
+            self._work.append(_Work(folder, weakref.ref(cache), at_prompt))
 
     def leave(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write no more of a cache, since a reply changes it, and nothing that was left for this reply's folder.
@@ -142,7 +144,7 @@ class DiskCaches:
         for work in self._work:
             work.failed |= work.cache() in {None, cache} or (folder is not None and work.folder.path == folder.path)
         self._work = [work for work in self._work if not work.failed]
-        self._at_prompt = {}
+        self._at_prompt = None
 
     def step(self) -> bool:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
@@ -172,7 +174,8 @@ class DiskCaches:
         segment = work.segments.pop(0)
         arrays = files.layout.copy_rows(cache, segment)
         if segment.is_end:
-            arrays += work.states[segment.end] if segment.end in work.states else files.layout.copy_state(cache)
+            position, state = work.at_prompt or (0, [])
+            arrays += state if segment.end == position else files.layout.copy_state(cache)
         if (data := files.data(segment, arrays)) is None:
             return False
 
@@ -205,10 +208,11 @@ def _identity(folder: Path) -> tuple[str, str] | None:
 
 def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
     """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.complete`."""
-    layout, reached, now = files.layout, len(cache.tokens), time.time()
+    layout, reached = files.layout, len(cache.tokens)
     segments = [each for each in _plan(prompt, folder, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
+    os.utime(folder)
     try:
         for segment in segments:
             check()
@@ -222,7 +226,6 @@ def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, 
                 layout.set_state(cache, arrays[layout.row_arrays :], reached)
             if segment.is_end or not layout.has_state:
                 cache.tokens = prompt[:reached]
-            _touch(folder, segment, now)
     finally:
         layout.cut(cache)
 
@@ -235,7 +238,9 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
         folder: The chat's, for one model.
         has_state: Whether a cache can only begin at an end.
     """
-    found = [each for each in map(Segment.named, names_in(folder)) if each and 0 < each.end < len(prompt)]
+    found = [
+        each for each in (Segment.named(path.name) for path in folder.glob("*")) if each and 0 < each.end < len(prompt)
+    ]
     digests = digests_of(prompt, {each.end for each in found})
     right = {each for each in found if digests[each.end] == each.digest}
     blocks = list[Segment]()
@@ -250,16 +255,16 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
 
 
 def _missing(files: SegmentFiles, work: _Work, cache: KVCache) -> list[Segment]:
-    """Return the segments of a cache that have no file; mark the files of the others as used."""
+    """Return the segments of a cache that have no file."""
     folder, length = work.folder.path / files.key, len(cache.tokens)
-    ends = sorted({length, *(end for end in work.states if 0 < end < length)})
+    position = work.at_prompt[0] if work.at_prompt else 0
+    ends = [position, length] if 0 < position < length else [length]
     digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
     segments = [Segment.block(index, digests) for index in range(length // ROWS)]
     segments += [Segment.ending(end, digests) for end in ends]
-    names = set(names_in(folder))
-    for segment in segments:
-        if segment.name in names:
-            _touch(folder, segment, work.used_at)
+    with suppress(FileNotFoundError):
+        os.utime(folder)
+    names = {path.name for path in folder.glob("*")}
     return [each for each in segments if each.name not in names]
 
 
@@ -275,7 +280,6 @@ def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) ->
         if not make_room(path.parent.parent, limit, len(data), spared=path):
             return False
         files.write(path, segment, data)
-        _touch(path, segment, work.used_at)
     except FileNotFoundError:
         # The chat was deleted, or the caches were cleared.
         return False
@@ -283,13 +287,3 @@ def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) ->
         _LOG.warning("Caches cannot be kept on disk: %s", error.strerror)
         return False
     return True
-
-
-def _touch(folder: Path, segment: Segment, now: float) -> None:
-    """Mark a file as used now; those further on as used a little earlier, since they are of no use without the others.
-
-    Nothing happens if it is gone.
-    """
-    used = now - segment.end / 1e3
-    with suppress(OSError):
-        os.utime(folder / segment.name, (used, used))
