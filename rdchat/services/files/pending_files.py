@@ -139,7 +139,9 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def add_text(self, text: str) -> int:
-        """Attach a text that was pasted; return the file's id."""
+        """Attach a text that was pasted; return the file's id, or 0 if the message has too many files."""
+        if len(self.files) >= MAX_FILES:
+            return 0
         names = {file.name for file in self.files}
         name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
         read = ReadFile(name, FileKind.TEXT, (text,))

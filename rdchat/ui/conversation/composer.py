@@ -107,7 +107,6 @@ class ComposerField(PromptField):
     focus_changed = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
-    text_pasted = Signal(str)
     # What became of a paste.
     noted = Signal(str)
 
@@ -115,6 +114,8 @@ class ComposerField(PromptField):
         super().__init__(theme, "Message", (1, 8))
         self.document().setDocumentMargin(TIGHT)
         self.prompts = PromptList(self)
+        # Attaches a long text, or returns False; None where texts stay texts.
+        self.attach_text: Callable[[str], bool] | None = None
         # Returns the text that was attached last, for Undo; empty if it is not attached any more.
         self.take_back: Callable[[], str] = str
         # The state of the text when a long one was attached.
@@ -136,7 +137,7 @@ class ComposerField(PromptField):
             self.noted.emit("rdchat cannot look at images yet.")
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
-        elif len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES:
+        elif self.attach_text is not None and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES):
             can_undo = len(text) <= _MAX_TEXT
             # An empty step, with which Qt does not merge what is typed next.
             cursor = QTextCursor(self.document())
@@ -145,8 +146,10 @@ class ComposerField(PromptField):
             cursor.deletePreviousChar()
             cursor.endEditBlock()
             self._attached_at = self._state if can_undo else None
-            self.text_pasted.emit(text.replace("\r\n", "\n"))
-            self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
+            if self.attach_text(text.replace("\r\n", "\n")):
+                self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
+            else:
+                super().insertFromMimeData(source)
         else:
             super().insertFromMimeData(source)
 

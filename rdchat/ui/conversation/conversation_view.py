@@ -218,7 +218,7 @@ class ConversationView(Ground):
         self.composer.stop_requested.connect(controller.stop)
         self.composer.attach.clicked.connect(self.files.choose)
         self.composer.files_pasted.connect(self.files.add)
-        self.composer.field.text_pasted.connect(self.files.add_text)
+        self.composer.field.attach_text = self.files.add_text
         self.composer.field.take_back = self.files.take_back
         self.files.noted.connect(self.composer.show_note)
         self.files.done.connect(self.composer.setFocus)

@@ -152,9 +152,10 @@ class FileAttacher(QObject):
         self._files.add(paths)
         self.done.emit()
 
-    def add_text(self, text: str) -> None:
-        """Attach a long text that was pasted."""
+    def add_text(self, text: str) -> bool:
+        """Attach a long text that was pasted, unless the message has too many files."""
         self._pasted = self._files.add_text(text)
+        return self._pasted > 0
 
     def take_back(self) -> str:
         """Remove the text that was pasted last, and return it; empty if it is not among the files any more."""

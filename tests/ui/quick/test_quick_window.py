@@ -196,3 +196,9 @@ def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWin
         chat.client._set_asleep(True)
     qtbot.keyClick(quick.composer.field, Qt.Key.Key_H)
     assert not chat.client.asleep
+
+
+def test_a_long_text_that_is_pasted_stays_text(quick: QuickWindow) -> None:
+    QGuiApplication.clipboard().setText("word " * 1000)
+    quick.composer.attach.click()
+    assert quick.composer.text == "word " * 1000
