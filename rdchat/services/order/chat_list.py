@@ -11,7 +11,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Message
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, chats_listing
 from rdchat.chat.storage.search import MessageMatches, SearchAnswer, SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
@@ -176,6 +176,9 @@ class ChatList(QObject):
         """Update the list; if the open conversation was removed, open the newest."""
         with self.storage.reading():
             self._read_rows()
+            if self.new_replies:
+                found = self.store.find(list(self.new_replies))
+                self.new_replies = {each: None for each in self.new_replies if each in found}
             if (chat := self.chat.stored_conversation) is not None:  # It may have been pinned, moved or renamed.
                 if (changed := self.store.find([chat.id]).get(chat.id)) is not None:
                     self.chat.update(changed)
@@ -231,7 +234,10 @@ class ChatList(QObject):
         return Activity.NEW if conversation_id in self.new_replies else Activity.NONE
 
     def _note_reply(self, reply: Message) -> None:
-        if reply.conversation_id != self.chat.id and reply.finish_reason is not FinishReason.CANCELLED:
+        if (
+            reply.conversation_id not in (NEW_CHAT.id, self.chat.id)
+            and reply.finish_reason is not FinishReason.CANCELLED
+        ):
             self.new_replies[reply.conversation_id] = None
             self.activity_changed.emit()
 
@@ -312,10 +318,8 @@ class ChatList(QObject):
 
     def open_new_reply(self) -> None:
         """Open the chat whose unseen reply ended first."""
-        # Some may have been deleted.
-        found = next((each for each in self.new_replies if self.find(each) is not None), None)
-        if found is not None:
-            self.chat.open(found)
+        if self.new_replies:
+            self.chat.open(next(iter(self.new_replies)))
 
     def open_latest(self, last: int | None = None) -> None:
         """List the conversations and open the one viewed last, else the newest, or a new one if there is none."""

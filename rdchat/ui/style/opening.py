@@ -5,19 +5,17 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, Qt, QTimer, QUrl
+from PySide6.QtCore import QEvent, Qt, QUrl
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
-from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLineEdit, QMessageBox, QSystemTrayIcon, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
 
 from rdchat import host
 from rdchat.errors import StorageError, file_errors
 from rdchat.files.privacy import with_persons_umask
-from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
 
 _LOG = logging.getLogger(__name__)
 FileMode = QFileDialog.FileMode
-_NOTIFIED_MS = 15_000
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
 _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
@@ -73,25 +71,6 @@ def announce(widget: QWidget) -> None:
     """Have a screen reader read the widget's accessible description."""
     if QAccessible.isActive():
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, widget.accessibleDescription()))
-
-
-def notify(window: QWidget, title: str, text: str, clicked: Callable[[], object]) -> None:
-    """Show a notification of the system, and mark the app in the Dock or the task bar. Not yet tried on a Mac.
-
-    Args:
-        window: The window that it is about.
-        title: Its title.
-        text: A sentence; other people may see it, so it quotes nothing.
-        clicked: Called when the person clicks on it.
-    """
-    QApplication.alert(window)
-    if QSystemTrayIcon.isSystemTrayAvailable():
-        icon = QSystemTrayIcon(app_icon(), window)
-        icon.messageClicked.connect(clicked)
-        icon.show()
-        icon.showMessage(title, text, icon.icon())
-        # The item of the menu bar, without which Qt shows nothing, goes again.
-        QTimer.singleShot(_NOTIFIED_MS, icon, icon.deleteLater)
 
 
 # Dialogs: they do not block, and delete themselves when closed

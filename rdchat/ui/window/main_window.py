@@ -1,7 +1,7 @@
 """The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus."""
 
 import logging
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
@@ -20,7 +20,7 @@ from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style.layouts import splitter
-from rdchat.ui.style.opening import SideWindow, announce, notify, show_in_front
+from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript.message_parts import early_end
 from rdchat.ui.transcript.view import TranscriptView
@@ -220,8 +220,9 @@ class MainWindow(QMainWindow):
 
     def leave(self) -> bool:
         """Hide the window if the app goes on without it, with all that it does; return whether it does."""
-        comes_back = host.MACOS or (self.menu_bar_item.isVisible() and self.menu_bar_item.isSystemTrayAvailable())
-        stays = self._controller.settings.values.stays_open and comes_back
+        settings = self._controller.settings.values
+        comes_back = host.MACOS or (settings.menu_bar_item and self.menu_bar_item.isSystemTrayAvailable())
+        stays = settings.stays_open and comes_back
         if stays:
             self._save_geometry()
             self.hide()
@@ -273,7 +274,8 @@ class MainWindow(QMainWindow):
             changed.connect(refresh)
         for changed in (chat.path_changed, chat.opened):
             changed.connect(self._look_for_deleted)
-        for changed in (controller.replies.state_changed, chat.message_added, chat.message_changed):
+        states = controller.replies.state_changed, controller.quick.path_changed, controller.quick.changed
+        for changed in (*states, chat.message_added, chat.message_changed):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
         # The system waits for the end of the signal.
@@ -285,14 +287,15 @@ class MainWindow(QMainWindow):
 
     def _on_reply_ended(self, reply: Message) -> None:
         """Announce the end, also to a person who is elsewhere, and open the speed panel after the first reply."""
-        figures, chat = reply.statistics or Statistics(), self._controller.chats.find(reply.conversation_id)
-        if reply.statistics and self._controller.settings.values.panel_visible is None:
+        figures, chat_id = reply.statistics or Statistics(), reply.conversation_id
+        if chat_id and reply.statistics and self._controller.settings.values.panel_visible is None:
             self._controller.settings.update(panel_visible=True)
         end = early_end(reply)[0] or "The reply is finished."
         self.setAccessibleDescription(end)
         announce(self)
-        if chat is not None and QApplication.activeWindow() is None and figures.ttft_ms + figures.decode_ms > _LONG_MS:
-            notify(self, chat.title, end, partial(self.commands.open_chat, chat.id))
+        is_long = figures.ttft_ms + figures.decode_ms > _LONG_MS
+        if is_long and QApplication.activeWindow() is None and self._controller.chats.find(chat_id) is not None:
+            self.menu_bar_item.notify(end, chat_id)
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:
         """Look for drafters when the person comes back, perhaps after training one in a terminal.

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QAction, QColor
-from PySide6.QtWidgets import QSystemTrayIcon, QWidget
+from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from rdchat import host
 from rdchat.chat.settings import Settings
@@ -20,6 +20,7 @@ from rdchat.ui.window.commands import Commands
 
 _RECENT = 5
 _STATE_MS = 1000
+_NOTIFIED_MS = 15_000
 
 
 class MenuBarItem(QSystemTrayIcon):
@@ -35,6 +36,9 @@ class MenuBarItem(QSystemTrayIcon):
         self._commands, self._controller, self._window = commands, commands.controller, window
         self._statistics = Statistics()
         self._state: QAction | None = None
+        # The chat of the last notification.
+        self._notified = 0
+        self.messageClicked.connect(lambda: commands.open_chat(self._notified))
         icon = line_icon("menu_bar", QColor(Qt.GlobalColor.black)) if host.MACOS else app_icon()
         # macOS draws a template in the colour of the menu bar; the colours of other trays are not known.
         icon.setIsMask(host.MACOS)
@@ -47,11 +51,31 @@ class MenuBarItem(QSystemTrayIcon):
         replies.statistics_changed.connect(self._note_statistics)
         for changed in (replies.state_changed, self._controller.model_slot.engine.asleep_changed):
             changed.connect(self._throttle.note)
+        self._was_on = False
         settings.changed.connect(self._follow)
         self._follow(settings.values)
 
     def _follow(self, settings: Settings) -> None:
         self.setVisible(settings.menu_bar_item)
+        if not settings.menu_bar_item and self._was_on and self._window.isHidden() and not host.MACOS:
+            # Nothing else would bring it back.
+            self._window.show()
+        self._was_on = settings.menu_bar_item
+
+    def notify(self, text: str, chat_id: int) -> None:
+        """Show a notification about a chat, and mark the app in the Dock or the task bar. Not yet tried on a Mac.
+
+        Args:
+            text: A sentence; other people may see it, so it quotes nothing.
+            chat_id: Opened when the person clicks on it.
+        """
+        QApplication.alert(self._window)
+        if self.isSystemTrayAvailable():
+            self._notified = chat_id
+            # Without the item Qt shows nothing.
+            self.show()
+            self.showMessage("rdchat", text, app_icon())
+            QTimer.singleShot(_NOTIFIED_MS, self, lambda: self._follow(self._controller.settings.values))
 
     def _note_statistics(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -80,7 +104,7 @@ class MenuBarItem(QSystemTrayIcon):
         add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(Action.QUICK)))
         menu.addSeparator()
         for chat in controller.chats.newest(_RECENT):
-            add_action(menu, chat.title, partial(self._open, chat.id))
+            add_action(menu, chat.title, partial(self._commands.open_chat, chat.id))
         menu.addSeparator()
         server = controller.server
         name = " · ".join(filter(None, ("Server", server.address)))
@@ -88,7 +112,3 @@ class MenuBarItem(QSystemTrayIcon):
         menu.addSeparator()
         add_action(menu, "Open rdchat", partial(show_in_front, self._window))
         add_action(menu, "Quit rdchat", self._commands.quit)
-
-    def _open(self, chat_id: int) -> None:
-        self._controller.chat.open(chat_id)
-        show_in_front(self._window)

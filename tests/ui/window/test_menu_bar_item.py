@@ -114,6 +114,9 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
     assert not by_hand(staying)
     assert not staying.isVisible()
+    chat.controller.settings.update(menu_bar_item=False)
+    assert staying.isVisible(), "nothing else would bring it back"
+    chat.controller.settings.update(menu_bar_item=True)
     with qtbot.waitSignal(staying.closed):
         opened(staying)["Quit rdchat"].trigger()
     assert not staying.menu_bar_item.isVisible()

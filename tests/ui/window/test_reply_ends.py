@@ -20,7 +20,7 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
     monkeypatch.setattr(
         QSystemTrayIcon, "showMessage", lambda _icon, title, text, _picture: shown.append((title, text))
     )
-    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", lambda: True)
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "show", lambda _icon: None)
     chat.start()
     chat.say("What is a heron?")
@@ -31,7 +31,23 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
     chat.controller.replies.ended.emit(replace(reply, statistics=replace(_LONG, decode_ms=9_000)))
     assert not shown, "the person sees the window, or the reply was a short one"
     chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
-    assert shown == [("What is a heron?", "The reply is finished.")]
+    assert shown == [("rdchat", "The reply is finished.")]
     chat.controller.chat.start_new()
-    window.findChildren(QSystemTrayIcon)[-1].messageClicked.emit()
+    (item,) = window.findChildren(QSystemTrayIcon)
+    item.messageClicked.emit()
     assert chat.controller.chat.id == reply.conversation_id
+
+
+def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("What is a heron?")
+    reply = chat.controller.chat.path[-1]
+    chat.controller.settings.update(panel_visible=None)
+    chat.controller.chat.start_new()
+    chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
+    assert not chat.controller.chats.new_replies
+    assert chat.controller.settings.values.panel_visible is None
+    chat.controller.replies.ended.emit(reply)
+    assert chat.controller.chats.new_replies
+    chat.controller.chats.delete_conversation(reply.conversation_id)
+    assert not chat.controller.chats.new_replies
