@@ -93,7 +93,7 @@ _PLACEHOLDERS = (
 _TIPS = {
     EngineState.IDLE: "Send (Return)",
     EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
-    EngineState.WRITING: "Stop the reply",
+    EngineState.WRITING: "Stop the reply ({})",
     EngineState.NO_MODEL: "Send (Return). This loads the model first.",
 }
 _CROSS = 20
@@ -213,15 +213,22 @@ class Composer(QWidget):
     """The field and its buttons in one rounded frame; a line below shows why a message was not sent.
 
     While a reply is written in this chat, the button stops it; a second button sends the next message.
+
+    Args:
+        theme: The appearance to follow.
+        stop_keys: The keys that stop the reply.
+
+    Attributes:
+        sends_later: Whether the second button is shown.
     """
 
     submitted = Signal(str)
     stop_requested = Signal()
     files_pasted = Signal(list)
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, stop_keys: str = "Esc") -> None:
         super().__init__()
-        self._theme = theme
+        self._theme, self._stop_keys, self.sends_later = theme, stop_keys, True
         self._state = EngineState.LOADING
         # Whether a message that is sent now waits for another reply.
         self._waits = False
@@ -329,10 +336,10 @@ class Composer(QWidget):
     def _refresh_button(self) -> None:
         writing, typed = self._state is EngineState.WRITING, bool(self.text.strip())
         self.button.show_as("stop" if writing else "send", "Stop" if writing else "Send")
-        tip = _WAITS if self._waits and not writing else _TIPS[self._state]
+        tip = _WAITS if self._waits and not writing else _TIPS[self._state].format(self._stop_keys)
         set_tip(self.button, tip if writing or typed else "Type something to send")
         self.button.setEnabled(writing or typed)
-        self.later.setVisible(writing and typed)
+        self.later.setVisible(writing and typed and self.sends_later)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the rounded outline; in the accent colour while the field has the focus."""

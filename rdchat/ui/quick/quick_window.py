@@ -1,7 +1,7 @@
 """A small window over other programs, for a question and its answer."""
 
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QCursor, QGuiApplication, QKeyEvent, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCursor, QGuiApplication, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat.services.chat_controller import ChatController
@@ -17,7 +17,8 @@ from rdchat.ui.style.theme import LARGE, SMALL, Theme, paint_card
 from rdchat.ui.transcript.view import TranscriptView
 
 _WIDTH, _HEIGHT = 600, 340
-_NEW, _OPEN = QKeySequence("Ctrl+N"), QKeySequence("Ctrl+Return")
+_NEW, _OPEN, _STOP = map(QKeySequence, ("Ctrl+N", "Ctrl+Return", "Ctrl+."))
+_NATIVE = QKeySequence.SequenceFormat.NativeText
 _WAITS = {EngineState.LOADING: "Loading the model…", EngineState.PREFILL: "Reading the prompt…"}
 
 
@@ -36,17 +37,17 @@ class QuickWindow(SideWindow):
         self.setAttribute(Qt.WidgetAttribute.WA_MacAlwaysShowToolWindow)
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
         self._replies, self._quick, self._theme, self._main = controller.replies, controller.quick, theme, parent
-        self.composer, self.transcript = Composer(theme), TranscriptView(theme)
+        self.composer, self.transcript = Composer(theme, _STOP.toString(_NATIVE)), TranscriptView(theme)
         self.composer.setFixedWidth(_WIDTH - 2)
         self.composer.attach.show_as("clipboard", "Insert the clipboard's text")
         # A further question is sent when the reply has ended.
-        self.composer.later.setFixedWidth(0)
+        self.composer.sends_later = False
         self.transcript.setFixedSize(_WIDTH - 2, _HEIGHT)
         self.transcript.has_actions = False
         self.new = TextButton("New", theme, self._quick.begin_anew)
         self.open_chat = TextButton("Open as Chat", theme, self._open_as_chat)
         for button, keys in ((self.new, _NEW), (self.open_chat, _OPEN)):
-            set_tip(button, f"{button.text()} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
+            set_tip(button, f"{button.text()} ({keys.toString(_NATIVE)})")
         buttons = row(None, self.new, self.open_chat, margins=(0, 0, LARGE, 0))
         layout = column(self.composer, self.transcript, buttons, within=self, spacing=0, margins=(1, SMALL, 1, SMALL))
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
@@ -112,17 +113,6 @@ class QuickWindow(SideWindow):
             progress = f"Waiting for the {what}…"
         if quick.busy:
             self.transcript.set_waiting(quick.path.ids[-1], progress or _WAITS.get(state, ""))
-
-    def event(self, event: QEvent) -> bool:
-        """Keep the key of New from the menus, where it begins a chat."""
-        own = isinstance(event, QKeyEvent) and QKeySequence(event.keyCombination()) == _NEW
-        if own and event.type() is QEvent.Type.ShortcutOverride:
-            event.accept()
-        elif own and event.type() is QEvent.Type.KeyPress:
-            self._quick.begin_anew()
-        else:
-            return super().event(event)
-        return True
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.windowHandle().startSystemMove()

@@ -107,13 +107,15 @@ class Commands(QObject):
         return writing or controller.chat.streaming_id is not None
 
     def can_stop(self) -> bool:
-        """Return whether a reply of the open chat is being written, or waits for the model."""
-        return self.controller.chat.id in self.controller.replies.chats_being_written
+        """Return whether a reply of the open chat or the quick window is being written, or waits for the model."""
+        return self.controller.quick.busy or self.controller.chat.id in self.controller.replies.chats_being_written
 
     def stop(self) -> None:
-        """Close what is open above the window; without it, stop the open chat's reply."""
+        """Close what is open above the window; without it, stop the reply of the quick window or of the open chat."""
         if (popup := QApplication.activePopupWidget()) is not None:
             popup.close()
+        elif self.parts.windows.quick_in_front:
+            self.controller.quick.stop()
         else:
             self.controller.stop()
 
@@ -134,7 +136,10 @@ class Commands(QObject):
     # Chats
 
     def new_chat(self) -> None:
-        """Begin a chat, and list the chats."""
+        """Begin a chat, and list the chats; in the quick window, begin another exchange there."""
+        if self.parts.windows.quick_in_front:
+            self.controller.quick.begin_anew()
+            return
         self._chats.chat.start_new()
         if self._chats.location is not Location.CHATS:
             self.parts.sidebar.show_location(Location.CHATS)

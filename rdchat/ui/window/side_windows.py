@@ -245,6 +245,11 @@ class SideWindows:
 
         return QuickWindow(self._controller, self._theme, self._parent)
 
+    @property
+    def quick_in_front(self) -> bool:
+        """Whether the quick window has the keyboard."""
+        return "quick" in self.__dict__ and self.quick.isActiveWindow()
+
     def show_training(self) -> None:
         """Open the models window at the training."""
         self.models.drafters.show_training()

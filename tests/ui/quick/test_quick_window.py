@@ -69,6 +69,7 @@ def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, qui
     qtbot.keyClick(quick, Qt.Key.Key_Escape)
     assert not quick.isVisible()
     quick.open_here()
+    qtbot.waitUntil(quick.isActiveWindow)
     assert len(texts(chat)) == 4
     qtbot.keyClick(quick.composer.field, Qt.Key.Key_N, CONTROL)
     assert texts(chat) == []
@@ -149,7 +150,7 @@ def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
     qtbot.waitUntil(lambda: texts(chat)[-1] == "Hello")
     chat.controller.send("Slow")
     assert len(chat.controller.chat.unsent.waiting) == 1
-    quick.composer.button.click()
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Period, CONTROL)
     ended_as = lambda: chat.controller.quick.path[-1].finish_reason  # noqa: E731
     qtbot.waitUntil(lambda: ended_as() is FinishReason.CANCELLED)
     assert shown(quick) == ["Stopped."]
