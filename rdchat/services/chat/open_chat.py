@@ -46,8 +46,8 @@ class UnsentMemory(QObject):
     """Texts by chat and message, stored half a second after they were typed, and the queue of waiting messages.
 
     A waiting message is stored at once, in front of the text that is typed in its chat: after a crash or a quit it is
-    in the message field again, without its files. A text that cannot be stored is kept until the app ends, without a
-    notice: it is still where it was typed.
+    in the message field again, without its files. So is a text that was pasted as a file. A text that cannot be stored
+    is kept until the app ends, without a notice: it is still where it was typed.
 
     Args:
         stored: Stores the texts; None has them end with the app.
@@ -67,6 +67,8 @@ class UnsentMemory(QObject):
         self._texts: dict[tuple[int | None, int | None], str] = {}
         # Those of them that are not stored yet.
         self._changed: set[tuple[int | None, int | None]] = set()
+        # Texts that are files of the unsent message, by chat.
+        self._pasted: dict[int | None, tuple[str, ...]] = {}
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
@@ -81,10 +83,19 @@ class UnsentMemory(QObject):
     def save(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.text(conversation_id, message_id):
-            self._texts[conversation_id, message_id] = text
-            self._changed.add((conversation_id, message_id))
-            if not self._timer.isActive():
-                self._timer.start()
+            self._take(conversation_id, message_id, text)
+
+    def save_pasted(self, conversation_id: int | None, texts: tuple[str, ...]) -> None:
+        """Store these before the text that is typed in a chat, soon; they are not part of its `text`."""
+        if texts != self._pasted.get(conversation_id, ()):
+            self._take(conversation_id, None, self.text(conversation_id))
+            self._pasted[conversation_id] = texts
+
+    def _take(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+        self._texts[conversation_id, message_id] = text
+        self._changed.add((conversation_id, message_id))
+        if not self._timer.isActive():
+            self._timer.start()
 
     def wait(self, message: WaitingMessage) -> None:
         """Add a message to the end of the queue, and store it."""
@@ -118,17 +129,18 @@ class UnsentMemory(QObject):
         if self._stored is None:
             return
         for key in list(self._changed):
-            waiting = [] if key[1] is not None else [message.text for message in self.waiting_in(key[0])]
+            before = [message.text for message in self.waiting_in(key[0])] if key[1] is None else []
+            before += self._pasted.get(key[0], ()) if key[1] is None else ()
             with suppress(StorageError):
-                self._stored.save_unsent_text(*key, "\n\n".join(text for text in (*waiting, self._texts[key]) if text))
+                self._stored.save_unsent_text(*key, "\n\n".join(text for text in (*before, self._texts[key]) if text))
                 self._changed.remove(key)
-                if not waiting:
+                if not before:
                     del self._texts[key]
 
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
-        self._texts, self._changed, self.waiting = {}, set(), []
+        self._texts, self._changed, self._pasted, self.waiting = {}, set(), {}, []
         self.save(None, None, typed or self.text(None))
         self.waiting_changed.emit()
 
@@ -173,6 +185,7 @@ class OpenChat(QObject):
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)
         self.unsent = UnsentMemory(store, self)
+        self.files.changed.connect(lambda: self.unsent.save_pasted(self.files.chat, self.files.pasted))
         self.edits: dict[int, PendingFiles] = {}
         self.conversation = NEW_CHAT
         self.path = MessagePath()
@@ -390,19 +403,20 @@ class OpenChat(QObject):
             self.files.restore(message.files)
             self.typed_changed.emit()
 
-    def edited_files(self, message: Message) -> PendingFiles:
-        """Return the files that a prompt will have once its edit is saved; at first its own."""
-        files = self.edits.get(message.id)
-        if files is None:
-            files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+    def edited_files(self, message: Message) -> PendingFiles | None:
+        """Return the files that a prompt will have once its edit is saved, at first its own; None if unreadable."""
+        if message.id not in self.edits:
             with self._storage.reading():
-                files.restore([(file, self._store.file_text(file)) for file in message.files])
-        return files
+                own = [(file, self._store.file_text(file)) for file in message.files]
+                files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+                files.restore(own)
+        return self.edits.get(message.id)
 
     def end_edit(self, message_id: int) -> None:
         """Forget the files of an edit that was saved or given up."""
         if files := self.edits.pop(message_id, None):
-            files.close()
+            files.close(0.0)
+            files.deleteLater()
 
     def close(self) -> None:
         """Stop reading and counting files."""

@@ -37,6 +37,7 @@ class PendingFile:
         part: The part of it that is sent.
         file: The part, as it will be stored.
         count: Tokens of the part; None until they are counted.
+        pasted: Whether it is a text that was pasted.
     """
 
     id: int
@@ -48,6 +49,7 @@ class PendingFile:
     part: Part | None = None
     file: AttachedFile | None = None
     count: TokenCount | None = None
+    pasted: bool = False
 
     @property
     def block(self) -> str:
@@ -86,6 +88,16 @@ class PendingFiles(QObject):
     def files(self) -> Sequence[PendingFile]:
         """The files of the open chat."""
         return tuple(file for file in self._files.values() if file.chat == self._chat)
+
+    @property
+    def chat(self) -> int | None:
+        """The open chat's id; None of a new chat."""
+        return self._chat
+
+    @property
+    def pasted(self) -> tuple[str, ...]:
+        """The texts that were pasted, all of each."""
+        return tuple("".join(file.read.parts) for file in self.files if file.pasted and file.read)
 
     @property
     def blocks(self) -> str:
@@ -146,6 +158,7 @@ class PendingFiles(QObject):
         name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
         read = ReadFile(name, FileKind.TEXT, (text,))
         file = self._add(name)
+        file.pasted = True
         self._take(file, read, Part(text, ""), attached(read, text))
         return file.id
 
@@ -248,11 +261,12 @@ class PendingFiles(QObject):
             file.chat = None
         self.show_chat(None)
 
-    def close(self) -> None:
-        """Stop reading and counting."""
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop reading and counting, and wait so long for each."""
+        self.blockSignals(True)
         self._drop(list(self._files.values()))
-        self._reading.close()
-        self._counting.close()
+        self._reading.close(timeout_s)
+        self._counting.close(timeout_s)
         self._reader.close()
 
     def _read(self, file: PendingFile, path: Path) -> None:

@@ -146,7 +146,9 @@ class ConversationView(Ground):
         self.waiting = WaitingList(theme)
         self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
-        self.files = FileAttacher(controller, controller.chat.files, self.composer.files, theme, self)
+        self.files = FileAttacher(
+            controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
+        )
         transcript.on_edit = self._add_files_to
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()
@@ -240,9 +242,9 @@ class ConversationView(Ground):
 
     def _add_files_to(self, message: Message, editor: MessageEditor) -> None:
         """Let the files of a prompt be changed while it is edited."""
-        if message.role is Role.USER:
-            files, chips = self._chat.edited_files(message), PendingRow(self._theme)
-            attacher = FileAttacher(self._controller, files, chips, self._theme, editor)
+        if message.role is Role.USER and (files := self._chat.edited_files(message)) is not None:
+            chips = PendingRow(self._theme)
+            attacher = FileAttacher(self._controller, files, chips, self._theme, editor, question=lambda: editor.text)
             attacher.noted.connect(self.composer.show_note)
             attacher.done.connect(editor.setFocus)
             # Later: it changes while the messages are laid out.

@@ -1,7 +1,7 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
@@ -120,6 +120,7 @@ class FileAttacher(QObject):
         chips: Shows them.
         theme: The appearance to follow.
         parent: The window; dialogs stay above it.
+        question: Returns the message's text.
 
     Attributes:
         noted: Emitted with the reason why a file was not added; empty when it no longer holds.
@@ -130,10 +131,17 @@ class FileAttacher(QObject):
     done = Signal()
 
     def __init__(
-        self, controller: ChatController, files: PendingFiles, chips: PendingRow, theme: Theme, parent: QWidget
+        self,
+        controller: ChatController,
+        files: PendingFiles,
+        chips: PendingRow,
+        theme: Theme,
+        parent: QWidget,
+        *,
+        question: Callable[[], str],
     ) -> None:
         super().__init__(parent)
-        self._controller, self._files = controller, files
+        self._controller, self._files, self._question = controller, files, question
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
         self._pasted = 0
@@ -178,8 +186,7 @@ class FileAttacher(QObject):
         choice = self._files.part_choice(file_id)
         if choice is None:
             return
-        text = question or self._controller.chat.typed
-        sheet = PartSheet(choice, self._context, text, self._theme, self._parent.window())
+        sheet = PartSheet(choice, self._context, question or self._question(), self._theme, self._parent.window())
         sheet.chosen.connect(lambda part: self._files.choose(file_id, part))
         sheet.chosen.connect(lambda: self.noted.emit(""))
         sheet.finished.connect(lambda _result: self.done.emit())

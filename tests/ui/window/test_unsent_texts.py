@@ -94,6 +94,9 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
             editor_of(window, message).setPlainText(f"{message.text} And a half")
         controller.chat.start_new()
         window.conversation.composer.set_text("Something else")
+        window.conversation.files.add_text("A long text")
+        window.conversation.composer.set_text("Something more")
+        assert controller.chat.typed == "Something more"
     with app.running() as (window, controller):
         assert window.conversation.composer.text == "And two?"
         for message in messages:
@@ -101,7 +104,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
         window.conversation.composer.set_text("")
         controller.chat.start_new()
-        assert window.conversation.composer.text == "Something else"
+        assert window.conversation.composer.text == "A long text\n\nSomething more"
     with app.running() as (window, controller):
         assert window.conversation.composer.text == ""
         assert [edited_text(widget_of(window, message)) for message in messages] == ["One? And a half", None]
