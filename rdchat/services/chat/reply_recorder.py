@@ -204,7 +204,9 @@ class ReplyRecorder(QObject):
     def keep(self, message_id: int, stored: Message, conversation: Conversation) -> None:
         """Go on with a reply that was in no chat, if it is being written, as a message that was stored since."""
         for reply in (each for each in self.held if each.message.id == message_id):
-            reply.message, reply.conversation, reply.saved_text = stored, conversation, stored.text
+            # The sampling of a reply that is being written is not stored yet.
+            reply.message = replace(stored, made_with=reply.message.made_with)
+            reply.conversation, reply.saved_text = conversation, stored.text
 
     def add_text(self, reply: Reply, text: str, written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
@@ -245,8 +247,8 @@ class ReplyRecorder(QObject):
     def _save(self, reply: Reply) -> None:
         message = reply.message
         if not message.conversation_id:
-            return
-        if reply.ended:
+            pass
+        elif reply.ended:
             self._store.finish_message(message)
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text, message.thinking)
