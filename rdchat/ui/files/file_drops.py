@@ -151,7 +151,8 @@ class FileDrops(QObject):
     ) -> None:
         super().__init__(window)
         self._look, self._load = partial(look_at, problem=problem, takes_files=takes_files), load
-        self._task = BackgroundWork("dropped files", self)
+        # What is opened is not given up when something else is dragged.
+        self._task, self._taking = BackgroundWork("dropped files", self), BackgroundWork("opened files", self)
         self._chat_area = self._model_area = window
         self.sign = DropOverlay(theme, window)
         self._seen: Dragged | None = None
@@ -170,11 +171,12 @@ class FileDrops(QObject):
         def then(seen: Dragged | RdchatError) -> None:
             self._take(seen if isinstance(seen, Dragged) else Dragged(paths, True, problem=str(seen)))
 
-        self._task.do(lambda: look(paths), then)
+        self._taking.do(lambda: look(paths), then)
 
     def close(self) -> None:
         """End all checks."""
         self._task.close()
+        self._taking.close()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         # It is the base class of enter and move events.
