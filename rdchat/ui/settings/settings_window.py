@@ -164,7 +164,11 @@ class SettingsWindow(SideWindow):
         self.keys = QKeySequenceEdit(maximumSequenceLength=1, clearButtonEnabled=True)
         self.keys.keySequenceChanged.connect(lambda keys: self._settings.update(quick_shortcut=keys.toString()))
         if self._hot_key.available:
-            page.add("Quick window", self.keys, "A shortcut that opens it over other programs.")
+            page.add(
+                "Quick window",
+                self.keys,
+                "A shortcut that opens it over other programs. Its keys are those of a US keyboard.",
+            )
         else:
             page.add_line(ThemedLabel(self._theme, _DESKTOP), "Quick window")
         self.keys_problem = page.add_note(color="danger")

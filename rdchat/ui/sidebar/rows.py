@@ -171,9 +171,10 @@ class RowPainter(QStyledItemDelegate):
             if isinstance(row, FolderRow):
                 self._paint_folder(painter, area, row)
             elif isinstance(row, ChatRow):
-                sign = self._paint_activity(painter, area, Activity(index.data(ACTIVITY) or ""))
+                activity = Activity(index.data(ACTIVITY) or "")
+                sign = self._paint_activity(painter, area, activity)
                 selected = bool(option.state & QStyle.StateFlag.State_Selected)
-                is_bold = selected or index.data(ACTIVITY) == Activity.NEW
+                is_bold = selected or activity is Activity.NEW
                 self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, is_bold)
         if index.row() == self.drop_row:
             painter.setPen(self._theme.colors.accent)

@@ -245,7 +245,7 @@ class SpeedPanel(QScrollArea):
         elif high:
             text = "Fine: drafting makes it faster" if low > 1 else "Fine: as fast as without drafting"
         elif figures.choice is not None and not figures.rounds and self._controller.replies.state not in _BUSY:
-            is_small = model is not None and model.parameters < _SMALL_MODEL
+            is_small = now and model is not None and model.parameters < _SMALL_MODEL
             text = "This model is too small to gain" if is_small else "Fine: nothing was worth drafting"
         self.speed.reason.show_text(text, color)
 

@@ -623,7 +623,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
     slow = replace(_DRAFTED, plain_step_ms=_DRAFTED.plain_step_ms / 3)
     for statistics, parameters, meaning in (
         (_DRAFTED, 135, "Fine: drafting makes it faster"),
-        (plainly, 135_000_000, "This model is too small to gain"),
+        (plainly, 135_000_000, "Fine: nothing was worth drafting"),
         (plainly, 8_000_000_000, "Fine: nothing was worth drafting"),
         (slow, 135, "Slower than without drafting"),
         (_STATISTICS, 135, ""),
@@ -634,3 +634,6 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
         chat.controller.chat.path.put(replace(reply, statistics=statistics))
         panel.show_last_reply()
         assert panel.speed.reason.text() == meaning
+    slot.info = replace(slot.info, parameters=135_000_000)
+    panel._note_message(replace(reply, statistics=plainly))
+    assert panel.speed.reason.text() == "This model is too small to gain"
