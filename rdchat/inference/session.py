@@ -8,7 +8,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import logging
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -166,7 +166,7 @@ class ChatSession:
             self.cache = cache = self.caches.take(prompt, request.partition)
         self.disk.leave(cache, request.keep)
         try:
-            with ledger.stage(Stage.PREFILL):
+            with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
                 from_disk = self.disk.complete(cache, prompt, request.keep, lambda: _go_on(stopped))
         except BaseException:
             self.caches.give_back(cache, request.partition)

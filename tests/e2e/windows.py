@@ -55,6 +55,7 @@ def start_with(model: Path, max_tokens: int = 12) -> None:
             model=str(model),
             sampling=SamplingParams(temperature=0, max_tokens=max_tokens),
             titles_by_model=False,
+            panel_visible=True,
         )
     )
 

@@ -28,7 +28,7 @@ from rdchat.errors import ModelError
 from rdchat.files.cache_folders import PARTIAL
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.fetch import array_of, fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import (
     AttentionRows,
@@ -89,7 +89,7 @@ class Segment:
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
     """Return a hash of the first tokens, for each of some numbers of tokens."""
-    data, digest, hashed, found = np.array(tokens, "<u4").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
+    data, digest, hashed, found = np.array([*tokens], "<u4").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
     for end in sorted(ends):
         digest.update(data[4 * hashed : 4 * end])
         found[end], hashed = digest.hexdigest(), end
@@ -250,9 +250,9 @@ class SegmentFiles:
         tensors = self.layout.tensors(segment).values()
         size = start + sum(tensor.stored_bytes for tensor in tensors)
         try:
-            raw = memoryview(read_bytes(path, max_size=size))
+            raw = read_bytes(path, max_size=size)
         except ModelError:
-            raw = memoryview(b"")
+            raw = b""
         if len(raw) != size or raw[:start] != self._header(segment, zlib.crc32(raw[start:])):
             with suppress(FileNotFoundError):
                 (shutil.rmtree if path.is_dir() and not path.is_symlink() else os.unlink)(path)
@@ -261,7 +261,7 @@ class SegmentFiles:
         arrays = []
         for tensor in tensors:
             end = start + tensor.stored_bytes
-            array = mx.array(np.frombuffer(raw[start:end], np.uint8))
+            array = array_of(raw[start:end])
             arrays.append(array.view(_OF_NAME[tensor.dtype]).reshape(tensor.shape))
             start = end
         return arrays

@@ -32,3 +32,8 @@ def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
     mx.eval(*arrays, *besides)
     fetched = tuple(np.array(array) for array in arrays)
     return fetched[0] if len(fetched) == 1 else fetched
+
+
+def array_of(data: bytes) -> mx.array:
+    """Return bytes as an array: (n,) uint8."""
+    return mx.array(np.frombuffer(data, np.uint8))

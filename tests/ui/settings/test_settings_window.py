@@ -16,8 +16,8 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
 from rdchat.ui.style.theme import Theme
+from tests.carbon import EXISTS, Carbon
 from tests.services.window import WAIT_MS
-from tests.test_hot_key import EXISTS, Carbon
 from tests.ui.conftest import Chat
 
 
