@@ -4,9 +4,7 @@ import gc
 import shutil
 import subprocess
 import sys
-import threading
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,21 +18,13 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.verification import device
 from tests.inference.fakes import ask
+from tests.inference.threads import on_a_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Label(str):
     """Part of what a compiled function returns, so kept by MLX for its thread; unlike `str` it can be referred to."""
-
-
-def on_a_thread[Result](work: Callable[[], Result]) -> Result:
-    """Return what `work` returns on a thread of its own, after that thread has ended."""
-    results: list[Result] = []
-    thread = threading.Thread(target=lambda: results.append(work()))
-    thread.start()
-    thread.join()
-    return results[0]
 
 
 def first_words(engine: LocalEngine, model: Path) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from tests.grids import grid, pairs, share
 from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
-from tests.inference.test_engine import on_a_thread
+from tests.inference.threads import on_a_thread
 
 pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
