@@ -116,6 +116,7 @@ class ChatSession:
         model: The target.
         drafters: The model's drafters, if another session has loaded some.
         cache_bytes: Maximum memory of the KV caches for later turns; with 0, the last one is kept.
+        disk: The model's caches on disk, if another session has opened them: it reads much of the model's files.
 
     Attributes:
         model: The target.
@@ -125,10 +126,16 @@ class ChatSession:
         cache: The KV cache of the last reply.
     """
 
-    def __init__(self, model: LoadedModel, drafters: Drafters | None = None, cache_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        drafters: Drafters | None = None,
+        cache_bytes: int = 0,
+        disk: DiskCaches | None = None,
+    ) -> None:
         self.model = model
         self.caches = PrefixCaches(model.network, cache_bytes)
-        self.disk = DiskCaches(model)
+        self.disk = disk or DiskCaches(model)
         self.cache = KVCache(model.network)
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
@@ -264,7 +271,7 @@ class ChatSession:
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with its own empty KV cache."""
-        return ChatSession(self.model, self.drafters)
+        return ChatSession(self.model, self.drafters, disk=self.disk)
 
     def _end_running(self, partition: str) -> None:
         """Close a reply that still runs; one that is paused goes on with its own drafter's memory."""
