@@ -218,7 +218,7 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     try:
         instance = SingleInstance(paths.data_dir())
         if not instance.claim(request):
-            _LOG.info("rdchat is open already; it has the request: %s", request.do)
+            _LOG.info("rdchat is open already; it has the request: %s", request)
             return 0
         # Opening the store reports the lock, and waits for it.
         with suppress(StorageLockedError):

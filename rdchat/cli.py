@@ -20,7 +20,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
-from rdchat.services.app.start_request import SCHEME, Action, StartRequest, request_of_start
+from rdchat.services.app.start_request import SCHEME, StartRequest, request_of_start
 from rdchat.work.job import error_of
 
 # These errors of writing to standard output have no file name.
@@ -171,7 +171,7 @@ def _files(arguments: Sequence[str]) -> tuple[str, ...]:
 
 def _run(args: argparse.Namespace, files: Sequence[str]) -> int:
     if args.command is None:
-        request = StartRequest(Action.QUICK) if args.quick else request_of_start(files)
+        request = StartRequest(quick=True) if args.quick else request_of_start(files)
         host.check_window_system()
         from rdchat import app  # noqa: PLC0415  Qt: only the window needs it
 

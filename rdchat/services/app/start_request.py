@@ -4,8 +4,7 @@ import json
 import os
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from rdchat.errors import InvalidSettingError
@@ -19,32 +18,23 @@ MAX_CHARACTERS = 16_000
 _CONTROLS = {"Cc", "Cs"}
 
 
-class Action(StrEnum):
-    SHOW = "show"
-    QUICK = "quick"
-    ASK = "ask"
-    OPEN = "open"
-
-
 @dataclass(frozen=True, slots=True)
 class StartRequest:
     """A request to the app, whose main window comes to the front unless the quick window does.
 
     Attributes:
-        do: What it does.
+        quick: Whether it is for the quick window.
         text: Text for the message field; it is not sent.
         files: Absolute paths: a model to load, or files to attach.
     """
 
-    do: Action = Action.SHOW
+    quick: bool = False
     text: str = ""
     files: tuple[str, ...] = ()
 
     def line(self) -> bytes:
         """Return the request as a line; InvalidSettingError if that is too long."""
-        fields = {"do": self.do, "text": self.text, "files": self.files}
-        text = json.dumps({name: value for name, value in fields.items() if value}, ensure_ascii=False)
-        line = text.encode("utf-8", "surrogateescape") + b"\n"
+        line = json.dumps(asdict(self), ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
         if len(line) > MAX_LINE_BYTES:
             raise InvalidSettingError("These are too many files to open at once.", "Open some of them.")
         return line
@@ -60,7 +50,7 @@ def request_of_line(line: bytes) -> StartRequest | None:
         data = json.loads(line.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not {"do"} <= data.keys() <= {"do", "text", "files"}:
+    if not isinstance(data, dict) or data.keys() != asdict(JUST_SHOW).keys():
         return None
     request, wrong = from_plain(JUST_SHOW, data)
     paths = all(each.startswith("/") and "\0" not in each for each in request.files)
@@ -71,8 +61,7 @@ def request_of_start(arguments: Sequence[str]) -> StartRequest:
     """Return the request of a start with one address, with files, or with nothing; see `request_of_address`."""
     if arguments and arguments[0].startswith(f"{SCHEME}:"):
         return request_of_address(arguments[0])
-    files = tuple(map(os.path.abspath, arguments))
-    return StartRequest(Action.OPEN if files else Action.SHOW, files=files)
+    return StartRequest(files=tuple(map(os.path.abspath, arguments)))
 
 
 def request_of_address(address: str) -> StartRequest:
@@ -88,7 +77,7 @@ def request_of_address(address: str) -> StartRequest:
         parts, text = urlsplit(""), ""
     if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _shown(text)):
         raise InvalidSettingError("rdchat cannot open this address.", f"It opens {SCHEME}://ask?text=, with a text.")
-    return StartRequest(Action.ASK, text)
+    return StartRequest(text=text)
 
 
 def _shown(text: str) -> str:

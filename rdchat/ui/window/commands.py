@@ -16,7 +16,7 @@ from rdchat.chat.conversation import Conversation, Notice
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
-from rdchat.services.app.start_request import Action, StartRequest, request_of_start
+from rdchat.services.app.start_request import StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_order import Location
@@ -302,7 +302,7 @@ class Commands(QObject):
 
     def carry_out(self, request: StartRequest) -> None:
         """Do what another start of rdchat, or the system, asks for."""
-        if request.do is Action.QUICK:
+        if request.quick:
             self.parts.windows.quick.open_here()
             return
         show_in_front(self._window)

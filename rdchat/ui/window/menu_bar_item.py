@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 from rdchat import host
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.formatting import rate
@@ -101,7 +101,7 @@ class MenuBarItem(QSystemTrayIcon):
         self._state.setEnabled(False)
         add_action(menu, "Stop Reply", controller.replies.stop).setEnabled(bool(controller.replies.live))
         menu.addSeparator()
-        add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(Action.QUICK)))
+        add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(quick=True)))
         menu.addSeparator()
         for chat in controller.chats.newest(_RECENT):
             add_action(menu, chat.title, partial(self._commands.open_chat, chat.id))

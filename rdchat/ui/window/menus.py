@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
-from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.app.start_request import StartRequest
 from rdchat.services.order.chat_order import Location
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import SideWindow, show_folder, show_in_front
@@ -166,7 +166,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
         "&View": _view(do),
         _WINDOW: [
             Command("minimize", "Minimise", do.minimize, "Ctrl+M"),
-            Command("quick", "Quick Window", partial(do.carry_out, StartRequest(Action.QUICK)), "Ctrl+Shift+J"),
+            Command("quick", "Quick Window", partial(do.carry_out, StartRequest(quick=True)), "Ctrl+Shift+J"),
         ],
         "&Help": [
             Command(

@@ -16,6 +16,7 @@ from rdchat import host
 from rdchat.errors import StorageError
 from rdchat.services.app import single_instance
 from rdchat.services.app.single_instance import SingleInstance, connect, listening_path
+from rdchat.services.app.start_request import JUST_SHOW
 from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, needs_root
 
 CONNECT = f"""
@@ -24,7 +25,7 @@ asking = socket.socket(socket.AF_UNIX)
 {BECOME_ANOTHER}
 try:
     asking.connect(sys.argv[1])
-    asking.sendall(b'{{"do": "show"}}\\n')
+    asking.sendall({JUST_SHOW.line()!r})
     print("hung up on" if not asking.recv(1000) else "answered")
 except PermissionError:
     print("closed")
@@ -106,7 +107,7 @@ def test_a_start_without_the_windows_environment_finds_it(
     asking = QLocalSocket()
     assert connect(asking, tmp_path / "data", 5000)
     with qtbot.waitSignal(instance.requested):
-        asking.write(b'{"do": "show"}\n')
+        asking.write(JUST_SHOW.line())
 
 
 def test_the_systems_folder_follows_the_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,17 +11,17 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.app.start_request import StartRequest
 
 CLAIM_AND_STAY = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.app.start_request import JUST_SHOW, Action, StartRequest
+from rdchat.services.app.start_request import JUST_SHOW, StartRequest
 app = QCoreApplication([])
 instance = SingleInstance(Path(sys.argv[1]))
-request = StartRequest(Action.ASK, "😀" * 16_000) if sys.argv[2] == "ask" else JUST_SHOW
+request = StartRequest(text="😀" * 16_000) if sys.argv[2] == "ask" else JUST_SHOW
 print("first" if instance.claim(request) else "second", flush=True)
 if sys.argv[2] == "stay":
     instance.requested.connect(lambda: print("shown", flush=True))
@@ -70,7 +70,7 @@ def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: S
     assert instance.claim()
     with qtbot.waitSignal(instance.requested) as asked:
         second = start(tmp_path / "data", "ask")
-    assert asked.args == [StartRequest(Action.ASK, "😀" * 16_000)]
+    assert asked.args == [StartRequest(text="😀" * 16_000)]
     assert line(second) == "second"
     assert second.wait(60) == 0
 

@@ -9,7 +9,6 @@ from rdchat.services.app.start_request import (
     JUST_SHOW,
     MAX_CHARACTERS,
     MAX_LINE_BYTES,
-    Action,
     StartRequest,
     request_of_address,
     request_of_line,
@@ -21,10 +20,10 @@ from rdchat.services.app.start_request import (
     "request_",
     [
         JUST_SHOW,
-        StartRequest(Action.ASK, "Two\nlines\tand an é, a 😀 and a \\"),
-        StartRequest(Action.OPEN, files=("/a b.txt", "/not utf-8 \udcff")),
-        StartRequest(Action.ASK, "😀" * MAX_CHARACTERS),
-        StartRequest(Action.ASK, '"' * MAX_CHARACTERS),
+        StartRequest(text="Two\nlines\tand an é, a 😀 and a \\"),
+        StartRequest(files=("/a b.txt", "/not utf-8 \udcff")),
+        StartRequest(text="😀" * MAX_CHARACTERS),
+        StartRequest(text='"' * MAX_CHARACTERS),
     ],
 )
 def test_a_request_is_read_as_it_was_sent(request_: StartRequest) -> None:
@@ -36,7 +35,7 @@ def test_a_request_is_read_as_it_was_sent(request_: StartRequest) -> None:
 
 def test_too_many_files_are_refused() -> None:
     with pytest.raises(InvalidSettingError, match="too many files"):
-        StartRequest(Action.OPEN, files=("/" + "x" * 4000,) * 20).line()
+        StartRequest(files=("/" + "x" * 4000,) * 20).line()
 
 
 @pytest.mark.parametrize(
@@ -45,14 +44,15 @@ def test_too_many_files_are_refused() -> None:
         b"",
         b"[]",
         b"{}",
+        b'{"quick": true}',
         b"[" * 60_000,
-        b'{"do": "quit"}',
-        b'{"do": "show", "then": "quit"}',
-        b'{"do": "ask", "text": 1}',
-        b'{"do": "ask", "text": "a\\u0007b"}',
-        b'{"do": "open", "files": "/a"}',
-        b'{"do": "open", "files": ["a"]}',
-        b'{"do": "open", "files": ["/a\\u0000"]}',
+        b'{"quick": false, "text": "", "files": [], "then": "quit"}',
+        b'{"quick": 1, "text": "", "files": []}',
+        b'{"quick": false, "text": 1, "files": []}',
+        b'{"quick": false, "text": "a\\u0007b", "files": []}',
+        b'{"quick": false, "text": "", "files": "/a"}',
+        b'{"quick": false, "text": "", "files": ["a"]}',
+        b'{"quick": false, "text": "", "files": ["/a\\u0000"]}',
     ],
 )
 def test_another_line_is_no_request(line: bytes) -> None:
@@ -68,7 +68,7 @@ def test_another_line_is_no_request(line: bytes) -> None:
     ],
 )
 def test_an_address_gives_its_text_without_control_characters(address: str, text: str) -> None:
-    assert request_of_address(address) == StartRequest(Action.ASK, text)
+    assert request_of_address(address) == StartRequest(text=text)
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_another_address_is_refused(address: str) -> None:
 
 def test_a_start_with_files_names_them_wherever_the_first_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    assert request_of_start(["tmp/a.txt", "/b"]) == StartRequest(Action.OPEN, files=("/tmp/a.txt", "/b"))
+    assert request_of_start(["tmp/a.txt", "/b"]) == StartRequest(files=("/tmp/a.txt", "/b"))
     assert request_of_start([]) == JUST_SHOW

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
-from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.quick.quick_window import QuickWindow
 from rdchat.ui.transcript.messages import ReplyMessage
@@ -25,7 +25,7 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 
 @pytest.fixture
 def quick(qtbot: QtBot, window: MainWindow) -> QuickWindow:
-    window.commands.carry_out(StartRequest(Action.QUICK))
+    window.commands.carry_out(StartRequest(quick=True))
     quick = window.windows.quick
     qtbot.waitUntil(quick.isActiveWindow)
     return quick

@@ -1,5 +1,6 @@
 """Addresses, files and starts that other programs hand over."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
-from rdchat.services.app.start_request import Action, StartRequest
+from rdchat.services.app.start_request import StartRequest
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
@@ -58,9 +59,9 @@ def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, wind
     ("arguments", "request_"),
     [
         ([], StartRequest()),
-        (["--quick"], StartRequest(Action.QUICK)),
-        (["rdchat://ask?text=Hi"], StartRequest(Action.ASK, "Hi")),
-        (["a.txt", "b c.txt"], StartRequest(Action.OPEN, files=("{}/a.txt", "{}/b c.txt"))),
+        (["--quick"], StartRequest(quick=True)),
+        (["rdchat://ask?text=Hi"], StartRequest(text="Hi")),
+        (["a.txt", "b c.txt"], StartRequest(files=("{}/a.txt", "{}/b c.txt"))),
     ],
 )
 def test_the_command_line_hands_files_and_addresses_to_the_window(
@@ -73,7 +74,7 @@ def test_the_command_line_hands_files_and_addresses_to_the_window(
         Path(name).touch()
     assert cli.main(arguments) == 0
     files = tuple(each.format(Path.cwd()) for each in request_.files)
-    assert taken == [StartRequest(request_.do, request_.text, files)]
+    assert taken == [replace(request_, files=files)]
 
 
 def test_the_command_line_refuses_other_addresses_and_files_that_are_not_there(
