@@ -93,11 +93,14 @@ class WordMatcher:
 
     Args:
         search: Any text; quotes and operators have no special meaning.
+        beginnings: Whether the other words match beginnings too.
     """
 
-    def __init__(self, search: str) -> None:
+    def __init__(self, search: str, *, beginnings: bool = False) -> None:
         words = split_words(search)
-        made = (_pattern(word, unfinished=index == len(words)) for index, word in enumerate(words, start=1))
+        made = (
+            _pattern(word, unfinished=beginnings or index == len(words)) for index, word in enumerate(words, start=1)
+        )
         # An accent alone cannot be searched.
         patterns = [pattern for pattern in made if pattern]
         self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]

@@ -3,8 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from PySide6.QtCore import QPoint, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtCore import QPoint, QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError
@@ -16,7 +15,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.thoughts import openings
 from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.labels import Popover, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
@@ -92,12 +91,12 @@ class AnswerShapeForm(QWidget):
             self.edited.emit()
 
 
-class ChatOptions(QWidget):
+class ChatOptions(Popover):
     """Shows the effective values and applies each change at once. Values equal to the usual ones are not stored."""
 
     def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
-        super().__init__(None, Qt.WindowType.Popup)
-        self._chat, self._settings, self._model, self._theme = chat, settings, model, theme
+        super().__init__(theme, "window")
+        self._chat, self._settings, self._model = chat, settings, model
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
@@ -222,12 +221,6 @@ class ChatOptions(QWidget):
     def _set(self, **options: Any) -> None:
         self._chat.set_options(**options)
         self._show_source()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setPen(self._theme.colors.muted)
-        painter.setBrush(self._theme.colors.window)
-        painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
     def _apply(self) -> None:
         if not self.form.problem.isVisibleTo(self):

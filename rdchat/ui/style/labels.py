@@ -235,6 +235,20 @@ class Ground(QWidget):
         QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))
 
 
+class Popover(Ground):
+    """A window with a line around it that a click beside it closes."""
+
+    def __init__(self, theme: Theme, color: str, parent: QWidget | None = None) -> None:
+        super().__init__(theme, color, parent)
+        self.setWindowFlags(Qt.WindowType.Popup)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setPen(self._theme.colors.muted)
+        painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
+
+
 class Separator(Ground):
     """A hairline in the theme's border colour."""
 

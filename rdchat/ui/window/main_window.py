@@ -99,7 +99,7 @@ class MainWindow(QMainWindow):
         self._splitter = splitter(Qt.Orientation.Horizontal, *columns)
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
-        self.palette_ = CommandPalette(controller.settings, theme, self)
+        self.palette_ = CommandPalette(controller.settings, theme, self, self.commands.search)
         self.palette_.sources += self.actions_.entries, self.commands.models, self.commands.presets, self.commands.chats
         self._connect_parts()
         self._connect_controller()
@@ -148,7 +148,6 @@ class MainWindow(QMainWindow):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.palette_.place()
         self._fold()
 
     def focusNextPrevChild(self, forward: bool) -> bool:
@@ -239,7 +238,6 @@ class MainWindow(QMainWindow):
         commands.palette_requested.connect(self.palette_.open)
         commands.palette_requested.connect(self.header.model.look)
         self.header.model.choices_changed.connect(self.palette_.refresh)
-        self.palette_.search_requested.connect(commands.search)
         commands.side_requested.connect(self.show_side)
         commands.side_toggled.connect(self.toggle)
         commands.options_requested.connect(self.header.open_options)
