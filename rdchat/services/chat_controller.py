@@ -89,6 +89,7 @@ class ChatController(QObject):
         self._closed = False
         # Runs after everything that follows the end of a reply.
         self._next = QTimer(self, singleShot=True, interval=0)
+        self._next.timeout.connect(self.quick.write_next)
         self._next.timeout.connect(self._send_next)
         self._opened = QTimer(self, singleShot=True, interval=_REMEMBERED_MS)
         self._opened.timeout.connect(self._remember_chat)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import NEW_CHAT, MadeWith, Message, MessagePath, MessageStatus
 from rdchat.chat.store import ENDING, ConversationStore
@@ -43,11 +43,6 @@ class QuickChat(QObject):
         super().__init__(chat)
         self._store, self._storage, self._chat, self._replies = store, storage, chat, chat.replies
         self.path, self.waiting, self._last_id = MessagePath(), False, 0
-        # Runs after everything that follows the end of a reply.
-        self._next = QTimer(self, singleShot=True, interval=0)
-        self._next.timeout.connect(self._write)
-        for free in (self._replies.state_changed, self._replies.model.engine.request_ended):
-            free.connect(self._next.start)
         self._replies.grew.connect(self._on_grew)
         for changed in (self._replies.changed, self._replies.ended):
             changed.connect(self._on_changed)
@@ -66,13 +61,14 @@ class QuickChat(QObject):
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
         self.waiting = True
         self.path_changed.emit()
-        self._write()
+        self.write_next()
 
     def _add(self, role: Role, text: str, **fields: Any) -> None:
         self._last_id -= 1
         self.path.append(Message(self._last_id, NEW_CHAT.id, None, role, text, **fields))
 
-    def _write(self) -> None:
+    def write_next(self) -> None:
+        """Have the question answered that waits, if the engine is free."""
         if self.waiting and self._replies.free:
             self.waiting = False
             self._chat.write(self.path[-1], NEW_CHAT, self.path[:-1])
