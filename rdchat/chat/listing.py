@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import accumulate, chain
+from itertools import accumulate
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
@@ -261,11 +261,11 @@ class Listing(Sequence[Row]):
                     return begin + inside
         return None
 
-    def chat_near(self, conversation_id: int) -> Conversation | None:
-        """Return the chat below the given one, or else above it; the first one if that is not listed."""
-        index = self.index_of(("chat", conversation_id))
-        index = -1 if index is None else index
-        rows = (self[each] for each in chain(range(index + 1, len(self)), range(index - 1, -1, -1)))
+    def chat_near(self, conversation_id: int, by: int) -> Conversation | None:
+        """Return the next chat below a chat, or for -1 above it; the first one if that is not listed."""
+        here = self.index_of(("chat", conversation_id))
+        start = here + by if here is not None else 0 if by > 0 else -1
+        rows = (self[index] for index in range(start, len(self) if by > 0 else -1, by))
         return next((row.conversation for row in rows if isinstance(row, ChatRow)), None)
 
 

@@ -67,8 +67,8 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
     assert [section.title for place in (1, 4, 11) if (section := rows.section_of(place))] == [
         "Pinned", "Folders", "Today"
     ]  # fmt: skip
-    near = [rows.chat_near(number) for number in (4, 18, 2)]
-    assert [chat.title for chat in near if chat] == ["c5", "c12", "c10"]
+    near = [rows.chat_near(number, by) for by in (1, -1) for number in (4, 18, 2)]
+    assert [chat and chat.title for chat in near] == ["c5", None, "c10", "c10", "c12", None]
 
 
 @pytest.mark.slow

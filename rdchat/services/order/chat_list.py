@@ -309,12 +309,9 @@ class ChatList(QObject):
     def open_near(self, by: int) -> None:
         """Open the chat below the open one in the list, or for -1 the one above; at its end nothing changes."""
         with self.storage.reading():
-            here = self.rows.index_of(("chat", self.chat.id or 0))
-            start = here + by if here is not None else 0 if by > 0 else -1
-            rows = (self.rows[index] for index in range(start, len(self.rows) if by > 0 else -1, by))
-            row = next((row for row in rows if isinstance(row, ChatRow)), None)
-            if row is not None and self.location is not Location.BIN:
-                self.chat.open(row.conversation.id)
+            chat = self.rows.chat_near(self.chat.id or 0, by)
+            if chat is not None and self.location is not Location.BIN:
+                self.chat.open(chat.id)
 
     def open_new_reply(self) -> None:
         """Open the chat whose unseen reply ended first."""
@@ -354,7 +351,7 @@ class ChatList(QObject):
         """Return the conversation below, or else above, the given one."""
         if self.location is Location.BIN and not self.query:
             return self._newest()
-        return self.rows.chat_near(conversation_id)
+        return self.rows.chat_near(conversation_id, 1) or self.rows.chat_near(conversation_id, -1)
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:
