@@ -234,11 +234,8 @@ class SpeedPanel(QScrollArea):
 
     def _show_meaning(self, *, now: bool = True) -> None:
         """Show what the figures mean, in one line; `now`: what else runs was running with the reply."""
-        figures, model, (low, high) = (
-            self._pending,
-            self._controller.model_slot.info,
-            self._pending.speedup_range or (0, 0),
-        )
+        figures, model = self._pending, self._controller.model_slot.info
+        low, high = figures.speedup_range or (0, 0)
         text, color = "", "muted"
         if 0 < high < 1:
             text, color = self._slow_reason() if now else "Slower than without drafting", "warning"
