@@ -40,10 +40,9 @@ class PartSheet(QDialog):
         self._part: Part | None = None
         title = f"Choose What to Send of {choice.file.name}"
         self.setWindowTitle(title)
-        self.preview = text_field(_PREVIEW_LINES, "")
+        self.preview = text_field(_PREVIEW_LINES, "", "What will be sent")
         self.preview.setReadOnly(True)
         self.preview.setFont(theme.code_font())
-        self.preview.setAccessibleName("What will be sent")
         self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)

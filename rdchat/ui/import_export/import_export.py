@@ -160,9 +160,8 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
     more = [f"and {len(lines) - _MAX_LISTED:,} more"] if len(lines) > _MAX_LISTED else []
-    listed = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "")
+    listed = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported")
     listed.setReadOnly(True)
-    listed.setAccessibleName("Not imported")
     listed.setPlainText("\n\n".join([*lines[:_MAX_LISTED], *more]))
     title, parts = _import_title(report), (SMALL, listed) if lines else ()
     left = ("Undo Import", undo) if report.chats else None

@@ -22,6 +22,9 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 _WIDTH, _MOST_THINKING = 320, 999_999
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another format"
+_SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
+_PROMPT = "None. For example: You answer briefly, in plain words."
+_PROMPT_TIP = "Instructions that the model reads before the chat."
 _LONGEST_NAME = 200
 _SAVE_TIP = "Keep these options under this name, for other chats. They replace a preset that has it."
 _TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
@@ -43,9 +46,7 @@ class AnswerShapeForm(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.kind = choice_box("Format of the answers in this chat", _TIP, _CHOICES, letters=0)
-        self.schema = text_field(5, '{"type": "object", "properties": {"name": {"type": "string"}}}')
-        self.schema.setAccessibleName("JSON schema")
-        set_tip(self.schema, "The JSON schema that the answers must fit.")
+        self.schema = text_field(5, _SCHEMA, "JSON schema", "The JSON schema that the answers must fit.")
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
         self.shape: AnswerShape | None = None
         label = ThemedLabel(theme, "Answers", bold=True)
@@ -99,10 +100,8 @@ class ChatOptions(Popover):
         self._chat, self._settings, self._model = chat, settings, model
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
-        self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
+        self.prompt = text_field(4, _PROMPT, "System prompt of this chat", _PROMPT_TIP)
         self.prompt.setMinimumWidth(_WIDTH)
-        self.prompt.setAccessibleName("System prompt of this chat")
-        set_tip(self.prompt, "Instructions that the model reads before the chat.")
         tip = "Whether the model thinks before it answers, and how much."
         self.thinking = choice_box("Thinking in this chat", tip, letters=0)
         self.limit = QSpinBox(maximum=_MOST_THINKING, singleStep=500, suffix=" tokens")

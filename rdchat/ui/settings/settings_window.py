@@ -41,6 +41,7 @@ _CLEAR_KEPT = "Remove the caches on disk. Your chats stay; long ones are read ag
 _MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
 _BAR = "menu bar" if host.MACOS else "system tray"
 _STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
+_SHORTCUT = "A shortcut that opens it over other programs. Its keys are those of a US keyboard."
 _DESKTOP = "A shortcut of your desktop can call rdchat --quick."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
@@ -164,11 +165,7 @@ class SettingsWindow(SideWindow):
         self.keys = QKeySequenceEdit(maximumSequenceLength=1, clearButtonEnabled=True)
         self.keys.keySequenceChanged.connect(lambda keys: self._settings.update(quick_shortcut=keys.toString()))
         if self._hot_key.available:
-            page.add(
-                "Quick window",
-                self.keys,
-                "A shortcut that opens it over other programs. Its keys are those of a US keyboard.",
-            )
+            page.add("Quick window", self.keys, _SHORTCUT)
         else:
             page.add_line(ThemedLabel(self._theme, _DESKTOP), "Quick window")
         self.keys_problem = page.add_note(color="danger")

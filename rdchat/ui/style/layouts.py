@@ -131,9 +131,11 @@ def show_share(bar: QProgressBar, share: float | None) -> None:
     bar.setValue(round(1000 * (share or 0)))
 
 
-def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
-    """Return a plain text field of some lines, which Tab leaves."""
+def text_field(lines: int, placeholder: str, name: str = "", tip: str = "") -> QPlainTextEdit:
+    """Return a plain text field of some lines, which Tab leaves, with a name for screen readers and a tooltip."""
     field = QPlainTextEdit(tabChangesFocus=True)
+    field.setAccessibleName(name)
+    set_tip(field, tip)
     field.setPlaceholderText(placeholder)
     field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
     return field
