@@ -147,10 +147,8 @@ class PlanForm(QWidget):
             grid.addWidget(box, index // 2, index % 2)
         self._form.addRow(grid)
         self._add_heading("Replies")
-        max_tokens, trials = (
-            QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16, suffix=" tokens"),
-            QSpinBox(minimum=1, value=3),
-        )
+        max_tokens = QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16, suffix=" tokens")
+        trials = QSpinBox(minimum=1, value=3)
         self.max_tokens = self._add_field("Up to", "The longest that a reply may be.", max_tokens)
         self.trials = self._add_field("Trials", "How often each setting answers each prompt.", trials)
         self.mlx_lm = self._box("Compare with mlx-lm", checked=True)

@@ -82,9 +82,8 @@ class RaceWindow(SideWindow):
         self._show_state()
 
     def _build_question(self) -> None:
-        self.prompt = text_field(3, "What should the model answer?")
-        self.prompt.setAccessibleName("Prompt")
-        set_tip(self.prompt, "Sent without the rest of the chat, at the chat's temperature")
+        tip = "Sent without the rest of the chat, at the chat's temperature"
+        self.prompt = text_field(3, "What should the model answer?", "Prompt", tip)
         self.mode = choice_box("Drafting", "", ((mode.label, mode) for mode in _MODES), letters=0)
         self.token_limit = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
         self.token_limit.setAccessibleName("Longest reply")
@@ -167,18 +166,13 @@ class RaceWindow(SideWindow):
             self.start.setEnabled(False)
             self._race.stop()
             return
-        settings = self._controller.settings.values
-        sampling = self._controller.chat.values.sampling
+        own_seed = self._controller.settings.values.seed
+        seed = fresh_seed() if own_seed is None else own_seed
+        prompt, temperature = self.prompt.toPlainText().strip(), self._controller.chat.values.sampling.temperature
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:
-            self._race.begin(
-                self.prompt.toPlainText().strip(),
-                draft,
-                sampling.temperature,
-                fresh_seed() if settings.seed is None else settings.seed,
-                self.token_limit.value(),
-            )
+            self._race.begin(prompt, draft, temperature, seed, self.token_limit.value())
         except RdchatError as error:
             self.verdict.setText(str(error))
 

@@ -194,15 +194,8 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
         files = counted(len(verdict.intact), "file")
         summary = "The local files are intact." if problem else f"Verified: {files} intact."
         return f"{summary}{version}{problem}", "warning" if problem else "success"
-    parts = [
-        f"{text}: {listed(names, _NAMED_FILES)}"
-        for text, names in (
-            ("damaged", verdict.damaged),
-            ("missing", verdict.missing),
-            ("outside its folder", verdict.astray),
-        )
-        if names
-    ]
+    wrong = {"damaged": verdict.damaged, "missing": verdict.missing, "outside its folder": verdict.astray}
+    parts = [f"{text}: {listed(names, _NAMED_FILES)}" for text, names in wrong.items() if names]
     summary = "; ".join(parts) or "Hugging Face has none of its files"
     return f"Not intact. {summary[:1].upper()}{summary[1:]}.{version}{problem}", "danger"
 

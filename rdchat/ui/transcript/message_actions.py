@@ -59,16 +59,11 @@ def summary(message: Message) -> list[str]:
     parts = ["edited" if message.edited else ""]
     if s is not None:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
-        source = "disk" if s.disk_prompt_tokens else "memory"
-        cached = (
-            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens from {source}"
-            if s.cached_prompt_tokens
-            else ""
-        )
+        source, cached = "disk" if s.disk_prompt_tokens else "memory", s.cached_prompt_tokens
         parts += [
             _mode_text(drafting) if drafting else "",
             *(form.format(value) for value, form in figures if value != formatting.NONE),
-            cached,
+            f"{cached:,} of {s.prompt_tokens:,} prompt tokens from {source}" if cached else "",
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
         ]
@@ -214,16 +209,9 @@ class MessageActions(QWidget):
         self._buttons: list[IconButton] = []
         is_prompt = message.role is Role.USER
         regenerate = partial(area.regenerate_requested.emit, message.id)
-        self._previous, self._next = (
-            IconButton(
-                icon,
-                f"{icon.capitalize()} version",
-                area.theme,
-                self,
-                partial(area.alternative_requested.emit, message.id, by),
-            )
-            for icon, by in (("previous", -1), ("next", 1))
-        )
+        step = partial(area.alternative_requested.emit, message.id)
+        self._previous = IconButton("previous", "Previous version", area.theme, self, partial(step, -1))
+        self._next = IconButton("next", "Next version", area.theme, self, partial(step, 1))
         self._number = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
         compare = partial(area.compare_requested.emit, message.id)
