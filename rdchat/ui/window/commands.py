@@ -67,18 +67,14 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored.
-        palette_requested: Emitted to open the command palette.
         side_requested: Emitted to show the sidebar or the panel.
         side_toggled: Emitted to show it, or to hide it if it is visible.
-        options_requested: Emitted to show the options of the open chat.
         close_requested: Emitted to close the main window.
         settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
-    palette_requested = Signal()
     side_requested = Signal(QWidget)
     side_toggled = Signal(QWidget)
-    options_requested = Signal()
     settings_requested = Signal(str)
     close_requested = Signal()
 

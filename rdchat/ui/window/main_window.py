@@ -235,12 +235,12 @@ class MainWindow(QMainWindow):
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
-        commands.palette_requested.connect(self.palette_.open)
-        commands.palette_requested.connect(self.header.model.look)
+        self.actions_.palette.triggered.connect(self.palette_.open)
+        self.actions_.palette.triggered.connect(self.header.model.look)
         self.header.model.choices_changed.connect(self.palette_.refresh)
         commands.side_requested.connect(self.show_side)
         commands.side_toggled.connect(self.toggle)
-        commands.options_requested.connect(self.header.open_options)
+        self.actions_.options.triggered.connect(self.header.open_options)
         commands.settings_requested.connect(self._show_settings)
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)

@@ -239,7 +239,7 @@ def _chat(do: Commands) -> list[Command | None]:
         Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
         Command("restore_message", "Restore Deleted Message", restore, when=lambda: do.has_deleted),
         None,
-        Command("options", "Chat Options…", do.options_requested.emit, "Ctrl+Shift+O", tip=tip, in_front=True),
+        Command("options", "Chat Options…", None, "Ctrl+Shift+O", tip=tip, in_front=True),
         Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
         None,
         Command("next_chat", "Next Chat", partial(chats.open_near, 1), ("Ctrl+Alt+Down", "Ctrl+PgDown"), in_front=True),
@@ -290,9 +290,7 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
 
 def _view(do: Commands) -> list[Command | None]:
     return [
-        Command(
-            "palette", "Command Palette…", do.palette_requested.emit, "Ctrl+K", tip="Find a command", in_front=True
-        ),
+        Command("palette", "Command Palette…", None, "Ctrl+K", tip="Find a command", in_front=True),
         None,
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _list_command(do, "show_archive", "Archive", Location.ARCHIVE),
