@@ -18,7 +18,7 @@ from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, scrolled, thin_bar
+from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
 from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
@@ -177,11 +177,10 @@ class BenchmarkWindow(SideWindow):
     def _show_progress(self) -> None:
         progress = self._benchmark.progress
         if progress is None:
-            self.progress.setRange(0, 0)
+            show_share(self.progress, None)
             self.status.show_text(waiting_text(self._controller), "muted")
             return
-        self.progress.setRange(0, max(progress.total, 1))
-        self.progress.setValue(progress.done)
+        show_share(self.progress, progress.done / max(progress.total, 1))
         left = f", {progress.left_text}" if progress.left_text else ""
         self.status.show_text(f"{progress.done:,} of {progress.total:,}{left}: {progress.text}", "muted")
 

@@ -14,7 +14,7 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import FlatButton, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, keep_room, row, thin_bar
+from rdchat.ui.style.layouts import column, keep_room, row, show_share, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
 # Shorter times are a dash.
@@ -332,26 +332,25 @@ class StatusLine(QWidget):
     def show_state(self, state: EngineState) -> None:
         # The model that is loaded is shown already.
         if state is not EngineState.LOADING or state is not self._state:
-            self._show(ENGINE_STATES[state], 0, 0)
+            self._show(ENGINE_STATES[state], None)
         self._state = state
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 
     def show_load(self, progress: LoadProgress) -> None:
-        maximum = 0 if progress.fraction is None else 1000
-        self._show(formatting.load_text(progress), round((progress.fraction or 0.0) * 1000), maximum)
+        self._show(formatting.load_text(progress), progress.fraction)
 
     def show_prefill(self, progress: PrefillProgress) -> None:
         text = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
-        self._show(text, progress.processed, max(progress.total, 1))
+        self._show(text, progress.processed / max(progress.total, 1))
 
     def show_summary(self, progress: SummaryProgress) -> None:
         """Show how far the model is with the summary of a chat."""
         reading = f"Reading for a summary: {progress.read:,} of {progress.to_read:,}"
-        self._show("Writing a summary…" if progress.written else reading, progress.read, progress.to_read)
+        share = progress.read / progress.to_read if progress.to_read else None
+        self._show("Writing a summary…" if progress.written else reading, share)
         self.progress.setVisible(not progress.written)
 
-    def _show(self, text: str, done: int, maximum: int) -> None:
-        """Show a state and its progress; a maximum of 0 moves the bar without an end."""
+    def _show(self, text: str, share: float | None) -> None:
+        """Show a state and how much of it is done; see `show_share`."""
         self.state.setText(text)
-        self.progress.setRange(0, maximum)
-        self.progress.setValue(done)
+        show_share(self.progress, share)

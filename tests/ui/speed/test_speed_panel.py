@@ -75,7 +75,7 @@ def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
     assert panel.status.state.text() == "Reading the prompt: 512 of 2,048"
-    assert (panel.status.progress.value(), panel.status.progress.maximum()) == (512, 2048)
+    assert (panel.status.progress.value(), panel.status.progress.maximum()) == (250, 1000)
 
 
 def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
