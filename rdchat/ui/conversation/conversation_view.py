@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.open_chat import WaitingMessage
+from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, cut_
 from rdchat.chat.storage.search import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.open_chat import UnsentMemory
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
 from rdchat.chat.storage.search import WordMatcher
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.open_chat import UnsentMemory
+from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.buttons import RoundButton
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import MEDIUM, Theme
