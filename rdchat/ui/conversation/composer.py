@@ -11,7 +11,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.prompt_list import PromptList
-from rdchat.ui.files.attaching import PendingRow
+from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
 from rdchat.ui.style.buttons import IconButton, RoundButton
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row
@@ -81,8 +81,6 @@ def context_text(use: ContextUse) -> str:
 
 # Longer texts become files when they are pasted.
 _MAX_PASTED, _MAX_LINES = 4000, 200
-# A text of more characters stays a file: Qt needs a second to lay out a megabyte.
-_MAX_TEXT = 500_000
 _BUTTON = 30
 # The first one that fits is shown.
 _PLACEHOLDERS = (
@@ -118,8 +116,6 @@ class ComposerField(PromptField):
         self.attach_text: Callable[[str], bool] | None = None
         # Returns the text that was attached last, for Undo; empty if it is not attached any more.
         self.take_back: Callable[[], str] = str
-        # The state of the text when a long one was attached.
-        self._attached_at: tuple[int, int] | None = None
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()):
@@ -138,28 +134,19 @@ class ComposerField(PromptField):
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
         elif self.attach_text is not None and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES):
-            can_undo = len(text) <= _MAX_TEXT
-            # An empty step, with which Qt does not merge what is typed next.
-            cursor = QTextCursor(self.document())
-            cursor.beginEditBlock()
-            cursor.insertText(" ")
-            cursor.deletePreviousChar()
-            cursor.endEditBlock()
-            self._attached_at = self._state if can_undo else None
             if self.attach_text(text.replace("\r\n", "\n")):
+                # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
+                self.document().setModified(False)
+                can_undo = len(text) <= MAX_TEXT
                 self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
             else:
                 super().insertFromMimeData(source)
         else:
             super().insertFromMimeData(source)
 
-    @property
-    def _state(self) -> tuple[int, int]:
-        return self.document().availableUndoSteps(), self.document().characterCount()
-
     def undo(self) -> None:
         """Undo the last change, or make a long text that was attached after it text again."""
-        text = self.take_back() if self._attached_at == self._state else ""
+        text = "" if self.document().isModified() else self.take_back()
         if text:
             self.textCursor().insertText(text)
             self.ensureCursorVisible()

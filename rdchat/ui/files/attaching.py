@@ -23,6 +23,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
 _REFUSALS = 3
+MAX_TEXT = 500_000
+"""A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
 # Laying out a line with more characters would block the window.
 _LONG_LINE = re.compile(r"(.{4000})(?=.)")
 
@@ -166,9 +168,9 @@ class FileAttacher(QObject):
         return self._pasted > 0
 
     def take_back(self) -> str:
-        """Remove the text that was pasted last, and return it; empty if it is not among the files any more."""
+        """Remove the text that was pasted last, and return it; empty if it is too long or not attached any more."""
         file = next((file for file in self._files.files if file.id == self._pasted), None)
-        if file is None or file.read is None:
+        if file is None or file.read is None or len(file.read.parts[0]) > MAX_TEXT:
             return ""
         self._remove(file.id)
         return file.read.parts[0]

@@ -146,6 +146,14 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     assert composer.text == ""
 
 
+def test_a_text_too_long_for_the_field_stays_a_file(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    paste(window, "word " * 100_001)
+    assert window.conversation.composer.note.text() == "The long text is attached as a file."
+    undo(qtbot, window)
+    assert len(chips(window)) == 1
+
+
 def test_an_image_that_is_pasted_is_refused_in_words(window: MainWindow) -> None:
     data = QMimeData()
     data.setImageData(QImage(4, 4, QImage.Format.Format_RGB32))
