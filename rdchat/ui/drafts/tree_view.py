@@ -101,9 +101,8 @@ class TreeChart(Chart):
         """Scale the tree."""
         self.zoom = min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
         margins = 2 * self.margin
-        columns, rows = (
-            max((getattr(node, side) for node in self._nodes), default=2) + 1 for side in ("column", "row")
-        )
+        columns = max((node.column for node in self._nodes), default=2) + 1
+        rows = max((node.row for node in self._nodes), default=2) + 1
         self.setFixedSize(round(columns * _COLUMN * self.zoom) + margins, round(rows * _ROW * self.zoom) + margins)
         self.update()
 
