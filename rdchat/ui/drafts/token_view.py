@@ -20,7 +20,7 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.ui.drafts.texts import LINE_BREAK, NO_CHARACTER, STYLES, token_text
 from rdchat.ui.style.labels import OfflineBrowser
 from rdchat.ui.style.opening import announce
-from rdchat.ui.style.theme import MEDIUM, Theme, text_look
+from rdchat.ui.style.theme import MEDIUM, Theme, set_role, text_look
 
 # The line height in percent leaves room for underlines.
 _LEADING = 155.0
@@ -113,9 +113,7 @@ class TokenView(OfflineBrowser):
 
     def _write_all(self) -> None:
         self.setFont(self._theme.body_font())
-        palette = self.palette()
-        palette.setColor(QPalette.ColorRole.Base, self._theme.colors.surface)
-        self.setPalette(palette)
+        set_role(self, QPalette.ColorRole.Base, self._theme.colors.surface)
         self.clear()
         lines = QTextBlockFormat()
         lines.setLineHeight(_LEADING, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)

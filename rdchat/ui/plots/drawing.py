@@ -26,7 +26,7 @@ from PySide6.QtGui import (
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.ui.style.theme import LIGHT, Colors
+from rdchat.ui.style.theme import ALIGNMENTS, LIGHT, Colors
 
 PICTURE_TYPES = (".png", ".pdf")
 _WIDTH, _MARGIN = 672.0, 24.0
@@ -38,11 +38,6 @@ _GAP = 28.0
 _MIN_RANGE = 1.25
 # Lengths of dash and gap, in widths of the line.
 DASHED = (4.0, 2.0)
-_ALIGNMENTS = {
-    "left": Qt.AlignmentFlag.AlignLeft,
-    "center": Qt.AlignmentFlag.AlignHCenter,
-    "right": Qt.AlignmentFlag.AlignRight,
-}
 
 
 class Box(NamedTuple):
@@ -130,7 +125,7 @@ class Drawing:
             elided = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width + 1)
             self._painter.setFont(font)
             self._painter.setPen(self._color(color))
-            self._painter.drawText(QRectF(*box), _ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, elided)
+            self._painter.drawText(QRectF(*box), ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def line(
         self,

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.ui.style.icons import line_icon, line_pixmap
 from rdchat.ui.style.labels import button_text, set_tip, without_controls
-from rdchat.ui.style.theme import Theme, control_font, paint_focus
+from rdchat.ui.style.theme import Theme, control_font, paint_focus, set_role
 
 type Action = Callable[[], object]
 
@@ -163,9 +163,7 @@ class TextButton(FlatButton):
         theme.changed.connect(self._draw)
 
     def _draw(self) -> None:
-        palette = QPalette()
-        palette.setColor(QPalette.ColorRole.ButtonText, getattr(self._theme.colors, self._color))
-        self.setPalette(palette)
+        set_role(self, QPalette.ColorRole.ButtonText, getattr(self._theme.colors, self._color))
 
 
 class PushButton(QPushButton):

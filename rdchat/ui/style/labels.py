@@ -13,7 +13,7 @@ from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, QUrl
 from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat
 from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QToolTip, QWidget
 
-from rdchat.ui.style.theme import Theme, control_font
+from rdchat.ui.style.theme import Theme, control_font, set_role
 
 # The characters of a tooltip's line that is not broken, and the lines of a tooltip.
 _LINE, _MAX_LINES = 80, 50
@@ -169,9 +169,7 @@ class ThemedLabel(PlainLabel):
         self.setVisible(bool(text))
 
     def _recolor(self) -> None:
-        palette = self.palette()
-        palette.setColor(QPalette.ColorRole.WindowText, getattr(self._theme.colors, self._color))
-        self.setPalette(palette)
+        set_role(self, QPalette.ColorRole.WindowText, getattr(self._theme.colors, self._color))
 
 
 class ElidedLabel(ThemedLabel):

@@ -25,6 +25,11 @@ RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
 # In percent: Fusion takes a colour that is darkened by 140 and lightened by 110 percent.
 _TO_RING = 127
+ALIGNMENTS = {
+    "left": Qt.AlignmentFlag.AlignLeft,
+    "center": Qt.AlignmentFlag.AlignHCenter,
+    "right": Qt.AlignmentFlag.AlignRight,
+}
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28
 """Sizes of the transcript's text, in points."""
 
@@ -251,6 +256,13 @@ def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.setPen(QPen(color, RING))
     painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)
+
+
+def set_role(widget: QWidget, role: QPalette.ColorRole, color: QColor) -> None:
+    """Change one colour of a widget's palette."""
+    palette = widget.palette()
+    palette.setColor(role, color)
+    widget.setPalette(palette)
 
 
 def text_look(color: QColor | None = None, ground: QColor | None = None) -> QTextCharFormat:

@@ -12,7 +12,7 @@ from rdchat.chat.storage.search import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
@@ -159,10 +159,8 @@ class MessageColumn(MessageArea):
             widget.restyle()
 
     def _recolor(self) -> None:
-        palette = QPalette(self.palette())
-        palette.setColor(QPalette.ColorRole.Window, self.theme.colors.surface)
         for widget in (self, self.viewport(), self.column):
-            widget.setPalette(palette)
+            set_role(widget, QPalette.ColorRole.Window, self.theme.colors.surface)
 
     # --- which messages are shown
 

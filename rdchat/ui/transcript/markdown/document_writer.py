@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QTextBlock,
     QTextBlockFormat,
@@ -14,16 +13,10 @@ from PySide6.QtGui import (
     QTextTableCell,
 )
 
-from rdchat.ui.style.theme import Theme, text_look
+from rdchat.ui.style.theme import ALIGNMENTS, Theme, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
-
-_ALIGNMENTS = {
-    "left": Qt.AlignmentFlag.AlignLeft,
-    "center": Qt.AlignmentFlag.AlignHCenter,
-    "right": Qt.AlignmentFlag.AlignRight,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +282,8 @@ class DocumentWriter:
     def _fill_cell(self, cell: QTextTableCell, runs: Cell, alignment: str, header: bool) -> None:
         cursor = cell.firstCursorPosition()
         look = QTextBlockFormat()
-        if alignment in _ALIGNMENTS:
-            look.setAlignment(_ALIGNMENTS[alignment])
+        if alignment in ALIGNMENTS:
+            look.setAlignment(ALIGNMENTS[alignment])
         cursor.setBlockFormat(look)
         self._insert_runs(cursor, Block(Kind.TABLE, runs, level=int(header)), len(self.blocks))
         if header:
