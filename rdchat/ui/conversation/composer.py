@@ -178,7 +178,6 @@ class ShapeChip(QWidget):
         set_tip(self.label, "The answers in this chat have this format. Change it in Chat Options.")
         self.remove = IconButton("close", "Answer with any text again", theme)
         self.remove.setFixedSize(_CROSS, _CROSS)
-        self.remove.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         row(self.label, self.remove, within=self, spacing=TIGHT, margins=(SMALL, 1, TIGHT, 1))
         self.hide()
 

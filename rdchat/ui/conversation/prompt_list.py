@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QTextCursor
-from PySide6.QtWidgets import QFrame, QListWidget, QPlainTextEdit
+from PySide6.QtWidgets import QListWidget, QPlainTextEdit
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
 from rdchat.ui.style.buttons import add_action
@@ -29,7 +29,6 @@ class PromptList(QListWidget):
         self._closed = False
         self.setWindowFlags(Qt.WindowType.ToolTip)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setFrameShape(QFrame.Shape.StyledPanel)
         self.setAccessibleName("Saved prompts")
         self.setSpacing(2)
         self.itemClicked.connect(self._insert)

@@ -55,11 +55,8 @@ class TokenView(OfflineBrowser):
         self.current = -1
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Tokens of the reply")
-        self.setUndoRedoEnabled(False)
         self.document().setDocumentMargin(MEDIUM)
-        self.viewport().setMouseTracking(True)
         self.viewport().setCursor(Qt.CursorShape.IBeamCursor)
         self.verticalScrollBar().valueChanged.connect(lambda: self._point_at(None))
         theme.changed.connect(self._write_all)

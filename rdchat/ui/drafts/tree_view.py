@@ -154,7 +154,6 @@ class TreeView(QScrollArea):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.setAccessibleName("Draft tree")
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self._theme = theme
         self._tree: RoundTree | None = None
         self.chart = TreeChart(theme)

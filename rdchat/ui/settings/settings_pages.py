@@ -147,8 +147,6 @@ class ServerPage(SettingsPage):
         self.copy_model = CopyButton("Copy the model's name", theme)
         self.copy_model.clicked.connect(lambda: self.copy_model.copy(self.model.text()))
         self.add("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
-        for button in (self.copy_address, self.copy_key, self.copy_model):
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
         # While 8817 is typed, 8 is not a port.
         self.port.setKeyboardTracking(False)

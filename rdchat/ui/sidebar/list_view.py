@@ -53,7 +53,6 @@ class SidebarListView(QListView):
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.setDragDropMode(QListView.DragDropMode.DragDrop)
         self.setDropIndicatorShown(False)  # RowPainter frames the row
-        self.setAutoScroll(True)
         self.viewport().setAutoFillBackground(False)
         self.customContextMenuRequested.connect(self._show_menu)
         self.doubleClicked.connect(self._edit_clicked)

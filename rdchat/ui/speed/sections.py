@@ -66,7 +66,6 @@ class SectionHead(FlatButton):
         self.setText(name)
         self.setCheckable(True)
         self.setChecked(True)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setFont(control_font(-0.5, bold=True))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QSize, Qt, Signal, Slot
+from PySide6.QtCore import QSize, Signal, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
@@ -67,7 +67,6 @@ class ServerSection(Section):
         self.client = ElidedLabel(theme)
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
-        self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.stop, "Stop the reply to this program")
         # The button is as high as a line.
         self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
@@ -137,7 +136,6 @@ class SpeedPanel(QScrollArea):
         self._training: TrainingControl | None = None
         self.training = TextButton("", theme, self.training_requested.emit)
         self.training.setAccessibleName("Show the training")
-        self.training.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.training, "Show the training in the Models window")
         self.training.hide()
         self.speed = SpeedSection(theme)

@@ -108,7 +108,6 @@ class RoundButton(IconButton):
         self._filled = True
         super().__init__(icon, name, theme, parent)
         self.setFixedSize(size, size)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
 
     def set_filled(self, filled: bool) -> None:
         self._filled = filled

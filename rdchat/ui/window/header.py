@@ -103,7 +103,6 @@ class DownloadButton(IconButton):
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.action = bar.insertWidget(before, self)
         self.action.setVisible(False)
         self._throttle = Throttle(self)

@@ -74,7 +74,6 @@ class TextBody(OfflineBrowser):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
         self.setOpenLinks(False)
-        self.setUndoRedoEnabled(False)
         flags = Qt.TextInteractionFlag
         self.setTextInteractionFlags(flags.TextBrowserInteraction | flags.TextSelectableByKeyboard)
         self.document().setDocumentMargin(0)
