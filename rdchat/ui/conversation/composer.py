@@ -110,7 +110,6 @@ class ComposerField(PromptField):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Message", (1, 8))
-        self.document().setDocumentMargin(TIGHT)
         self.prompts = PromptList(self)
         # Attaches a long text, or returns False; None where texts stay texts.
         self.attach_text: Callable[[str], bool] | None = None

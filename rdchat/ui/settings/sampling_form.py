@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QHideEvent, QTextOption
-from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
@@ -46,7 +46,6 @@ class SpinBox(QDoubleSpinBox):
         self.setRange(-_WIDEST, _WIDEST)
         self.setSingleStep(step)
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.setCorrectionMode(QAbstractSpinBox.CorrectionMode.CorrectToPreviousValue)
         self.setFixedWidth(96)
         # While 99 is typed, 9 is not a value.
         self.setKeyboardTracking(False)

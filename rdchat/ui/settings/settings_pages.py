@@ -150,7 +150,6 @@ class ServerPage(SettingsPage):
         self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
         # While 8817 is typed, 8 is not a port.
         self.port.setKeyboardTracking(False)
-        self.port.setGroupSeparatorShown(False)
         self.add("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         self.hosts = QLineEdit()
         self.hosts.editingFinished.connect(self._choose_hosts)

@@ -94,7 +94,6 @@ def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QT
 def bin_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
     """Return a button of the bin; the buttons share the width."""
     button = push_button(text, tip, act)
-    button.setMinimumWidth(0)
     button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
     return button
 
