@@ -3,7 +3,6 @@
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-import hashlib
 import logging
 import os
 import time
@@ -20,7 +19,7 @@ import mlx.core as mx
 from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room
 from rdchat.inference.api.requests import CacheFolder
-from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, SegmentFiles, digests_of
+from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, digests_of
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
@@ -40,10 +39,6 @@ _WAIT_S = 0.005
 _VERSION = 1
 
 
-# Of the layers that cannot be trimmed, with its position.
-_State = tuple[int, list[mx.array]] | None
-
-
 @dataclass(slots=True)
 class _Work:
     """What is to be written of a conversation.
@@ -51,14 +46,14 @@ class _Work:
     Attributes:
         folder: Where.
         cache: Its cache; it may be dropped meanwhile.
-        at_prompt: The state where the prompt ends.
+        at_prompt: Where the prompt ends, and the state there of the layers that cannot be trimmed.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
         failed: Whether a file could not be written; the writer sets it.
     """
 
     folder: CacheFolder
     cache: weakref.ref[KVCache]
-    at_prompt: _State = None
+    at_prompt: tuple[int, list[mx.array]]
     segments: list[Segment] | None = None
     failed: bool = False
 
@@ -78,29 +73,22 @@ class DiskCaches:
         # Of the files that were loaded; later there may be others.
         self._loaded = _identity(model.info.path)
         self._work: list[_Work] = []
-        # The state where the prompt of the present reply ends.
-        self._at_prompt: _State = None
+        # Of the present reply; see `_Work`.
+        self._at_prompt = 0, list[mx.array]()
         self._writer = SerialThread("caches on disk")
 
     @cached_property
-    def _files(self) -> SegmentFiles | None:
-        """The model's files; None if its caches cannot be kept."""
+    def _layout(self) -> CacheLayout | None:
+        """The layout of the model's caches; None if they cannot be kept."""
         info = self._model.info
         if self._loaded is None:
             return None
+        programs = mx.default_device(), version("mlx"), version("mlx-lm")
         try:
-            layout = CacheLayout(self._model.network)
-            parts = (
-                _VERSION, self._loaded, info.dtype, info.device, mx.default_device(), version("mlx"),
-                version("mlx-lm"), layout,
-            )  # fmt: skip
+            return CacheLayout(self._model.network, (_VERSION, self._loaded, info.dtype, info.device, *programs))
         except (UnsupportedCacheError, RuntimeError) as error:
             _LOG.warning("Caches of this model cannot be kept on disk: %s", error)
             return None
-        return SegmentFiles(layout, hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest())
-
-    def _files_for(self, tokens: list[int], folder: CacheFolder | None) -> SegmentFiles | None:
-        return self._files if folder is not None and len(tokens) >= _MIN_TOKENS else None
 
     # Reading
 
@@ -113,26 +101,27 @@ class DiskCaches:
             folder: The chat's; None for none.
             check: Called before each file; what it raises ends the work, and the cache is as it was, or longer.
         """
-        before, files = len(cache.tokens), self._files_for(prompt, folder)
-        if files is not None and folder is not None:
-            try:
-                _read(files, cache, prompt, folder.path / files.key, check)
-            except (OSError, RuntimeError):
-                _LOG.warning("A cache on disk could not be used", exc_info=True)
-                cache.reset()
+        if folder is None or len(prompt) < _MIN_TOKENS or (layout := self._layout) is None:
+            return 0
+        before = len(cache.tokens)
+        try:
+            _read(layout, cache, prompt, folder.path / layout.key, check)
+        except (OSError, RuntimeError):
+            _LOG.warning("A cache on disk could not be used", exc_info=True)
+            cache.reset()
         return max(len(cache.tokens) - before, 0)
 
     # Writing
 
     def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Remember the state where a prompt ends, but for its last token: an edit or another reply goes on there."""
-        files = self._files_for(cache.tokens, folder)
-        if files is not None and files.layout.has_state:
-            self._at_prompt = len(cache.tokens), files.layout.copy_state(cache)
+        is_kept = folder is not None and len(cache.tokens) >= _MIN_TOKENS
+        if is_kept and self._layout is not None and self._layout.has_state:
+            self._at_prompt = len(cache.tokens), self._layout.copy_state(cache)
 
     def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write a cache after its reply, slice by slice; without a folder nothing is written."""
-        at_prompt, self._at_prompt = self._at_prompt, None
+        at_prompt, self._at_prompt = self._at_prompt, (0, [])
         if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
             self._work.append(_Work(folder, weakref.ref(cache), at_prompt))
 
@@ -144,7 +133,7 @@ class DiskCaches:
         for work in self._work:
             work.failed |= work.cache() in {None, cache} or (folder is not None and work.folder.path == folder.path)
         self._work = [work for work in self._work if not work.failed]
-        self._at_prompt = None
+        self._at_prompt = 0, []
 
     def step(self) -> bool:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
@@ -164,23 +153,23 @@ class DiskCaches:
 
     def _write_next(self, work: _Work) -> bool:
         """Return whether something of a cache was given to the writer."""
-        files, cache = self._files, work.cache()
-        if files is None or cache is None:
+        layout, cache = self._layout, work.cache()
+        if layout is None or cache is None:
             return False
         if work.segments is None:
-            work.segments = _missing(files, work, cache)
+            work.segments = _missing(layout, work, cache)
         if not work.segments:
             return False
         segment = work.segments.pop(0)
-        arrays = files.layout.copy_rows(cache, segment)
+        arrays = layout.copy_rows(cache, segment)
         if segment.is_end:
-            position, state = work.at_prompt or (0, [])
-            arrays += state if segment.end == position else files.layout.copy_state(cache)
-        if (data := files.data(segment, arrays)) is None:
+            position, state = work.at_prompt
+            arrays += state if segment.end == position else layout.copy_state(cache)
+        if (data := layout.data(segment, arrays)) is None:
             return False
 
         def write(_job: Job[None]) -> None:
-            work.failed = work.failed or not _written(files, work, segment, data)
+            work.failed = work.failed or not _written(layout, work, segment, data)
 
         self._writer.do(write)
         return True
@@ -206,9 +195,9 @@ def _identity(folder: Path) -> tuple[str, str] | None:
         return None
 
 
-def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
+def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
     """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.complete`."""
-    layout, reached = files.layout, len(cache.tokens)
+    reached = len(cache.tokens)
     segments = [each for each in _plan(prompt, folder, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
@@ -216,7 +205,7 @@ def _read(files: SegmentFiles, cache: KVCache, prompt: list[int], folder: Path, 
     try:
         for segment in segments:
             check()
-            arrays = files.read(folder, segment)
+            arrays = layout.read(folder, segment)
             if arrays is None:
                 break
             known = max(reached - segment.start, 0)
@@ -242,35 +231,34 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
         each for each in (Segment.named(path.name) for path in folder.glob("*")) if each and 0 < each.end < len(prompt)
     ]
     digests = digests_of(prompt, {each.end for each in found})
-    right = {each for each in found if digests[each.end] == each.digest}
+    right = {(each.end, each.is_end): each for each in found if digests[each.end] == each.digest}
     blocks = list[Segment]()
-    while (block := Segment.block(len(blocks), digests)) in right:
+    while (block := right.get((len(blocks) * ROWS + ROWS, False))) is not None:
         blocks.append(block)
     reach = len(blocks) * ROWS
-    ends = [each for each in right if each == Segment.ending(each.end, digests) and each.start <= reach]
+    ends = [each for each in right.values() if each.is_end and each.start <= reach]
     last = max(ends, key=lambda each: each.end, default=None)
     if last is not None and (has_state or last.end > reach):
         return [*blocks[: last.start // ROWS], last]
     return [] if has_state else blocks
 
 
-def _missing(files: SegmentFiles, work: _Work, cache: KVCache) -> list[Segment]:
+def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     """Return the segments of a cache that have no file."""
-    folder, length = work.folder.path / files.key, len(cache.tokens)
-    position = work.at_prompt[0] if work.at_prompt else 0
-    ends = [position, length] if 0 < position < length else [length]
-    digests = digests_of(cache.tokens, {*range(ROWS, length + 1, ROWS), *ends})
-    segments = [Segment.block(index, digests) for index in range(length // ROWS)]
-    segments += [Segment.ending(end, digests) for end in ends]
+    folder, length, position = work.folder.path / layout.key, len(cache.tokens), work.at_prompt[0]
+    blocks, ends = range(ROWS, length + 1, ROWS), [position, length] if 0 < position < length else [length]
+    digests = digests_of(cache.tokens, {*blocks, *ends})
+    segments = [Segment(end, digests[end], False) for end in blocks]
+    segments += [Segment(end, digests[end], True) for end in ends]
     with suppress(FileNotFoundError):
         os.utime(folder)
     names = {path.name for path in folder.glob("*")}
     return [each for each in segments if each.name not in names]
 
 
-def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) -> bool:
+def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) -> bool:
     """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
-    path, limit = work.folder.path / files.key, work.folder.limit_bytes
+    path, limit = work.folder.path / layout.key, work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:
@@ -279,7 +267,7 @@ def _written(files: SegmentFiles, work: _Work, segment: Segment, data: bytes) ->
                 each.unlink()
         if not make_room(path.parent.parent, limit, len(data), spared=path):
             return False
-        files.write(path, segment, data)
+        layout.write(path, segment, data)
     except FileNotFoundError:
         # The chat was deleted, or the caches were cleared.
         return False

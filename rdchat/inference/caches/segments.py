@@ -42,24 +42,21 @@ from rdchat.inference.verification.round_cache import (
 _LOG = logging.getLogger(__name__)
 ROWS = 128
 """Tokens of a block: for an 8B model in bfloat16 17 MB, which are copied in milliseconds."""
-_NAME = re.compile(r"(\d{1,9})-(\d{1,9})-([0-9a-f]{32})\.(rows|end)", re.ASCII)
+_NAME = re.compile(r"(\d{1,9})-([0-9a-f]{32})\.(rows|end)", re.ASCII)
 _TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
 _OF_NAME = {name: dtype for dtype, name in _TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a conversation's cache.
+    """A part of a conversation's cache: a block of rows, or the rows behind the last block.
 
     Attributes:
-        start: Position of its first row.
         end: Position behind its last row.
         digest: Hash of all tokens up to `end`.
-        is_end: Whether a prompt or a reply ends there. Then it has the rows behind the last block, and the state of the
-            layers that cannot be trimmed.
+        is_end: Whether a prompt or a reply ends there. Then it has also the state of the layers that cannot be trimmed.
     """
 
-    start: int
     end: int
     digest: str
     is_end: bool
@@ -68,23 +65,17 @@ class Segment:
     def named(cls, name: str) -> "Segment | None":
         """Return the segment with this name; None for other files."""
         found = _NAME.fullmatch(name)
-        return found and cls(int(found[1]), int(found[2]), found[3], found[4] == "end")
+        return found and cls(int(found[1]), found[2], found[3] == "end")
 
-    @classmethod
-    def block(cls, index: int, digests: dict[int, str]) -> "Segment":
-        """Return the block of rows with this index."""
-        end = (index + 1) * ROWS
-        return cls(index * ROWS, end, digests.get(end, ""), False)
-
-    @classmethod
-    def ending(cls, end: int, digests: dict[int, str]) -> "Segment":
-        """Return the end at a position; it has at least one row."""
-        return cls((end - 1) // ROWS * ROWS, end, digests[end], True)
+    @property
+    def start(self) -> int:
+        """Position of its first row."""
+        return (self.end - 1) // ROWS * ROWS
 
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.start}-{self.end}-{self.digest}.{'end' if self.is_end else 'rows'}"
+        return f"{self.end}-{self.digest}.{'end' if self.is_end else 'rows'}"
 
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
@@ -97,12 +88,14 @@ def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
 
 
 class CacheLayout:
-    """The arrays of a model's KV cache in a fixed order, found by feeding it one token.
+    """The arrays of a model's KV cache in a fixed order, found by feeding it one token, and the files of its segments.
 
     Args:
         network: The target.
+        facts: All else that the numbers depend on, besides the tokens.
 
     Attributes:
+        key: A hash of the facts and of the types and shapes of the arrays.
         has_state: Whether some cannot be trimmed: recurrent state, windows, chunks.
         row_arrays: Number of a segment's arrays that are rows; they come first.
 
@@ -110,7 +103,7 @@ class CacheLayout:
         UnsupportedCacheError: If some of its caches cannot be kept.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, facts: object) -> None:
         cache = KVCache(network)
         mx.eval(network(mx.array([[0]]), cache=cache.layers))
         self._sample = leaves(cache.layers)
@@ -120,13 +113,12 @@ class CacheLayout:
         self._arrays = [[*map(_spec, arrays)] for arrays in states]
         self.has_state = not all(map(_has_all_rows, self._sample))
         self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if _has_all_rows(leaf))
+        kinds = [(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()]
+        self.key = hashlib.blake2b(repr((facts, kinds)).encode(), digest_size=16).hexdigest()
         # Only their kinds and windows are needed any more.
         for leaf in self._sample:
             if isinstance(leaf, AttentionRows):
                 leaf.buffer = RowBuffer()
-
-    def __repr__(self) -> str:
-        return repr([(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()])
 
     def _parts(self, cache: KVCache | None = None) -> list[tuple[Any, list[StoredTensor | None]]]:
         return list(zip(leaves(cache.layers) if cache else self._sample, self._arrays, strict=True))
@@ -182,42 +174,15 @@ class CacheLayout:
             elif not _has_all_rows(leaf):
                 leaf.replace_rows([next(remaining) for _ in specs], position)
 
-
-def _spec(array: mx.array | None) -> StoredTensor | None:
-    """Return an array's entry in a header."""
-    if array is not None and array.dtype not in _TYPES:
-        raise UnsupportedCacheError(f"its caches have the type {array.dtype}")
-    return None if array is None else StoredTensor(_TYPES[array.dtype], array.shape, array.nbytes)
-
-
-def _with_rows(tensor: StoredTensor, rows: int) -> StoredTensor:
-    """Return the entry of an array with another number of rows, (1, heads, rows, width)."""
-    shape = (*tensor.shape[:2], rows, tensor.shape[3])
-    return replace(tensor, shape=shape, stored_bytes=tensor.stored_bytes // tensor.shape[2] * rows)
-
-
-def _has_all_rows(leaf: Any) -> bool:
-    return type(leaf) is RoundKVCache and leaf.holds_all
-
-
-class SegmentFiles:
-    """Reads and writes the segments of one model.
-
-    Args:
-        layout: The model's.
-        key: A hash of everything that the numbers depend on, besides the tokens.
-    """
-
-    def __init__(self, layout: CacheLayout, key: str) -> None:
-        self.layout, self.key = layout, key
+    # Files
 
     def _header(self, segment: Segment, checksum: int) -> bytes:
         facts = {"model": self.key, "segment": segment.name, "crc32": f"{checksum:08x}"}
-        return header_bytes(self.layout.tensors(segment), "rdchat", **facts)
+        return header_bytes(self.tensors(segment), "rdchat", **facts)
 
     def data(self, segment: Segment, arrays: list[mx.array]) -> bytes | None:
         """Return a segment's numbers as bytes; None if they have not the layout's shapes and types."""
-        expected = [(each.dtype, each.shape) for each in self.layout.tensors(segment).values()]
+        expected = [(each.dtype, each.shape) for each in self.tensors(segment).values()]
         if [(_TYPES.get(array.dtype), array.shape) for array in arrays] != expected:
             return None
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
@@ -247,7 +212,7 @@ class SegmentFiles:
         Such a file is removed.
         """
         path, start = folder / segment.name, len(self._header(segment, 0))
-        tensors = self.layout.tensors(segment).values()
+        tensors = self.tensors(segment).values()
         size = start + sum(tensor.stored_bytes for tensor in tensors)
         try:
             raw = read_bytes(path, max_size=size)
@@ -265,3 +230,20 @@ class SegmentFiles:
             arrays.append(array.view(_OF_NAME[tensor.dtype]).reshape(tensor.shape))
             start = end
         return arrays
+
+
+def _spec(array: mx.array | None) -> StoredTensor | None:
+    """Return an array's entry in a header."""
+    if array is not None and array.dtype not in _TYPES:
+        raise UnsupportedCacheError(f"its caches have the type {array.dtype}")
+    return None if array is None else StoredTensor(_TYPES[array.dtype], array.shape, array.nbytes)
+
+
+def _with_rows(tensor: StoredTensor, rows: int) -> StoredTensor:
+    """Return the entry of an array with another number of rows, (1, heads, rows, width)."""
+    shape = (*tensor.shape[:2], rows, tensor.shape[3])
+    return replace(tensor, shape=shape, stored_bytes=tensor.stored_bytes // tensor.shape[2] * rows)
+
+
+def _has_all_rows(leaf: Any) -> bool:
+    return type(leaf) is RoundKVCache and leaf.holds_all

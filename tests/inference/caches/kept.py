@@ -76,3 +76,9 @@ def next_turn(request: GenerationRequest, end: ReplyEnd, question: str = "more")
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*"))
+
+
+def by_start(folder: Path) -> dict[int, Path]:
+    """Return a file that has the rows from each position on."""
+    named = ((segments.Segment.named(path.name), path) for path in files(folder))
+    return {segment.start: path for segment, path in named if segment}

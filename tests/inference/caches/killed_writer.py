@@ -11,26 +11,29 @@ import time
 import zlib
 from pathlib import Path
 
-from rdchat.inference.caches.segments import Segment, SegmentFiles
+from rdchat.inference.caches.segments import CacheLayout, Segment
 from rdchat.inference.models.safetensors_file import StoredTensor
 
 
-class Layout:
+class Layout(CacheLayout):
     """Stands for that of a model with one array."""
+
+    def __init__(self) -> None:
+        self.key = "key"
 
     def tensors(self, _segment: Segment) -> dict[str, StoredTensor]:
         return {"0": StoredTensor("F32", (1, 1, 100_000, 1), 400_000)}
 
 
-def write_for_ever(files: SegmentFiles, folder: Path) -> None:
+def write_for_ever(files: CacheLayout, folder: Path) -> None:
     for number in range(10**6):
-        segment = Segment(0, number % 7 + 1, f"{number % 7:032x}", False)
+        segment = Segment(number % 7 + 1, f"{number % 7:032x}", False)
         files.write(folder, segment, bytes([number % 7]) * 400_000)
 
 
 def main() -> None:
     folder, kills = Path(sys.argv[1]), int(sys.argv[2])
-    files, rng, whole = SegmentFiles(Layout(), "key"), random.Random(0), 0  # type: ignore[arg-type]
+    files, rng, whole = Layout(), random.Random(0), 0
     for _ in range(kills):
         child = os.fork()
         if child == 0:

@@ -22,7 +22,7 @@ from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid, pairs, share
-from tests.inference.caches.kept import PLENTY, TEXT, files, kept_request, next_turn, reply, reply_in, whole
+from tests.inference.caches.kept import PLENTY, TEXT, by_start, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.threads import on_a_thread
@@ -176,7 +176,7 @@ def test_nothing_of_an_earlier_reply_is_written_once_its_chat_goes_on_with_anoth
     reply_in(session, kept_request(chat_folder))
     reply_in(session, kept_request(chat_folder, "something else and long enough to be written to the disk"))
     session.disk.finish(60)
-    starts = [path.name for path in files(chat_folder) if path.name.startswith("0-")]
+    starts = [path for path in files(chat_folder) if path.name.startswith("16-")]
     assert len(starts) == 1, "it may have been deleted from the chat"
 
 
@@ -225,8 +225,7 @@ HARM = (
 @pytest.mark.parametrize(("how", "name"), grid(HARM, KINDS, one_in=5))
 def test_a_damaged_file_is_not_used(how: str, name: str, chat_folder: Path) -> None:
     model, _, third = kept_chat(name, chat_folder)
-    harmed = next(path for path in files(chat_folder) if path.name.startswith("32-"))
-    harm(harmed, how)
+    harm(by_start(chat_folder)[32], how)
     assert reply(model, third).statistics.disk_prompt_tokens == (32 if name == "llama" else 0)
     assert reply(model, third).statistics.disk_prompt_tokens >= len(TEXT), "it is written again"
 
@@ -238,12 +237,12 @@ def test_a_file_of_other_tokens_or_of_another_model_is_not_used(name: str, chat_
     other_folder.mkdir()
     other = replace(model, info=replace(model.info, dtype="another"))
     reply(other, whole(model, replace(third, keep=CacheFolder(other_folder, PLENTY))))
-    (foreign,) = [path for path in files(other_folder) if path.name.startswith("0-")]
-    (own,) = [path for path in files(chat_folder) if path.name == foreign.name]
+    own, foreign = by_start(chat_folder)[0], by_start(other_folder)[0]
+    assert own.name == foreign.name
     own.write_bytes(foreign.read_bytes())
     assert reply(model, third).statistics.disk_prompt_tokens == 0
-    one, two = [path for path in files(chat_folder) if path.name.startswith(("16-32", "32-48"))]
-    one.write_bytes(two.read_bytes())
+    starts = by_start(chat_folder)
+    starts[16].write_bytes(starts[32].read_bytes())
     assert reply(model, third).statistics.disk_prompt_tokens == (16 if name == "llama" else 0)
 
 
@@ -272,10 +271,10 @@ def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
     for name in (
         "part-1",
         "x",
-        "0-16-zz.rows",
-        f"0-0-{'0' * 32}.rows",
-        f"5-3-{'0' * 32}.end",
-        f"{'9' * 30}-1-a.rows",
+        "16-zz.rows",
+        f"0-{'0' * 32}.rows",
+        f"0-{'0' * 32}.end",
+        f"{'9' * 30}-a.rows",
     ):
         (key / name).write_bytes(b"what is this")
     (chat_folder / "file").write_bytes(b"?")
@@ -322,8 +321,8 @@ def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tm
         sizes.append(used_bytes(tmp_path / "chats"))
     assert sizes[2] <= 2 * sizes[0]
     assert len(files(folders[0])) < len(files(folders[2]))
-    kept = [int(path.name.split("-")[0]) for path in files(folders[0])]
-    assert kept == [] or min(kept) == 0, "the end of a chat goes first"
+    kept = by_start(folders[0])
+    assert not kept or 0 in kept, "the end of a chat goes first"
     for folder in folders:
         remove_folder(folder)
     folders[0].mkdir()
