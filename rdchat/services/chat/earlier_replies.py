@@ -224,8 +224,7 @@ class KeptCacheControl(QObject):
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
-        self._kept = self._limits
-        settings.changed.connect(self._on_settings)
+        settings.changed.connect(self.tidy_soon)
 
     def folder(self, chat: Conversation) -> CacheFolder | None:
         """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
@@ -248,16 +247,6 @@ class KeptCacheControl(QObject):
     def clear(self) -> None:
         """Remove the caches of all chats."""
         self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
-
-    @property
-    def _limits(self) -> tuple[bool, int]:
-        settings = self._settings.values
-        return settings.keep_caches, settings.kept_caches_gb
-
-    def _on_settings(self) -> None:
-        if self._kept != self._limits:
-            self._kept = self._limits
-            self.tidy_soon()
 
     def tidy_soon(self) -> None:
         """Call `tidy` soon."""
