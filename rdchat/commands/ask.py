@@ -29,7 +29,6 @@ from rdchat.inference.api.requests import (
     SamplingParams,
     ThinkingChoice,
     check_seed,
-    check_thinking_tokens,
     fresh_seed,
 )
 
@@ -62,8 +61,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=[each.value for each in ThinkingChoice],
         help="whether the model thinks, if it has a switch for it",
     )
-    limit = "after N tokens of thinking the answer begins; 0 for an answer at once (default: no limit)"
-    parser.add_argument("--thinking-tokens", type=int, metavar="N", help=limit)
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
     options.add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
     parser.add_argument(
@@ -110,7 +107,6 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
-    check_thinking_tokens(args.thinking_tokens)
     shape = _read_shape(args)
     answer = _Answer(sampling, seed, draft, args.json, shape)
     try:
@@ -225,8 +221,9 @@ class _Answer:
         options.print_warning(loaded.info)
         self._report_sampling(loaded.info.sampling)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
-        thoughts: dict[str, Any] = {"thinking": thinking, "thinking_tokens": args.thinking_tokens}
-        request = GenerationRequest(messages, self.sampling, self.seed, draft=self.draft, shape=self.shape, **thoughts)
+        request = GenerationRequest(
+            messages, self.sampling, self.seed, draft=self.draft, thinking=thinking, shape=self.shape
+        )
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:

@@ -49,7 +49,6 @@ STATS_FIELDS = {
         (["ask", "hi", "--repetition-penalty", "0"], "repetition penalty 0.0 is out of range"),
         (["ask", "hi", "--stop", ""], "stop '' is out of range"),
         (["ask", "hi", "--seed", "-1"], "seed -1 is out of range"),
-        (["ask", "hi", "--thinking-tokens", "-1"], "thinking-tokens -1 is out of range"),
         (["ask", "hi", "--seed", str(2**64)], "is out of range"),
         (["ask", "hi", "--mode", "telepathy"], "invalid choice: 'telepathy'"),
         (["ask", "hi", "--dtype", "int3"], "invalid choice: 'int3'"),
