@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
-from rdchat import host, machine
+from rdchat import host
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import LoadProgress, ModelInfo
@@ -31,15 +31,10 @@ from rdchat.services.engine.engine_request import (
     take_merged,
 )
 from rdchat.services.engine.engine_worker import EngineWorker
+from rdchat.services.engine.idle_timers import IdleTimers
 
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
-# The engine rests after so long without a request. Wiring memory again may take 55 to 77 ms (mlx-lm issue 1435).
-_REST_AFTER_MS = 30 * 1000
-_MINUTE_MS = 60 * 1000
-# Where the person has chosen no time, the model is unloaded after this one on battery, or if memory is short.
-_USUAL_MINUTES = 15
-_SHORT = 0.1
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may keep Python from the others while a window is open; Python's own is 0.005.
 
@@ -92,11 +87,9 @@ class EngineClient(QObject):
         self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
         self._requested.connect(self._accept)
-        self._rest = QTimer(self, singleShot=True)
-        self._rest.timeout.connect(self._worker.rest_requested)
-        self._sleep = QTimer(self, singleShot=True)
-        self._sleep.timeout.connect(self._fall_asleep)
-        self._sleep_minutes: int | None = None
+        self._idle = IdleTimers(self)
+        self._idle.rest_due.connect(self._worker.rest_requested)
+        self._idle.sleep_due.connect(self._fall_asleep)
         self.asleep = False
 
     def _start_thread(self) -> QThread:
@@ -150,8 +143,7 @@ class EngineClient(QObject):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
         self.request_accepted.emit()
-        self._rest.stop()
-        self._sleep.stop()
+        self._idle.stop()
         self._set_asleep(False)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
@@ -166,13 +158,9 @@ class EngineClient(QObject):
             self._worker.idle_requested.emit()
 
     def sleep_after(self, minutes: int | None) -> None:
-        """Unload the model after so many minutes without a request.
-
-        Args:
-            minutes: 0 is never. None is 15 on battery or if memory is short, and otherwise never.
-        """
-        if minutes != self._sleep_minutes:
-            self._sleep_minutes = minutes
+        """Unload the model after so many minutes without a request; see `IdleTimers.minutes`."""
+        if minutes != self._idle.minutes:
+            self._idle.minutes = minutes
             self._start_idle()
 
     def wake(self) -> None:
@@ -185,16 +173,10 @@ class EngineClient(QObject):
     def _start_idle(self) -> None:
         """Count the time without a request from now on."""
         if not (self._open or self._closing or self.asleep):
-            self._rest.start(_REST_AFTER_MS)
-            minutes = _USUAL_MINUTES if self._sleep_minutes is None else self._sleep_minutes
-            self._sleep.start(minutes * _MINUTE_MS) if minutes else self._sleep.stop()
+            self._idle.start()
 
     @Slot()
     def _fall_asleep(self) -> None:
-        short = machine.available_bytes() < _SHORT * machine.total_bytes()
-        if self._sleep_minutes is None and not (short or machine.on_battery()):
-            self._sleep.start()
-            return
         self._worker.sleep_requested.emit()
         self._set_asleep(True)
 
@@ -232,8 +214,7 @@ class EngineClient(QObject):
             self._cancel(self._open, _CLOSING)
             self._inbox.append(None)
             self._submitted.emit()
-        self._rest.stop()
-        self._sleep.stop()
+        self._idle.stop()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
@@ -375,10 +356,6 @@ class ModelSlot(QObject):
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
 
-    def load_precision(self, dtype: Dtype) -> None:
-        """Load the model that was chosen last in another precision, also where it did not load in the present one."""
-        self.load(self.chosen, dtype)
-
     def unload(self) -> None:
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
         self._followed = None
@@ -386,9 +363,9 @@ class ModelSlot(QObject):
         self.unload_started.emit()
         self.engine.submit(UnloadModel(), self._on_event)
 
-    def retry(self) -> None:
-        """Load the model that was chosen last."""
-        self.load(self.chosen)
+    def retry(self, dtype: Dtype | None = None) -> None:
+        """Load the model that was chosen last, perhaps in another precision."""
+        self.load(self.chosen, dtype)
 
     def load_anyway(self) -> None:
         """Load the model that was chosen last, although it seems too large for the memory."""

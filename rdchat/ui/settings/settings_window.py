@@ -199,7 +199,7 @@ class SettingsWindow(SideWindow):
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         choose = push_button("Choose…", act=self.choose_model_requested.emit)
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
-        self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.load_precision)
+        self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_CACHE_GB, singleStep=0.5, suffix=" GB")
         self.cache_limit.setKeyboardTracking(False)

@@ -112,6 +112,6 @@ class ModelButton(QPushButton):
         menu = QMenu("Precision", self._menu)
         group = QActionGroup(menu)
         for dtype in Dtype:
-            load = partial(self._slot.load_precision, dtype)
+            load = partial(self._slot.retry, dtype)
             group.addAction(add_action(menu, formatting.DTYPE_TEXT[dtype], load, chosen=False)).setData(dtype)
         return menu

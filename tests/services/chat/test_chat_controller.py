@@ -467,7 +467,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
-    window.controller.model_slot.load_precision(Dtype.FOUR_BIT)
+    window.controller.model_slot.retry(Dtype.FOUR_BIT)
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)

@@ -37,7 +37,7 @@ def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: M
     chat.start()
     chat.controller.settings.update(unload_after_minutes=5)
     engine, button = chat.controller.model_slot.engine, window.header.model
-    engine._sleep.timeout.emit()
+    engine._idle.sleep_due.emit()
     assert button.text() == "tiny  ·  asleep"
     assert "loads again when you type" in button.toolTip()
     qtbot.waitUntil(lambda: chat.engine.naps == 1)
