@@ -13,7 +13,7 @@ from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
-from rdchat.files.plain_data import from_plain
+from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32
@@ -238,11 +238,7 @@ class SettingsStore:
         except OSError as error:
             hint = "Check the permissions of the file and of its folder."
             raise file_error(error, f"The settings in {self.path} cannot be read", hint) from error
-        try:
-            data = json.loads(content)
-        except (ValueError, RecursionError):
-            data = None
-        if isinstance(data, dict):
+        if isinstance(data := json_or_none(content), dict):
             return data
         moved = set_aside(self.path, "damaged")
         self.notice = Notice(
@@ -255,8 +251,8 @@ class SettingsStore:
 def stored_settings() -> Settings:
     """Return the settings without changing their file, whatever its state."""
     data: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        data = json.loads(paths.settings_path().read_bytes())
+    with suppress(OSError):
+        data = json_or_none(paths.settings_path().read_bytes())
     return from_plain(Settings(), data)[0] if isinstance(data, dict) else Settings()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
+from rdchat.files.plain_data import json_or_none
 from rdchat.host import flush_to_disk
 
 _LOG = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class JsonLines:
         """Return its objects; invalid lines are left out."""
         with file_errors(self._problem, _HINT):
             self._file.seek(0)
-            return [item for line in self._file if isinstance(item := _parsed(line), dict)]
+            return [item for line in self._file if isinstance(item := json_or_none(line), dict)]
 
     def append(self, item: dict[str, Any]) -> None:
         """Add a line; when this returns, it survives the end of the process."""
@@ -127,10 +128,3 @@ class JsonLines:
         """Close the file; write errors were raised before."""
         with suppress(OSError):
             self._file.close()
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None

@@ -1,5 +1,6 @@
 """Reads dataclasses from JSON: strictly, or from any version, where a field that cannot be read has its default."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 _RANGE = 2**64
 
 type Reader = Callable[[Any], Any]
+
+
+def json_or_none(text: str | bytes) -> Any:
+    """Parse JSON; return None where it is damaged or nested too deeply."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:

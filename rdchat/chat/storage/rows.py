@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions
 from rdchat.chat.storage.connections import Rows
-from rdchat.files.plain_data import from_plain, plain
+from rdchat.files.plain_data import from_plain, json_or_none, plain
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
@@ -50,7 +50,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         archived=bool(row[8]),
         deleted_at=_date(row[9]),
         thinking_choice=_CHOICES.get(row[10]),
-        answer_shape=shape_from(row[11]),
+        answer_shape=shape_from(json_or_none(row[11] or "")),
         own=_own_options(row[12]),
     )
 
@@ -59,13 +59,11 @@ def _own_options(text: str | None) -> OwnOptions:
     return _from_json(OwnOptions(), text) or OwnOptions()
 
 
-def shape_from(text: str | None) -> AnswerShape | None:
-    """Read the shape of a chat's answers; None if there is none, or it cannot be used."""
-    if text is None:
-        return None
+def shape_from(data: Any) -> AnswerShape | None:
+    """Return the shape of a chat's answers from parsed JSON; None if there is none, or it cannot be used."""
     try:
-        return plain(AnswerShape, json.loads(text))
-    except (TypeError, ValueError, RecursionError):
+        return plain(AnswerShape, data)
+    except (TypeError, ValueError):
         return None
 
 
@@ -154,12 +152,7 @@ def _seed_column(seed: int | None) -> int | None:
 
 def _offsets(text: str | None) -> tuple[int, ...]:
     """Read offsets; none if they are damaged, which turns control tokens there into ordinary text."""
-    if not text:
-        return ()
-    try:
-        offsets = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
+    offsets = json_or_none(text or "")
     return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
 
 

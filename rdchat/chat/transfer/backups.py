@@ -47,7 +47,7 @@ from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_lock import FileLock
-from rdchat.files.plain_data import from_plain
+from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.host import flush_to_disk
 from rdchat.work.job import Job
 
@@ -164,8 +164,8 @@ def damaged(path: Path) -> StorageError:
 
 def _details(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     details: Any = None
-    with suppress(KeyError, ValueError, RecursionError), archive.open(DETAILS) as file:
-        details = json.loads(file.read(_CHUNK))
+    with suppress(KeyError), archive.open(DETAILS) as file:
+        details = json_or_none(file.read(_CHUNK))
     if not isinstance(details, dict) or details.get("format") != FORMAT or DATABASE not in archive.namelist():
         raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
     version = details.get("version")
@@ -290,17 +290,11 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         store.close()
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
-    if (folder / SETTINGS).exists() and not _is_json_object(folder / SETTINGS):
+    if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
         raise damaged(source)
     with closing(sqlite3.connect(path)) as connection:
         chats, messages = connection.execute(COUNTS).fetchone()
     return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
-
-
-def _is_json_object(path: Path) -> bool:
-    with suppress(ValueError, RecursionError):
-        return isinstance(json.loads(path.read_bytes()), dict)
-    return False
 
 
 def _unusable(reason: str, source: Path) -> StorageError:

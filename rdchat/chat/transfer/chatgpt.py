@@ -5,7 +5,6 @@ results, text. Hidden nodes, custom instructions and tool messages are left out;
 last node that was kept.
 """
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, string, thinking
 from rdchat.chat.transfer.reports import counted_parts
+from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.messages import Role
 
 NAME = "ChatGPT"
@@ -149,9 +149,7 @@ def _without_marks(text: str, without: Counter[str]) -> str:
 
 def _visible_text(field: str) -> str:
     """Return the words that the app shows for a field of a mark: plain text, or JSON such as `["city", "London"]`."""
-    try:
-        value = json.loads(field)
-    except (ValueError, RecursionError):
+    if (value := json_or_none(field)) is None:
         return field.strip()
     if isinstance(value, dict):
         value = next((value[each] for each in _NAMED_BY if isinstance(value.get(each), str)), "")
@@ -190,10 +188,7 @@ def _research_report(metadata: Json) -> str:
 
 def _object(text: str) -> Json:
     """Return a JSON object; an empty one for anything else."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+    value = json_or_none(text)
     return value if isinstance(value, dict) else {}
 
 

@@ -1,10 +1,9 @@
 """Converts JSON of other programs to chats; a part or message with a value of the wrong type is left out."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,7 +12,7 @@ from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.files.plain_data import from_plain
+from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 
@@ -81,9 +80,7 @@ def name(value: Any) -> str | None:
 def title_in(data: bytes | bytearray) -> str | None:
     """Return the first title in the beginning of a chat's JSON."""
     match = _TITLE.search(data, 0, _BEGINNING)
-    with suppress(ValueError):
-        return name(json.loads(match[1])) if match else None
-    return None
+    return name(json_or_none(match[1])) if match else None
 
 
 def date(value: Any) -> float | None:

@@ -4,12 +4,12 @@ The format is that of Jan's sources (`core/src/types`). Dates are seconds in old
 ones; texts are `{"type": "text", "text": {"value": ...}}`; thoughts are a part of type `reasoning`, or within the text.
 """
 
-import json
 from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, string
+from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
@@ -30,13 +30,7 @@ def lines_of(data: bytes) -> list[Any]:
     Raises:
         DamagedChatError: If no line is JSON.
     """
-    messages: list[Any] = []
-    for line in data.splitlines():
-        if line.strip():
-            try:
-                messages.append(json.loads(line))
-            except (ValueError, RecursionError):
-                messages.append(None)
+    messages = [json_or_none(line) for line in data.splitlines() if line.strip()]
     if messages and not any(messages):
         raise DamagedChatError(f"All lines of {MESSAGES} are damaged")
     return messages

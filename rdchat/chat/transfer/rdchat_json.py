@@ -22,7 +22,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import IO, Any
 
@@ -37,11 +36,10 @@ from rdchat.chat.attachments.attached_file import (
 )
 from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOptions
 from rdchat.chat.reply_trace import packed_trace, plain_trace
-from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
+from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from, shape_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, string
-from rdchat.files.plain_data import from_plain, plain
-from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
@@ -88,11 +86,9 @@ def head_of(beginning: bytes) -> tuple[Json, int] | None:
     Returns:
         None if the file is not ours, or its chats do not come last.
     """
-    if match := _HEAD.match(beginning):
-        with suppress(ValueError, RecursionError):
-            data = json.loads(match[0] + b"]}")
-            return (data, match.end()) if is_ours(data) else None
-    return None
+    match = _HEAD.match(beginning)
+    data: Any = json_or_none(match[0] + b"]}") if match else None
+    return (data, match.end()) if match and is_ours(data) else None
 
 
 def read(data: Any) -> FullChat:
@@ -112,7 +108,7 @@ def read(data: Any) -> FullChat:
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
         pinned_at=0.0 if chat.get("pinned") is True else None,
         archived=chat.get("archived") is True,
-        answer_shape=_shape_of(chat.get("answer_shape")),
+        answer_shape=shape_from(chat.get("answer_shape")),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
         own=from_plain(OwnOptions(), chat["own"])[0].portable if isinstance(chat.get("own"), dict) else OwnOptions(),
     )
@@ -175,13 +171,6 @@ def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
     return read
-
-
-def _shape_of(value: Any) -> AnswerShape | None:
-    try:
-        return plain(AnswerShape, value) if isinstance(value, dict) else None
-    except (TypeError, ValueError):
-        return None
 
 
 def plain_chat(chat: FullChat) -> Json:

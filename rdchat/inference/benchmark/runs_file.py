@@ -1,14 +1,13 @@
 """Stores a benchmark's runs as JSON lines, so that an interrupted benchmark can resume."""
 
 import hashlib
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
-from rdchat.files.plain_data import plain
+from rdchat.files.plain_data import json_or_none, plain
 from rdchat.inference.api.benchmark import BenchPlan, BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.benchmark.result import environment
@@ -72,11 +71,7 @@ def _other_content(path: Path) -> RdchatError:
 
 def _first_line(path: Path) -> Any:
     with path.open("rb") as file:
-        line = file.readline(_MAX_HEADER_BYTES)
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+        return json_or_none(file.readline(_MAX_HEADER_BYTES))
 
 
 def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
