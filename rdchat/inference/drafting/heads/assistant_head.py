@@ -228,12 +228,8 @@ class BoundAssistant(BoundNetwork):
         return mx.put_along_axis(mx.full((output.shape[0], self.candidates), _NOT_CHOSEN), ids, scored, axis=1)
 
     @override
-    def _check(self, config: Any, model: LoadedModel, width: int) -> None:
+    def _check(self, config: Any, model: LoadedModel) -> None:
         info, network = model.info, model.network
-        if config.target_width != width:
-            raise ModelError(
-                f"The drafter is for a model of width {config.target_width:,}, but {info.name} has {width:,}.", _HINT
-            )
         caches = KVCache(network).layers
         # The last layers of a model may share the keys of others, and have no caches.
         kinds = [getattr(layer, "layer_type", "") for layer in getattr(network, "layers", ())[: len(caches)]]
@@ -256,7 +252,7 @@ class BoundAssistant(BoundNetwork):
                     f"{kind.replace('_', ' ')} layer {info.name} has {kv_heads} heads of width {size}.",
                     _HINT,
                 )
-        if model.hooks.hidden is None or model.hooks.hidden.shape != (1, 1, width):
+        if model.hooks.hidden is None or model.hooks.hidden.shape != (1, 1, config.target_width):
             raise ModelError(f"The drafter cannot read the hidden states of {info.name}.", _HINT)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, MarkovHead, TokenGru, joined
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows, bounded
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
@@ -27,15 +27,9 @@ class BoundBlockHead(BoundNetwork):
     kind = HeadKind.BLOCK
     network_of = BlockNetwork
 
-    def __init__(
-        self,
-        config: BlockConfig,
-        weights: Weights,
-        vocabulary: mx.array | None,
-        model: LoadedModel,
-        bits: int | None = None,
-    ) -> None:
-        super().__init__(config, weights, vocabulary, model, bits)
+    @override
+    def _finish(self, model: LoadedModel) -> None:
+        config: BlockConfig = self.config
         self.max_drafted = config.max_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
         if config.input_scale is not None:

@@ -46,10 +46,10 @@ class BoundNetwork(Head):
     def __init__(
         self, config: Any, weights: Weights, vocabulary: mx.array | None, model: LoadedModel, bits: int | None = None
     ) -> None:
-        self.config, info = config, model.info
+        self.config = config
         self.network = network = self.network_of(config)
-        embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
-        self._check(config, model, embeddings.width)
+        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+        self._check(config, model)
         self.dtype = embeddings.dtype
         network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in weights().items()])
         if bits := (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits:
@@ -67,24 +67,23 @@ class BoundNetwork(Head):
             self._output = self.network.lm_head
         else:
             self._output = embeddings.output_for(self.vocabulary) if config.reduced else embeddings.output()
+        self._finish(model)
+
+    def _finish(self, model: LoadedModel) -> None:
+        """Prepare what only a subclass needs."""
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings of tokens, (n,) ids of the whole vocabulary, (n, hidden_size)."""
         return self._table(tokens).astype(self.dtype)
 
-    def _check(self, config: DecoderConfig, model: LoadedModel, width: int) -> None:
+    def _check(self, config: DecoderConfig, model: LoadedModel) -> None:
         """Check the shapes of a target call; nothing is computed."""
-        info = model.info
-        if config.target_width != width:
-            raise ModelError(
-                f"The drafter is for a model of width {config.target_width:,}, but {info.name} has {width:,}.", _HINT
-            )
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
         model.hooks.read(self.reads)
         model.network(mx.array([[0]]))
         given = model.hooks.hidden
-        if given is None or given.shape != (1, 1, len(config.target_layers) * width):
-            raise ModelError(f"The drafter cannot read the hidden states of {info.name}.", _HINT)
+        if given is None or given.shape != (1, 1, len(config.target_layers) * config.target_width):
+            raise ModelError(f"The drafter cannot read the hidden states of {model.info.name}.", _HINT)
 
 
 def _can_be_quantized(_name: str, module: nn.Module) -> bool:

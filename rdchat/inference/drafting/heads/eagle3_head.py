@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
@@ -143,16 +143,9 @@ class BoundEagle3Head(BoundNetwork):
     max_drafted = MAX_BEAM_ROWS
     network_of = Eagle3Network
 
-    def __init__(
-        self,
-        config: Eagle3Config,
-        weights: Weights,
-        vocabulary: mx.array | None,
-        model: LoadedModel,
-        bits: int | None = None,
-    ) -> None:
-        super().__init__(config, weights, vocabulary, model, bits)
-        if config.tied_output:
+    @override
+    def _finish(self, model: LoadedModel) -> None:
+        if self.config.tied_output:
             self._output = self.network.embed_tokens.as_linear
 
     @override
