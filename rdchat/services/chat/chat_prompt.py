@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import ContextCut, Message, cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role, join_neighbours
 
