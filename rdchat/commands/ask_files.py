@@ -91,7 +91,7 @@ def with_files(
     """
     if args.passages:
         around = count((*system, ChatMessage(Role.USER, prompt)))
-        room = limit - around - min(args.max_tokens, limit // _REPLY_SHARE)
+        room = limit - around - min(args.max_tokens or limit, limit // _REPLY_SHARE)
         parts = [_matching(file, prompt, room // len(files), count) for file in files]
     else:
         parts = [_pages_of(file, args.pages) for file in files]

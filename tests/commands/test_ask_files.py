@@ -31,8 +31,14 @@ def count(messages: Sequence[ChatMessage]) -> int:
     return words
 
 
-def told(*files: ReadFile, pages: str | None = None, passages: bool = False, prompt: str = "What of apples?") -> str:
-    args = argparse.Namespace(pages=pages, passages=passages, max_tokens=64)
+def told(
+    *files: ReadFile,
+    pages: str | None = None,
+    passages: bool = False,
+    prompt: str = "What of apples?",
+    max_tokens: int | None = 64,
+) -> str:
+    args = argparse.Namespace(pages=pages, passages=passages, max_tokens=max_tokens)
     return with_files(prompt, files, system=(ChatMessage(Role.SYSTEM, "Be brief."),), count=count, limit=400, args=args)
 
 
@@ -67,6 +73,7 @@ def test_passages_are_taken_as_far_as_they_fit(capsys: pytest.CaptureFixture[str
     assert '<file name="notes.txt">' in text, "all of what fits"
     assert capsys.readouterr().err == "rdchat: using passage 7 of 30 of book.pdf\n"
     assert len(told(BOOK, passages=True, prompt="What of filler?").split()) < 400
+    assert 'part="passage 7 of 30"' in told(BOOK, passages=True, max_tokens=None), "the default length of a reply"
     with pytest.raises(PromptTooLongError, match="No passage of book"):
         told(BOOK, passages=True, prompt="Zebra?")
 
