@@ -68,9 +68,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="source",
-        nargs="+",
         metavar="FILE",
-        help="show a CSV file, of rdchat or Apple, without measuring",
+        help="show a CSV file of an earlier benchmark, without measuring",
     )
     _add_sweep_options(parser)
 
@@ -116,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
             raise InvalidSettingError(f"--from only shows a file: leave out --{given[0].replace('_', '-')}.")
-        _show(args, read_csv([Path(name) for name in args.source]))
+        _show(args, read_csv(Path(args.source)))
         return 0
     prompts = _prompts(args)
     replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
@@ -299,7 +298,7 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 def bench_table(result: BenchResult) -> str:
     """Return the tables of a benchmark."""
     environment, reports = result.environment, result.reports
-    facts = [str(environment[name]) for name in ("model", "dtype", "device", "source") if environment.get(name)]
+    facts = [str(environment[name]) for name in ("model", "dtype", "device") if environment.get(name)]
     versions = [
         f"{name.replace('_', '-')} {environment[name]}" for name in ("rdchat", "mlx", "mlx_lm") if name in environment
     ]

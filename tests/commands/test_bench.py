@@ -23,7 +23,7 @@ from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
-from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
+from tests.inference.benchmark.csv_samples import result, written
 from tests.inference.benchmark.runs import run
 from tests.inference.drafting.drafter_folders import saved_random_drafter
 
@@ -90,17 +90,6 @@ def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.
     assert "Drafter head, 2 beams of 3 tokens" in table
     assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
-
-
-def test_apples_files_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain, drafted = tmp_path / "plain.csv", tmp_path / "drafted.csv"
-    plain.write_text(APPLE_PLAIN)
-    drafted.write_text(APPLE_DRAFTED)
-    modes = printed_json(capsys, "bench", "--from", str(plain), str(drafted))["modes"]
-    assert [(mode["beam_width"], mode["beam_length"], mode["temperature"]) for mode in modes] == [
-        (1, 2, 0), (2, 3, 0), (1, 2, 1), (2, 3, 1),
-    ]  # fmt: skip
-    assert modes[1]["ratio_to_plain"]["median"] == pytest.approx(2)
 
 
 class _TalkativeEngine:

@@ -1,23 +1,20 @@
 """Writes and reads benchmarks as CSV: a row for each run, with the columns of Apple's two scripts and our own.
 
 Apple's columns have the same meaning as in Apple's files, in milliseconds, so that Apple's analysis works on our files.
-Every row also has the times of mlx-lm and of rdchat's plain decoding from its own turn. Plain decoding counts as a beam
-of width 1 and length 1, a chain of K draft tokens as one of width 1 and length K + 1; `mode` distinguishes them. A cell
-whose mode did not run has a row with the reason and no figures. Tokens are stored, texts are not.
-
-Apple's files are read too: each of their rows is first given the columns that it lacks. No MLX and no Qt here.
+Apple's own files are not read. Every row also has the times of mlx-lm and of rdchat's plain decoding from its own turn.
+Plain decoding counts as a beam of width 1 and length 1, a chain of K draft tokens as one of width 1 and length K + 1;
+`mode` distinguishes them. A cell whose mode did not run has a row with the reason and no figures. Tokens are stored,
+texts are not. No MLX and no Qt here.
 
 Source: apple/ml-recurrent-drafter, recurrent_drafting/mlx/experiments: benchmark_autoregression.py and
 benchmark_recurrent_drafting.py write Apple's files, analyze_perf_data.py compares them.
 """
 
 import csv
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -38,8 +35,6 @@ RECURRENT_COLUMNS = (
 )  # fmt: skip
 PLAIN_COLUMNS = ("run", "dtype", "comprehension_mlx", "generation_mlx", "comprehension_ours", "generation_ours")
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-# The name of the plain file in Apple's folders.
-_PLAIN_FILE = "autoregression.csv"
 
 _DRAFT_FIELDS = ("mode", "draft_tokens", "lookup_branch", "draft_model", "drafter")
 _BEAM_FIELDS = ("beam_width", "beam_length")
@@ -76,17 +71,6 @@ _MAX_CELL_CHARACTERS = 2**30
 _MAX_BYTES = 2**31
 # Length of a cell that an error quotes.
 _MAX_QUOTED_CHARACTERS = 40
-
-# Apple's script generates so many tokens; its file does not say.
-_APPLE_PLAIN_TOKENS = 200
-_APPLE_PLAIN = {
-    "mode": Mode.OFF.value,
-    "nmax_length": str(_APPLE_PLAIN_TOKENS),
-    "steps": str(_APPLE_PLAIN_TOKENS - 1),
-    "prompt_length": "0",
-    "prompt_and_generated_length": str(_APPLE_PLAIN_TOKENS),
-}
-_APPLE_SAMPLED = "1.0"  # Apple's temperature when it is not greedy
 
 
 def write_csv(file: TextIO, result: BenchResult) -> None:
@@ -151,27 +135,15 @@ def _guarded(text: str) -> str:
     return _GUARD + text if text.startswith(_GUARDED) else text
 
 
-def read_csv(paths: Sequence[Path]) -> BenchResult:
-    """Read a benchmark: one file of ours, or one or both of Apple's.
-
-    If only Apple's file of recurrent drafting is given, the plain one in the same folder is read too.
+def read_csv(path: Path) -> BenchResult:
+    """Read a benchmark.
 
     Raises:
-        RdchatError: If a file cannot be read or is invalid; the message names the line and the error.
+        RdchatError: If the file cannot be read or is invalid; the message names the line and the error.
     """
-    tables = [_read_rows(path) for path in paths]
-    if any("mode" in table[0].cells for table in tables):
-        if len(tables) > 1:
-            raise RdchatError("Only one rdchat benchmark can be read at a time.", "Give one file.")
-        (rows,) = tables
-        environment = {name: rows[0].cells[name].removeprefix(_GUARD) for name in _ENVIRONMENT}
-        return _result(rows, environment | {"dtype": rows[0].precision, "cores": rows[0].count("cores")})
-    drafted = [row for table in tables for row in table if "steps" in row.cells]
-    plain = [row for table in tables for row in table if "steps" not in row.cells]
-    if not plain and (neighbour := paths[0].with_name(_PLAIN_FILE)).exists():
-        plain = [*_read_rows(neighbour)]
-    files = dict.fromkeys(row.path.name for row in (*drafted, *plain))
-    return _result(list(_completed(drafted, plain)), {"source": "Apple's benchmark", "files": list(files)})
+    rows = _read_rows(path)
+    environment = {name: rows[0].cells[name].removeprefix(_GUARD) for name in _ENVIRONMENT}
+    return _result(rows, environment | {"dtype": rows[0].precision, "cores": rows[0].count("cores")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +162,13 @@ class _Row:
         """Return a dataclass with the values of columns.
 
         Args:
-            default: The dataclass; it has the values of columns that are missing, or that may be empty and are.
+            default: The dataclass; it has the values of columns that may be empty and are.
             fields: Names of fields; the columns have the same names, after a prefix.
             prefix: The prefix.
             columns: More columns, by field.
         """
         columns |= {name: prefix + name for name in fields}
-        present = {name: column for name, column in columns.items() if column in self.cells}
-        given = {name: each for name, each in present.items() if self.cells[each] or each not in _MAY_BE_EMPTY}
+        given = {name: each for name, each in columns.items() if self.cells[each] or each not in _MAY_BE_EMPTY}
         data = {name: self.value(each) for name, each in given.items()}
         filled, wrong = from_plain(default, data)
         if wrong:
@@ -213,17 +184,10 @@ class _Row:
 
     def count(self, column: str) -> int:
         """Return a whole number, 0 or more."""
-        value = self.value(column) if column in self.cells else 0
+        value = self.value(column)
         if type(value) is not int:
             raise self.wrong(column)
         return value
-
-    def number(self, column: str) -> float:
-        """Return a finite number; JSON has no others."""
-        value = self.value(column)
-        if type(value) not in {int, float} or not math.isfinite(value):
-            raise self.wrong(column)
-        return float(value)
 
     def wrong(self, column: str) -> RdchatError:
         """Return the error about a cell."""
@@ -262,53 +226,14 @@ def _read_rows(path: Path) -> Sequence[_Row]:
         raise RdchatError(f"The file {path} is not valid CSV: {error}.", "Export the benchmark again.") from error
     if not rows:
         raise RdchatError(f"The file {path} has no runs.", "Choose the CSV file of a benchmark.")
-    kinds = (COLUMNS,) if "mode" in rows[0].cells else (RECURRENT_COLUMNS, PLAIN_COLUMNS)
-    if not any(rows[0].cells.keys() >= set(columns) for columns in kinds):
+    if not rows[0].cells.keys() >= set(COLUMNS):
         raise RdchatError(
-            f"{path} is not a benchmark: line 1 has other columns.",
-            "Use a CSV file of `rdchat bench`, or those of Apple's scripts: autoregression.csv and "
-            "recurrent_drafting.csv.",
+            f"{path} is not a benchmark: line 1 has other columns.", "Use a CSV file that rdchat has written."
         )
     for row in rows:
         if None in row.cells or None in row.cells.values():
             raise row.error("it has more or fewer columns than the first line")
     return rows
-
-
-def _completed(drafted: Sequence[_Row], plain: Sequence[_Row]) -> Iterator[_Row]:
-    """Yield a row with our columns for each reply in Apple's rows; either kind of row may be missing.
-
-    "Comprehension" is prefill, up to the first token. The speed-up is the time of plain generation over the time of a
-    drafted reply minus the mean time of comprehension. Apple takes both from float16; here each precision is compared
-    with itself. Plain rows are greedy; sampled replies are compared with them too, as Apple does. Without drafted rows,
-    Apple's own plain decoding becomes the measured setting.
-    """
-    prefill: dict[str, list[float]] = {}
-    for row in plain:
-        prefill.setdefault(row.precision, []).append(row.number("comprehension_ours"))
-    cells: dict[tuple[str, ...], str] = {}  # Numbered in order of appearance.
-    for row in drafted:
-        kind = row.precision, "0" if row.cells["greedy"] == "True" else _APPLE_SAMPLED
-        if row.cells["greedy"] not in {"True", "False"}:
-            raise row.wrong("greedy")
-        cell = cells.setdefault((*kind, row.cells["beam_width"], row.cells["beam_length"]), str(len(cells)))
-        prefill_ms = mean(prefill.get(kind[0], [0.0]))
-        times = prefill_ms, row.number("comprehension_and_generation_time") - prefill_ms
-        more = {"part": _CELL, "cell": cell, "mode": Mode.DRAFTER.value, "rounds": row.cells["steps"]}
-        yield _complete(row, kind, times, more)
-    kinds = dict.fromkeys((key[0], key[1]) for key in cells) or dict.fromkeys((dtype, "0") for dtype in prefill)
-    for number, plain_kind in enumerate(kinds):
-        for row in [row for row in plain if row.precision == plain_kind[0]]:
-            for part, whose in ((_BASELINE if drafted else _CELL, "ours"), (_MLX_LM, "mlx")):
-                times = row.number(f"comprehension_{whose}"), row.number(f"generation_{whose}")
-                yield _complete(row, plain_kind, times, _APPLE_PLAIN | {"part": part, "cell": str(number)})
-
-
-def _complete(row: _Row, kind: Sequence[str], times: tuple[float, float], more: Mapping[str, str]) -> _Row:
-    """Return a row of Apple's with our columns: precision and temperature, milliseconds of prefill and decoding."""
-    settings = {"asked_dtype": kind[0], "temperature": kind[1], "lookup_branch": "False", "draft_tokens": "1"}
-    measured = {"prefill_ms": repr(times[0]), "decode_ms": repr(times[1])}
-    return _Row(row.path, row.line, {**row.cells, **settings, **measured, **more})
 
 
 def _result(rows: Sequence[_Row], environment: Mapping[str, Any]) -> BenchResult:
@@ -323,7 +248,7 @@ def _result(rows: Sequence[_Row], environment: Mapping[str, Any]) -> BenchResult
         prompt = row.count("prompt")
         if prompt >= len(rows):  # Every prompt has a row.
             raise row.error(f"prompt is {prompt}, and the file has {len(rows)} lines")
-        groups[prompt] = row.cells.get("group", "").removeprefix(_GUARD)
+        groups[prompt] = row.cells["group"].removeprefix(_GUARD)
     try:
         plan = BenchPlan(
             tuple(cells),
@@ -351,13 +276,13 @@ def _run(row: _Row, plan: BenchPlan, indexes: Mapping[int, int]) -> BenchRun:
     cells = {_CELL: indexes.get(row.count("cell"), 0), _BASELINE: baseline, _MLX_LM: MLX_LM}
     if part not in cells:
         raise row.wrong("part")
-    if not row.cells.get("mode_reason"):
+    if not row.cells["mode_reason"]:
         generated = row.count("prompt_and_generated_length") - row.count("prompt_length")
         counts = row.fill(
             Statistics(generated_tokens=generated), _COUNT_FIELDS, target_calls="steps", prompt_tokens="prompt_length"
         )
     difference = Difference(row.count("prompt"), 0, "", "", None)
     run = BenchRun(cells[part], 0, "", 0, (), (), (), counts, baseline=baseline, dtype=row.precision)
-    if row.cells.get("difference_index"):
+    if row.cells["difference_index"]:
         run = replace(run, difference=row.fill(difference, _DIFFERENCE_FIELDS, prefix="difference_"))
     return row.fill(run, (*_RUN_FIELDS, *_LISTS), trial="run")

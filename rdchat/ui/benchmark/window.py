@@ -58,9 +58,7 @@ class BenchmarkWindow(SideWindow):
     def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = thin_bar("Progress of the benchmark")
-        self.open_csv = push_button(
-            "Open CSV…", "Show a saved benchmark, of rdchat or of Apple's scripts", self._choose_csv
-        )
+        self.open_csv = push_button("Open CSV…", "Show a saved benchmark", self._choose_csv)
         self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_file)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
@@ -199,13 +197,14 @@ class BenchmarkWindow(SideWindow):
         self._outcome = text, color
         self.status.show_text(text, color)
 
-    def _choose_csv(self) -> None:  # Apple's scripts write two files that belong together
-        ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)
+    def _choose_csv(self) -> None:
+        one = FileMode.ExistingFile
+        ask_to_open(self, "Open a benchmark", one, lambda names: self.open_file(names[0]), _RESULT_KINDS)
 
-    def open_files(self, names: list[str]) -> None:
-        """Show the benchmark of one file, or of Apple's two, or the reason why that failed."""
-        opened = f"From {', '.join(Path(name).name for name in names)}"
-        self._attempt(lambda: self.show_result(read_csv([Path(name) for name in names])), opened)
+    def open_file(self, name: str) -> None:
+        """Show the benchmark of a file, or the reason why that failed."""
+        path = Path(name)
+        self._attempt(lambda: self.show_result(read_csv(path)), f"From {path.name}")
 
     def _choose_file(self) -> None:
         ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)

@@ -107,14 +107,12 @@ class HeatMap:
         widths: Beam widths that were measured, ascending.
         lengths: Beam lengths that were measured, ascending.
         values: Median speed-up at (width, length); pairs not measured are missing.
-        reference: Name of the setting whose speed-up is 1.
     """
 
     dtype: str
     widths: tuple[int, ...]
     lengths: tuple[int, ...]
     values: Mapping[tuple[int, int], float]
-    reference: str = "Plain decoding"
 
     @property
     def best(self) -> tuple[int, int] | None:
@@ -124,7 +122,7 @@ class HeatMap:
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines below the title."""
-        return "Rows: beams. Columns: tokens per beam.", f"{self.reference} is 1x."
+        return "Rows: beams. Columns: tokens per beam.", "Plain decoding is 1x."
 
     def draw(self, drawing: Drawing) -> None:
         title = f"Speed-up by beam, {self.dtype}"
@@ -145,7 +143,7 @@ class HeatMap:
         best = self.best
         best_text = f"Best: {size_text(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
         cells = " ".join(mark.text for mark in drawing.marks[first:])
-        drawing.descriptions.append(f"{title}. {self.reference} is 1x. {best_text} {cells}")
+        drawing.descriptions.append(f"{title}. Plain decoding is 1x. {best_text} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
         value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
@@ -220,14 +218,8 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
     if len(beams) < 2:
         return None
     widths, lengths = (tuple(sorted({pair[side] for pair in beams})) for side in (0, 1))
-    if values := _medians(beams, "ratio_to_plain"):
-        return HeatMap(name, widths, lengths, values)
-    speeds = _medians(beams, "decode_tps")  # One of Apple's files holds no plain decoding.
-    if not speeds:
-        return None
-    smallest = min(speeds)
-    values = {pair: speed / speeds[smallest] for pair, speed in speeds.items()}
-    return HeatMap(name, widths, lengths, values, size_text(*smallest))
+    values = _medians(beams, "ratio_to_plain")
+    return HeatMap(name, widths, lengths, values) if values else None
 
 
 def _medians(beams: Mapping[tuple[int, int], CellReport], name: str) -> dict[tuple[int, int], float]:

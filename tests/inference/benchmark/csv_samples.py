@@ -1,4 +1,4 @@
-"""CSV files of benchmarks with known figures: ours, and two as Apple's benchmark writes them."""
+"""A benchmark with known figures, and its CSV file."""
 
 from pathlib import Path
 
@@ -6,20 +6,6 @@ from rdchat.inference.api.benchmark import MLX_LM, Difference
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import BenchResult
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
-
-APPLE_PLAIN = """\
-run,dtype,comprehension_mlx,generation_mlx,comprehension_ours,generation_ours
-0,mlx.core.float16,100.0,4000.0,110.0,4100.0
-1,mlx.core.float16,100.0,4000.0,90.0,3900.0
-"""
-APPLE_DRAFTED = """\
-run,beam_width,beam_length,dtype,nmax_length,greedy,steps,prompt_length,prompt_and_generated_length,comprehension_and_generation_time
-0,1,2,mlx.core.float16,200,True,126,66,266,4200.0
-0,2,3,mlx.core.float16,200,True,100,66,266,2150.0
-1,2,3,mlx.core.float16,200,True,100,66,266,2050.0
-0,1,2,mlx.core.float16,200,False,198,66,266,8300.0
-0,2,3,mlx.core.float16,200,False,120,66,266,4200.0
-"""
 
 
 def result() -> BenchResult:

@@ -1,4 +1,4 @@
-"""Benchmarks as CSV: ours there and back, and Apple's."""
+"""Benchmarks as CSV, there and back."""
 
 import csv
 from dataclasses import replace
@@ -9,21 +9,16 @@ import pytest
 from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark.csv_file import COLUMNS, PLAIN_COLUMNS, RECURRENT_COLUMNS, read_csv
 from rdchat.inference.benchmark.result import BenchResult
-from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
-from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
+from tests.inference.benchmark.csv_samples import result, written
 from tests.inference.benchmark.runs import LOOKUP, beam, plan, run
-
-
-def maps_of(found: BenchResult) -> list[HeatMap]:
-    return [plot for plot in plots_of(found) if isinstance(plot, HeatMap)]
 
 
 def test_what_is_read_back_comes_to_the_same_figures(tmp_path: Path) -> None:
     before = result()
-    after = read_csv([written(tmp_path / "runs.csv", before)])
+    after = read_csv(written(tmp_path / "runs.csv", before))
     reports = [each.as_json() for each in (before, after)]
     for report in reports:
         report["settings"] = None  # the texts and the number of prompts that were not reached are not in the file
@@ -43,7 +38,7 @@ def test_texts_that_a_spreadsheet_would_take_for_formulas_are_guarded_and_come_b
     with path.open(newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
-    found = read_csv([path])
+    found = read_csv(path)
     assert [(one.difference, one.chosen, one.group) for one in found.runs] == [
         (one.difference, one.chosen, one.group) for one in runs
     ]
@@ -60,7 +55,7 @@ def test_a_mode_that_could_not_run_has_no_figures(tmp_path: Path) -> None:
     names = ("steps", "prompt_length", "prompt_and_generated_length", "comprehension_and_generation_time", "decode_ms")
     assert [row[name] for name in names] == [""] * 5
     assert all(plain[name] for name in names)
-    found = read_csv([path])
+    found = read_csv(path)
     assert found.runs[1] == missing
     assert [report.mode_reason for report in found.reports] == ["It cannot."]
 
@@ -70,7 +65,7 @@ def test_plain_decoding_of_a_precision_that_was_not_compared_is_left_out(tmp_pat
     asked = plan(beam(2, 3, Dtype.FLOAT32), beam(2, 3, Dtype.FLOAT16))
     compared = (run(asked, 0, 10, dtype="float32"), run(asked, 2, 20, dtype="float32"))
     alone = replace(run(asked, 1, 10, baseline=1, dtype="float16"), prompt=1, trial=1)
-    found = read_csv([written(tmp_path / "runs.csv", BenchResult(asked, (*compared, alone), {"cores": 2}))])
+    found = read_csv(written(tmp_path / "runs.csv", BenchResult(asked, (*compared, alone), {"cores": 2})))
     assert [one.dtype for one in found.runs] == ["float32", "float32"]
     assert [report.cell.dtype for report in found.reports] == [Dtype.FLOAT32]
     assert (len(found.plan.prompts), found.plan.trials) == (1, 1), "its prompt and trial do not count"
@@ -81,13 +76,13 @@ def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:
     times = tuple(float(10_000 + n) for n in range(20_000))
     long = replace(run(asked, 1, 10), times_ms=times)
     path = written(tmp_path / "runs.csv", BenchResult(asked, (run(asked, 0, 10), long), {"cores": 2}))
-    assert read_csv([path]).runs[1].times_ms == times
+    assert read_csv(path).runs[1].times_ms == times
 
 
 def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "runs.csv", result())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(read_csv([path]).runs) == len(result().runs)
+    assert len(read_csv(path).runs) == len(result().runs)
 
 
 def test_apples_columns_mean_what_theirs_do(tmp_path: Path) -> None:
@@ -106,65 +101,12 @@ def test_apples_columns_mean_what_theirs_do(tmp_path: Path) -> None:
     assert (rows[3]["beam_width"], rows[3]["beam_length"]) == ("1", "4")
 
 
-def test_apples_two_files_give_apples_speed_ups(tmp_path: Path) -> None:
-    plain, drafted = tmp_path / "plain.csv", tmp_path / "drafted.csv"
-    plain.write_text(APPLE_PLAIN)
-    drafted.write_text(APPLE_DRAFTED)
-    found = read_csv([drafted, plain])
-    greedy, sampled = maps_of(found)
-    # mean comprehension is 100 ms; W2 L3: 4100 / 2050 and 3900 / 1950
-    assert greedy.values == pytest.approx({(1, 2): 4100 / 4100, (2, 3): 2.0})
-    assert (greedy.dtype, greedy.best, sampled.best) == ("float16, greedy", (2, 3), (2, 3))
-    assert sampled.values == pytest.approx({(1, 2): 0.5, (2, 3): 1.0})
-    best = found.reports[1]
-    figure = best.figures["tokens_per_target_call"]
-    assert figure is not None
-    assert figure.median == pytest.approx(1.99)
-    assert (best.identical_text, best.figures["host_syncs_per_round"]) == (None, None)  # nobody can tell
-
-
-def test_apples_file_of_plain_decoding_alone_compares_with_mlx_lm(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(APPLE_PLAIN)
-    found = read_csv([tmp_path / "a.csv"])
-    (report,) = found.reports
-    assert report.cell.draft.mode is Mode.OFF
-    ratio = report.figures["ratio_to_mlx_lm"]
-    assert ratio is not None
-    assert (ratio.low, ratio.high) == pytest.approx((0.75 * 4 / 4.1 + 0.25 * 4 / 3.9, 0.25 * 4 / 4.1 + 0.75 * 4 / 3.9))
-    assert report.figures["ratio_to_plain"] is None
-    (bars,) = plots_of(found)
-    assert isinstance(bars, SpeedBars)
-    ((name, ((label, _),)),) = bars.groups
-    assert (name, label) == ("float16", "mlx-lm, not drafting")
-
-
-def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_its_smallest_beam(tmp_path: Path) -> None:
-    drafted = tmp_path / "recurrent_drafting.csv"
-    drafted.write_text(APPLE_DRAFTED)
-    alone = read_csv([drafted])
-    heat_map = maps_of(alone)[0]
-    assert heat_map.reference == "1 beam of 2 tokens"
-    assert heat_map.values == pytest.approx({(1, 2): 1.0, (2, 3): 4200 / 2098.8}, abs=0.01)
-    (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN)
-    together = read_csv([drafted])
-    assert maps_of(together)[0].values[2, 3] == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "has no runs"),
         ("a,b\n1,2\n", "is not a benchmark: line 1 has other columns"),
         ("some text\nand, well, more\n", "is not a benchmark: line 1 has other columns"),
-        (APPLE_PLAIN.replace("4100.0", "fast"), "Line 2 of {path}: generation_ours is 'fast', which is not valid here"),
-        (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', which is not valid here"),
-        (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: asked_dtype is 'float12'"),
-        (APPLE_PLAIN + "2,mlx.core.float16\n", "Line 4 of {path}: it has more or fewer columns"),
-        (APPLE_PLAIN.replace("4100.0", "inf"), "Line 2 of {path}: generation_ours is 'inf'"),
-        (APPLE_PLAIN.replace("1,mlx", f"{'9' * 5000},mlx"), "Line 3 of {path}: run is '9999"),
-        (APPLE_DRAFTED.replace(",200,", ",1,"), "Line 2 of {path}: max-tokens 1 is out of range"),
-        (APPLE_DRAFTED.replace("200,True,126", "200,yes,126"), "Line 2 of {path}: greedy is 'yes'"),
-        (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam_length is '1'"),
         ("part,mode\ncell,off\n", "is not a benchmark: line 1 has other columns"),
     ],
 )
@@ -172,7 +114,7 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
     path = tmp_path / "some.csv"
     path.write_text(text)
     with pytest.raises(RdchatError) as found:
-        read_csv([path])
+        read_csv(path)
     assert words.format(path=path) in found.value.message
 
 
@@ -186,6 +128,9 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
         ("token_ids", "1 -2", "token_ids is '1 -2'"),
         ("rounds", "-1", "rounds is '-1'"),
         ("decode_ms", "inf", "decode_ms is 'inf'"),
+        ("run", "x", "run is 'x'"),
+        ("run", "9" * 5000, "run is '9999"),
+        ("asked_dtype", "float12", "asked_dtype is 'float12'"),
         ("overhead", "nan", "overhead is 'nan'"),
         ("temperature", "11", "temperature is '11'"),
         ("prompt", "999999999999", "prompt is 999999999999, and the file has 20 lines"),
@@ -201,19 +146,17 @@ def test_a_broken_line_of_ours_is_named(column: str, value: str, words: str, tmp
         writer.writeheader()
         writer.writerows(rows)
     with pytest.raises(RdchatError, match="Line 3 of") as found:
-        read_csv([path])
+        read_csv(path)
     assert words in found.value.message
 
 
-def test_files_that_do_not_go_together_or_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     path = written(tmp_path / "runs.csv", result())
-    with pytest.raises(RdchatError, match="Only one rdchat benchmark"):
-        read_csv([path, path])
     with pytest.raises(RdchatError, match="cannot be read: No such file"):
-        read_csv([tmp_path / "none.csv"])
+        read_csv(tmp_path / "none.csv")
     path.write_bytes(b"\xff\xfe\xff")
     with pytest.raises(RdchatError, match="not UTF-8"):
-        read_csv([path])
+        read_csv(path)
 
 
 @pytest.mark.parametrize(
@@ -227,4 +170,4 @@ def test_an_empty_cell_that_needs_a_value_is_refused(column: str, tmp_path: Path
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([first, *rows])
     with pytest.raises(RdchatError, match=f"Line 2 of .*{column} is ''"):
-        read_csv([path])
+        read_csv(path)

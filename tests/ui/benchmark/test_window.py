@@ -20,7 +20,6 @@ from rdchat.ui.benchmark.window import BenchmarkWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
-from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 
@@ -190,16 +189,16 @@ def test_it_is_exported_and_opened_again(qtbot: QtBot, chat: Chat, bench: Benchm
     assert [(mode["mode"], mode["ratio_to_plain"]["median"]) for mode in report["modes"]] == [("lookup", 2.0)]
     assert report["complete"] is True
     before = row(bench.results.results.model(), 0)
-    read = read_csv([tmp_path / "bench.csv"])
+    read = read_csv(tmp_path / "bench.csv")
     assert len(read.runs) == 2
-    bench.open_files([str(tmp_path / "bench.csv")])
+    bench.open_file(str(tmp_path / "bench.csv"))
     assert bench.status.text() == "From bench.csv"
     assert row(bench.results.results.model(), 0) == before
 
 
 def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    bench.open_files([str(tmp_path / "other.csv")])
+    bench.open_file(str(tmp_path / "other.csv"))
     assert "is not a benchmark" in bench.status.text()
     (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
     bench.form.source.read(str(tmp_path / "prompts.jsonl"))
@@ -210,18 +209,6 @@ def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: Benchmar
     bench.save(str(tmp_path / "x.txt"))
     words = "x.txt cannot be exported: its name must end in .csv, .json, .png or .pdf."
     assert bench.status.text() == words
-
-
-def test_whether_texts_are_the_same_is_not_claimed_where_a_file_holds_none(
-    bench: BenchmarkWindow, tmp_path: Path
-) -> None:
-    (tmp_path / "autoregression.csv").write_text(APPLE_PLAIN, encoding="utf-8")
-    (tmp_path / "drafted.csv").write_text(APPLE_DRAFTED, encoding="utf-8")
-    bench.open_files([str(tmp_path / "drafted.csv")])
-    table = bench.results.results.model()
-    rows = [row(table, number) for number in range(table.rowCount())]
-    assert "2.00x" in {found["Speed-up"] for found in rows}
-    assert {found["Same text"] for found in rows} == {"\N{EN DASH}"}
 
 
 def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path: Path) -> None:

@@ -123,8 +123,8 @@ def test_the_map_says_its_values_and_what_was_not_measured() -> None:
         "4 beams of 5 tokens: 1.60x. This is the best.",
     ]
     assert "Plain decoding is 1x." in drawing.descriptions[0]
-    empty = HeatMap("float32", (1,), (2,), {}, "1 beam of 2 tokens")
-    assert "1 beam of 2 tokens is 1x. Nothing was measured." in of(empty).descriptions[0]
+    empty = HeatMap("float32", (1,), (2,), {})
+    assert "Plain decoding is 1x. Nothing was measured." in of(empty).descriptions[0]
 
 
 def test_pictures_stand_one_below_the_other() -> None:
