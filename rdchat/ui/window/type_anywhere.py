@@ -31,7 +31,7 @@ class TypeAnywhere(QObject):
     """
 
     def __init__(self, window: QWidget, field: QWidget) -> None:
-        super().__init__(window)
+        super().__init__(field)  # It ends with the field, which the window may delete before other widgets.
         self._window, self._field = window, field
         # The window has the keyboard where no widget has the focus.
         window.installEventFilter(self)
