@@ -94,10 +94,8 @@ def _change(path: Path, values: dict[str, Any] | None) -> None:
 def prompt(case: Case, tokenizers: Tokenizers) -> str:
     """Return the prompt that a request's body becomes, or why it is refused."""
     prompts, tokenizer = tokenizers.read(case.get("template", ""), case.get("renamed", {}))
-    markers = (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else None
-    info: Any = SimpleNamespace(
-        context_length=8192, name="m", sampling=SamplingDefaults(), thinking=prompts.thinking, tool_markers=markers
-    )
+    facts = {"thinking": prompts.thinking, "tool_markers": prompts.tool_markers}
+    info: Any = SimpleNamespace(context_length=8192, name="m", sampling=SamplingDefaults(), **facts)
     body = _json(case)
     interface: Any = Messages() if ".anthropic." in case["file"] else ChatCompletions()
     try:

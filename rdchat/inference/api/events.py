@@ -38,7 +38,9 @@ class ModelInfo:
         warning: A sentence if memory is tight, else empty.
         thinking: Choices of thinking; empty where the chat template has no switch.
         tool_markers: Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the
-            reply's end. None where mlx-lm has no parser for the model's calls.
+            reply's end. A base model has none.
+        trained_for_tools: Whether the chat template has a place for tools, and the markers are its own. Otherwise tools
+            are described in the system prompt, in one form for all such models.
         token_markers: Markers of thoughts and answers that the model writes with control tokens.
     """
 
@@ -56,6 +58,7 @@ class ModelInfo:
     thinking: tuple[ThinkingChoice, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     tool_markers: tuple[str, str] | None = None
+    trained_for_tools: bool = False
     token_markers: frozenset[str] = frozenset()
 
 

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
+from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall, parsed_json
@@ -258,7 +259,8 @@ class Reply:
         tokens = MarkerTokens(model.info.token_markers, set(self._text.control_offsets))
         ended = self.finish_reason is FinishReason.EOS
         answers = split_thoughts(text, begun=self.in_thought, ended=ended, tokens=tokens).spans
-        return find_tool_calls(text, markers, model.tokenizer.tool_parser, tools, answers=answers, ended=ended)
+        parse = model.tokenizer.tool_parser if model.info.trained_for_tools else parse_tool_call
+        return find_tool_calls(text, markers, parse, tools, answers=answers, ended=ended)
 
     def _check_answer(self) -> None:
         """Check what the grammar of the answer's shape does not enforce; an answer that was cut off is not checked.

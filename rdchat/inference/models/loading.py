@@ -135,7 +135,8 @@ def load_model(
         warning=warning,
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
-        tool_markers=(tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else None,
+        tool_markers=prompts.tool_markers,
+        trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
     )
     hooks = ModelHooks(network)

@@ -12,7 +12,8 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
-from rdchat.inference.prompts.template_fitting import answers_only, calls_as_text, fitted, marked, texts_of, turn_of
+from rdchat.inference.prompts.generic_tools import CALL_MARKERS, tools_as_text
+from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
 
 # Conversations that are longer than so many contexts are not counted to their end.
@@ -59,21 +60,19 @@ class ModelPrompts:
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; an exception from it ends the work.
             thinking: Whether or how much the model thinks; None leaves it to the chat template.
-            tools: JSON list of the tools that the model may call; empty for none.
+            tools: JSON list of the tools that the model may call; empty for none. The template gets them if the model
+                was trained for tools; otherwise they are text, see `tools_as_text`.
 
         Raises:
-            InvalidSettingError: If the template has no such switch for thinking, or no place for tools.
+            InvalidSettingError: If the template has no such switch for thinking.
             TemplateRefusedError: If the template refuses the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
-        if tools and not self._mentions("tools"):
-            raise InvalidSettingError(
-                f"The chat template of {self._folder.name} has no place for tools.",
-                "Choose a model that was trained to call tools, or leave the tools out.",
-            )
-        if not self._mentions("tool_calls"):
+        if tools and not self.trained_for_tools:
+            messages, tools = tools_as_text(messages, tools), ""
+        elif not self._mentions("tool_calls"):
             # The template would leave calls out without an error.
-            messages = calls_as_text(messages)
+            messages = tools_as_text(messages)
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
@@ -172,6 +171,18 @@ class ModelPrompts:
     def thinking(self) -> tuple[ThinkingChoice, ...]:
         """The choices of thinking; empty where the chat template has no switch."""
         return tuple(self._template().choices)
+
+    @property
+    def trained_for_tools(self) -> bool:
+        """Whether the chat template has a place for tools, and mlx-lm has a parser for the model's calls."""
+        return bool(self._tokenizer.has_tool_calling) and self._mentions("tools")
+
+    @property
+    def tool_markers(self) -> tuple[str, str] | None:
+        """See `ModelInfo.tool_markers`."""
+        if self.trained_for_tools:
+            return self._tokenizer.tool_call_start, self._tokenizer.tool_call_end
+        return CALL_MARKERS if self._tokenizer.has_chat_template else None
 
     def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:
         if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:

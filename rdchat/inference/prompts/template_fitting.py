@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.prompts.generic_tools import tools_as_text
 
 Messages = tuple[ChatMessage, ...]
 
@@ -36,23 +37,6 @@ def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
 def short_id(text: str) -> str:
     """Return nine letters and digits that depend on a text alone, as Mistral's templates want the ids of calls."""
     return hashlib.blake2b(text.encode()).hexdigest()[:_ID_LENGTH]
-
-
-def call_as_text(call: ToolCall) -> str:
-    """Return a call as JSON, in the form that the prompt asks for if the template has no calls."""
-    return json.dumps({"name": call.name, "arguments": json.loads(call.arguments)}, ensure_ascii=False)
-
-
-def calls_as_text(messages: Sequence[ChatMessage]) -> Messages:
-    """Return a conversation whose calls are text of the assistant, and whose results are text of the user."""
-    return tuple(map(_as_text, messages))
-
-
-def _as_text(message: ChatMessage) -> ChatMessage:
-    if message.role is Role.TOOL:
-        return ChatMessage(Role.USER, message.content)
-    texts = [message.content, *map(call_as_text, message.tool_calls)]
-    return replace(message, content="\n\n".join(filter(str.strip, texts)), tool_calls=()) if texts[1:] else message
 
 
 def in_turns(messages: Sequence[ChatMessage]) -> Messages:
@@ -112,7 +96,7 @@ def _system_first(messages: Messages) -> Messages:
 
 
 def _calls_as_turns(messages: Messages) -> Messages:
-    return in_turns(calls_as_text(messages))
+    return in_turns(tools_as_text(messages))
 
 
 def _without_system(messages: Messages) -> Messages:

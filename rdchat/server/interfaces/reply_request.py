@@ -18,7 +18,7 @@ from rdchat.inference.api.requests import (
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.shapes import for_template, reported
+from rdchat.server.interfaces.shapes import for_template
 
 MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
@@ -116,14 +116,11 @@ class ReplyRequest:
         """
         prompt_index, sibling = divmod(index, self.choices)
         prompt = self.prompts[prompt_index]
-        tools, messages = self.tools, prompt.messages
-        if tools and info.tool_markers is None and self.shape:
-            tools, messages = (), reported(tools, messages)
-        elif tools and info.tool_markers is None:
-            raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
+        if self.tools and info.tool_markers is None and not self.shape:
+            raise unsupported("tools", f"{info.name} is a base model, which calls a tool only where it must.")
         limit = {"max_tokens": info.context_length} | dict(self.sampling)
         return GenerationRequest(
-            messages,
+            prompt.messages,
             replace(info.sampling.params, **limit),
             reply_seed(self.seed, prompt.turns, sibling),
             draft=draft,
@@ -131,7 +128,7 @@ class ReplyRequest:
             thinking=self._thinking(info),
             thinking_tokens=self.thinking_tokens,
             text=prompt.text,
-            tools=for_template(tools) if tools else "",
+            tools=for_template(self.tools) if self.tools else "",
             top_log_probs=self.top_log_probs,
             shape=self.shape,
             partition=partition,

@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
+from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, expanded
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
@@ -111,20 +111,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
 
 def for_template(tools: Tools) -> str:
     """Return tools as a chat template gets them, as JSON: references are written out."""
-    return json.dumps([{"type": tool["type"], "function": _written_out(tool["function"])} for tool in tools])
-
-
-def _written_out(function: Mapping[str, Any]) -> dict[str, Any]:
-    return {**function, "parameters": expanded(function["parameters"])}
-
-
-def reported(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Return messages whose system prompt describes the tools, for a chat template that has no place for them."""
-    listed = json.dumps([_written_out(tool["function"]) for tool in tools], ensure_ascii=False)
-    text = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"
-    if messages and messages[0].role is Role.SYSTEM:
-        return (replace(messages[0], content=f"{messages[0].content}\n\n{text}"), *messages[1:])
-    return (ChatMessage(Role.SYSTEM, text), *messages)
+    functions = [{**tool["function"], "parameters": expanded(tool["function"]["parameters"])} for tool in tools]
+    return json.dumps([{"type": "function", "function": each} for each in functions])
 
 
 def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:

@@ -14,7 +14,7 @@ from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import split_thoughts
-from tests.inference.fakes import ALPHABET, CharacterTokenizer, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, ask, tiny_llama
 
 TOOLS = json.dumps([
     {"type": "function", "function": {
@@ -106,6 +106,8 @@ def test_arguments_must_be_a_json_object() -> None:
 class CallingTokenizer(CharacterTokenizer):
     """Its tool calls are `:name.`, and their parser takes any name."""
 
+    has_tool_calling = True
+
     @staticmethod
     def tool_parser(text: str, tools: list[dict[str, object]]) -> dict[str, object]:
         assert tools == json.loads(TOOLS)
@@ -128,7 +130,8 @@ def saying(text: str) -> LoadedModel:
             return mx.zeros_like(logits) + 100.0 * (mx.arange(len(ALPHABET)) == mx.array(said)[:, None])[None]
 
     model.network.__class__ = Scripted
-    return replace(model, tokenizer=tokenizer, info=replace(model.info, tool_markers=(":", ".")))
+    info = replace(model.info, tool_markers=(":", "."), trained_for_tools=True)
+    return replace(model, tokenizer=tokenizer, info=info, prompts=CharacterPrompts(tokenizer))
 
 
 def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:

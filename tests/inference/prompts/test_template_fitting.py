@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.prompts.template_fitting import calls_as_text, fitted, in_turns, short_id
+from rdchat.inference.prompts.template_fitting import fitted, in_turns, short_id
 
 S, U, A, T = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL
 CALL = ToolCall("ls", '{"p": "/"}', "toolu_01")
@@ -70,12 +70,6 @@ def test_ids_are_nine_letters_the_same_in_call_and_result() -> None:
     assert ids == [changed[1].tool_call_id, changed[2].tool_call_id]
     assert all(re.fullmatch("[a-zA-Z0-9]{9}", each) for each in ids)
     assert len({short_id(str(number)) for number in range(10_000)}) == 10_000
-
-
-def test_a_call_as_text_is_the_json_that_models_are_told_to_write() -> None:
-    call, result = calls_as_text((ChatMessage(A, "I look.", tool_calls=(CALL,)), ChatMessage(T, "a.txt")))
-    assert call.content == 'I look.\n\n{"name": "ls", "arguments": {"p": "/"}}'
-    assert (call.role, call.tool_calls, result.role) == (A, (), U)
 
 
 def test_joined_messages_keep_what_the_model_wrote_as_tokens() -> None:
