@@ -29,6 +29,7 @@ _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what ne
 # They share packages that take seconds to import.
 _ON_ONE_WORKER = (
     "tests/server/test_openai_client.py",
+    "tests/server/test_responses_client.py",
     "tests/server/test_anthropic_client.py",
     "tests/server/test_other_programs.py",
     "tests/cases/test_agents.py",

@@ -25,6 +25,7 @@ from rdchat.server.interfaces.fields import Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyFormat
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
+from rdchat.server.interfaces.responses import Responses
 from rdchat.server.reply_parts import Part
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.response import DisconnectedError, Response, inflated, read_body
@@ -39,6 +40,7 @@ _MODELS_PATH = "/v1/models"
 _INTERFACES: Mapping[str, Interface] = {
     "/v1/chat/completions": ChatCompletions(),
     "/v1/completions": Completions(),
+    "/v1/responses": Responses(),
     _ANTHROPIC_PATH: Messages(),
     _COUNT_PATH: Messages(counts=True),
 }
@@ -206,7 +208,7 @@ class Answer:
         except ApiError as error:
             if not self._response.started:
                 raise
-            await self._response.write(self._interface.stream_error(error), more=False)
+            await self._response.write(self._format.fail(error), more=False)
             return
         if self._request.stream:
             await self._response.write(self._format.end(self._choices), more=False)
@@ -229,8 +231,10 @@ class Answer:
 
     @cached_property
     def _format(self) -> ReplyFormat:
-        assert self._job.info is not None, "it is known before the first part comes"
-        return self._interface.format(self._request, self._job.info.name, self._reply_id)
+        # The model is known before the first part comes, but not always before a failure.
+        if (info := self._job.info) is None:
+            return self._interface.format(self._request, self._request.model, self._reply_id)
+        return self._interface.format(self._request.filled(info), info.name, self._reply_id)
 
     @property
     def _headers(self) -> dict[str, str]:

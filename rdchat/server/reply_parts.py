@@ -33,6 +33,8 @@ class ReplyParts:
         self._text.tokens.markers = info.token_markers
         # Tokens whose log-probabilities were sent.
         self._sent = 0
+        # Where each token's text begins, and where the text ends.
+        self._starts = [0]
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events; a reply begins with a `PrefillProgress`."""
@@ -42,6 +44,8 @@ class ReplyParts:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
+        for token in tokens:
+            self._starts.append(self._starts[-1] + len(token.text))
         self._text.tokens.offsets.update(offset for token in tokens for offset in token.control_offsets)
         thought, answer = self._text.add("".join(token.text for token in tokens))
         if isinstance(end := batch[-1], ReplyEnd):
@@ -61,6 +65,9 @@ class ReplyParts:
         choice = self._choice
         more_thought, more_answer = self._text.finish(end)
         choice.end, choice.thought, choice.answer = end, self._text.thought, self._text.answer
+        if choice.thought:
+            answers, starts = self._text.answers(end), self._starts[: len(end.token_ids)]
+            choice.thought_tokens = sum(not any(first <= at <= last for first, last in answers) for at in starts)
         choice.calls = end.tool_calls[:1] if self._request.one_call else end.tool_calls
         if self._may_be_call and (call := call_of(choice.answer, self._request.tools)):
             choice.calls, choice.answer = call, ""
@@ -117,6 +124,12 @@ class VisibleText:
         tokens = MarkerTokens(self.tokens.markers, set(end.content_control_offsets))
         parts = split_thoughts(end.content, begun=self.begun, ended=ended, shaped=self._shaped, tokens=tokens)
         return self._grow(parts.thought, self._with_blanks(parts, end.content))
+
+    def answers(self, end: ReplyEnd) -> Sequence[tuple[int, int]]:
+        """Return the ranges of the complete text that are no thought."""
+        tokens = MarkerTokens(self.tokens.markers, set(end.control_offsets))
+        ended = end.finish_reason is FinishReason.EOS
+        return split_thoughts(end.text, begun=self.begun, ended=ended, shaped=self._shaped, tokens=tokens).spans
 
     def _with_blanks(self, parts: Thoughts, text: str) -> str:
         """Return an answer with the blanks that it begins with; they are dropped behind a thought only."""

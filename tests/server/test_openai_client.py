@@ -183,7 +183,10 @@ def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: Scrip
     openai.chat.completions.create(**ASK, reasoning_effort="high")
     openai.chat.completions.create(**ASK, reasoning_effort="none")
     openai.chat.completions.create(**ASK)
-    assert [each.thinking for each in gate.requests] == [ThinkingChoice.ON, ThinkingChoice.OFF, None]
+    gate.model = replace(MODEL, thinking=(ThinkingChoice.LOW, ThinkingChoice.MEDIUM, ThinkingChoice.HIGH))
+    openai.chat.completions.create(**ASK, reasoning_effort="max")
+    chosen = [ThinkingChoice.ON, ThinkingChoice.OFF, None, ThinkingChoice.HIGH]
+    assert [each.thinking for each in gate.requests] == chosen
 
 
 @pytest.mark.parametrize(

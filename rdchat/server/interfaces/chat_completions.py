@@ -9,11 +9,9 @@ from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.openai_format import OpenAIFormat, OpenAIInterface, finish_of, read_openai
+from rdchat.server.interfaces.openai_format import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_thinking
 from rdchat.server.interfaces.shapes import read_answer, read_shape
-
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
 class ChatFormat(OpenAIFormat):
@@ -81,14 +79,11 @@ class ChatCompletions(OpenAIInterface):
         fields.refuse("rdchat reads and writes texts only.", "audio")
         fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
         fields.refuse("rdchat does not search the web.", "web_search_options")
-        effort = fields.text("reasoning_effort", "")
-        if effort and effort not in _EFFORTS:
-            raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
         return ReplyRequest(
             prompts=(Prompt(read_messages(fields)),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=self._log_probs(fields),
-            effort=read_thinking(fields, effort),
+            effort=read_thinking(fields, read_effort(fields, "reasoning_effort")),
             **read_answer(
                 read_tools(fields), fields.take("tool_choice", "auto"), read_shape(fields.part("response_format"))
             ),

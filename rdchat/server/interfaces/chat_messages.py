@@ -10,6 +10,8 @@ from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields, object_of
 
 _TITLE_CHARACTERS = 200
+# The first two are those of messages, the others those of `/v1/responses`.
+_TEXT_PARTS = {"text", "refusal", "input_text", "output_text", "reasoning_text", "summary_text"}
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
 
 
@@ -18,10 +20,11 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     listed = fields.inners("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    return tuple(_read_message(each, last=each is listed[-1]) for each in listed)
+    return tuple(read_message(each, last=each is listed[-1]) for each in listed)
 
 
-def _read_message(fields: Fields, *, last: bool) -> ChatMessage:
+def read_message(fields: Fields, *, last: bool) -> ChatMessage:
+    """Read a message; see `part_text` of the last one's parts."""
     role = _ROLES.get(fields.text("role"))
     if role is None:
         raise wrong(fields.name("role"), f"`{fields.name('role')}` must be one of {', '.join(_ROLES)}.")
@@ -56,13 +59,13 @@ def part_text(part: Fields, *, strict: bool) -> str:
             a placeholder such as `[image]`: it must not block all further turns.
     """
     kind = part.text("type")
-    if kind in {"text", "refusal"}:
-        return part.text(kind)
+    if kind in _TEXT_PARTS:
+        return part.text("refusal" if kind == "refusal" else "text")
     if strict:
         raise unsupported(part.name("type"), f"rdchat reads texts only, and this is {kind[:50]!r}.")
     title = part.take("title")
     named = f": {title[:_TITLE_CHARACTERS]}" if isinstance(title, str) and title else ""
-    return f"[{kind.removesuffix('_url')[:50]}{named}]"
+    return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}{named}]"
 
 
 def _read_call(fields: Fields) -> ToolCall:
@@ -94,7 +97,10 @@ def id_of_call(call: ToolCall, reply_id: str, index: int, number: int) -> str:
 
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read `tools`: functions; others, such as OpenAI's own web search, run nowhere here and count as ignored."""
+    """Read `tools`: functions; others, such as OpenAI's own web search, run nowhere here and count as ignored.
+
+    In `/v1/responses` the fields of a function stand in the tool itself.
+    """
     listed = fields.inners("tools")
     functions = [each for each in listed if each.text("type") == "function"]
     fields.ignored += [f"tools.{each.text('type')}" for each in listed if each not in functions]
@@ -102,7 +108,7 @@ def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
-    function = fields.part("function")
+    function = fields if fields.take("function") is None else fields.part("function")
     if function is None or not function.text("name"):
         raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")
     known = {"name": function.text("name"), "description": function.text("description", "")}

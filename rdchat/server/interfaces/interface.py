@@ -28,6 +28,9 @@ class ReplyFormat(Protocol):
     def end(self, choices: Sequence[Choice]) -> str:
         """Return the events after all replies."""
 
+    def fail(self, error: ApiError) -> str:
+        """Return the events for a failure in the middle of a stream, or before all text."""
+
 
 class Interface(Protocol):
     """The requests and replies of one path.
@@ -43,9 +46,6 @@ class Interface(Protocol):
 
     def format(self, request: ReplyRequest, model: str, reply_id: str) -> ReplyFormat:
         """Return what writes the replies to a request; `model` is the name of the one that answers."""
-
-    def stream_error(self, error: ApiError) -> str:
-        """Return the events for a failure in the middle of a stream."""
 
 
 def event(data: dict[str, Any] | str, name: str = "") -> str:

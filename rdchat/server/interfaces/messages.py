@@ -92,6 +92,10 @@ class MessageFormat:
         """Return the last event."""
         return event({"type": "message_stop"}, "message_stop")
 
+    def fail(self, error: ApiError) -> str:
+        """Return the event for a failure."""
+        return event(error.anthropic(), "error")
+
     def _block(self, kind: str, fields: dict[str, Any]) -> str:
         """Open a block, unless one of its kind is open."""
         if self._open == kind:
@@ -175,10 +179,6 @@ class Messages:
         choice = fields.take("tool_choice", "auto")
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
         return read_answer(tools, choice, shape) | {"one_call": one_call}
-
-    def stream_error(self, error: ApiError) -> str:
-        """Return the events for a failure."""
-        return event(error.anthropic(), "error")
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:

@@ -5,17 +5,26 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rdchat.inference.api.events import FinishReason, PrefillProgress
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.reply_request import Choice, ReplyRequest, drafting_usage, read_common
 
-_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def read_effort(fields: Fields, field: str) -> str:
+    """Read how much to think; empty where it is left to the model."""
+    effort = fields.text(field, "")
+    if effort and effort not in _EFFORTS:
+        raise wrong(fields.name(field), f"`{fields.name(field)}` must be one of {', '.join(_EFFORTS)}.")
+    return effort
 
 
 def read_openai(fields: Fields) -> dict[str, Any]:
     """Read what both interfaces have; return it as fields of `ReplyRequest`."""
-    common = read_common(fields, "stop", *_SAMPLING)
+    common = read_common(fields, "stop", *SAMPLING)
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     options = fields.part("stream_options")
     include_usage = options is not None and options.flag("include_usage")
@@ -23,13 +32,9 @@ def read_openai(fields: Fields) -> dict[str, Any]:
 
 
 class OpenAIInterface:
-    """Errors and pings; a ping is a comment, which OpenAI's clients ignore."""
+    """Pings are comments, which OpenAI's clients ignore."""
 
     ping = ": please wait\n\n"
-
-    def stream_error(self, error: ApiError) -> str:
-        """Return the event for a failure; the clients raise it."""
-        return event(error.openai())
 
 
 class OpenAIFormat:
@@ -67,6 +72,10 @@ class OpenAIFormat:
         )
         return usage + event("[DONE]")
 
+    def fail(self, error: ApiError) -> str:
+        """Return the event for a failure; the clients raise it."""
+        return event(error.openai())
+
     def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """Return the counters: each prompt counts once, whatever the number of its replies."""
         first = [choice.last.statistics for choice in choices if choice.index % self._request.choices == 0]
@@ -76,6 +85,7 @@ class OpenAIFormat:
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
+            "completion_tokens_details": {"reasoning_tokens": sum(choice.thought_tokens for choice in choices)},
             "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in first)},
             "rdchat": drafting_usage(choices),
         }

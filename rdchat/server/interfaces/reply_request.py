@@ -1,7 +1,7 @@
 """A client's request, in one form for all interfaces."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
@@ -23,8 +23,11 @@ from rdchat.server.interfaces.shapes import for_template
 MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
 """A top-p that keeps the best token alone, as 0 means it; above 0, as `SamplingParams` wants it."""
-_EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {
-    each.value: each for each in (ThinkingChoice.LOW, ThinkingChoice.MEDIUM, ThinkingChoice.HIGH)
+_EFFORTS = {
+    "none": ThinkingChoice.OFF,
+    **dict.fromkeys(("minimal", "low"), ThinkingChoice.LOW),
+    "medium": ThinkingChoice.MEDIUM,
+    **dict.fromkeys(("high", "xhigh", "max"), ThinkingChoice.HIGH),
 }
 
 
@@ -67,6 +70,7 @@ class ReplyRequest:
         thinking_tokens: See `GenerationRequest.thinking_tokens`.
         show_thoughts: Whether thoughts are sent besides the answer.
         token_ids: Whether the token ids of each reply are sent.
+        repeated: Fields that the reply repeats.
         ignored: Names of the request's fields without an effect.
     """
 
@@ -85,6 +89,7 @@ class ReplyRequest:
     thinking_tokens: int | None = None
     show_thoughts: bool = True
     token_ids: bool = False
+    repeated: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
     @property
@@ -96,6 +101,10 @@ class ReplyRequest:
     def replies(self) -> int:
         """Number of replies to all prompts."""
         return len(self.prompts) * self.choices
+
+    def filled(self, info: ModelInfo) -> "ReplyRequest":
+        """Return the request with the model's sampling values where the client gave none."""
+        return replace(self, sampling=asdict(info.sampling.params) | dict(self.sampling))
 
     def ids_of(self, choice: "Choice") -> dict[str, Any]:
         """Return the token ids of a reply, if they are requested, as vLLM names them."""
@@ -150,6 +159,7 @@ class Choice:
     Attributes:
         seed: Seed of this reply.
         tokens: Tokens of the reply, if log-probabilities are requested.
+        thought_tokens: Number of tokens of the thought, with its markers.
         end: End of the reply; None while it is written.
     """
 
@@ -159,6 +169,7 @@ class Choice:
     answer: str = ""
     tokens: list[TokenEvent] = field(default_factory=list)
     calls: tuple[ToolCall, ...] = ()
+    thought_tokens: int = 0
     end: ReplyEnd | None = None
 
     @property
@@ -241,7 +252,8 @@ def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
         given["top_k"] = max(top_k, 0)
     if given.get("top_p") == 0:
         given["top_p"] = _BEST_TOKEN
-    limits = {name: fields.whole_number(name, -1, MAX_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
+    names_of_limit = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+    limits = {name: fields.whole_number(name, -1, MAX_TOKENS) for name in names_of_limit}
     if 0 in limits.values():
         raise wrong(min(limits, key=lambda name: limits[name] != 0), "A limit of tokens is at least 1, or -1 for none.")
     limit = next((each for each in limits.values() if each is not None), -1)

@@ -1,0 +1,273 @@
+"""OpenAI's own client against `/v1/responses`, with a scripted engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.settings import Limits
+from tests.late import LateModule
+from tests.server.conftest import MakeServer, openai_client, streamed
+from tests.server.fakes import MODEL, Script, ScriptedGate
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+openai_module, types = LateModule("openai"), LateModule("openai.types.responses")
+ASK: dict[str, Any] = {"model": "tiny/model", "input": "Hi"}
+TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": None}
+THINKS = Script(("Hm", "m", "</thi", "nk>", "Yes", "."), in_thought=True)
+CALLS = Script(
+    ("So", " <call>", "{}</call>"), calls=(ToolCall("look", '{"at": 1}'), ToolCall("look", "{}", "id7")), content="So"
+)
+
+
+def test_a_whole_response(openai: OpenAI, gate: ScriptedGate) -> None:
+    response = openai.responses.create(**ASK, instructions="Be short.", metadata={"a": "b"}, max_output_tokens=20)
+    assert (response.output_text, response.status, response.error) == ("Hello, you!", "completed", None)
+    assert (response.model, response.instructions, response.metadata) == ("tiny/model", "Be short.", {"a": "b"})
+    assert response.usage
+    usage = (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens)
+    assert usage == (8, 5, 13)
+    assert response.usage.input_tokens_details.cached_tokens == 2
+    assert response.usage.output_tokens_details.reasoning_tokens == 0
+    assert MODEL.sampling.params.temperature == response.temperature
+    assert response.to_dict()["store"] is False
+    types.Response.model_validate(response.to_dict())
+    (request,) = gate.requests
+    assert request.messages == (ChatMessage(Role.SYSTEM, "Be short."), ChatMessage(Role.USER, "Hi"))
+    assert request.sampling.max_tokens == 20
+
+
+def test_a_response_has_all_fields_of_the_open_responses_specification(openai: OpenAI) -> None:
+    tools: Any = [TOOL, {"type": "web_search"}]
+    effort: Any = {"effort": "low"}
+    response = openai.responses.create(**ASK, tools=tools, reasoning=effort, temperature=0.5).to_dict()
+    texts = {"id", "object", "status", "model", "truncation", "service_tier", "tool_choice"}
+    numbers = {"created_at", "completed_at", "temperature", "top_p", "presence_penalty", "frequency_penalty"}
+    empty = {"incomplete_details", "previous_response_id", "instructions", "error", "max_output_tokens"}
+    empty |= {"max_tool_calls", "safety_identifier", "prompt_cache_key"}
+    assert {name for name, value in response.items() if isinstance(value, str)} == texts
+    assert all(isinstance(response[name], int | float) for name in {*numbers, "top_logprobs"})
+    assert {name for name, value in response.items() if value is None} == empty
+    assert response["temperature"] == 0.5
+    assert response["reasoning"] == {"effort": "low", "summary": None}
+    (tool,) = response["tools"]  # type: ignore[misc]
+    assert tool == TOOL | {"description": "", "strict": False}
+
+
+@pytest.mark.parametrize("script", [Script(), THINKS, CALLS, replace(THINKS, finish=FinishReason.LENGTH)])
+def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
+    openai: OpenAI, gate: ScriptedGate, script: Script
+) -> None:
+    gate.scripts = [script]
+    whole = openai.responses.create(**ASK, tools=[TOOL])
+    events = list(openai.responses.create(**ASK, tools=[TOOL], stream=True))
+    assert [each.sequence_number for each in events] == [*range(len(events))]
+    any_event = TypeAdapter(types.ResponseStreamEvent)
+    for each in events:
+        assert any_event.validate_python(each.to_dict()).type == each.type
+    kinds = [each.type for each in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    last: Any = events[-1]
+    assert last.type == f"response.{whole.status}"
+    for item, streamed_item in zip(whole.output, last.response.output, strict=True):
+        same, other = item.to_dict(), streamed_item.to_dict()
+        assert same.pop("id") != other.pop("id")
+        if item.type == "function_call" and not item.call_id.startswith("id"):
+            assert same.pop("call_id") != other.pop("call_id")
+        assert same == other
+    done = [each.item for each in events if each.type == "response.output_item.done"]
+    assert done == last.response.output
+    for kind in ("output_text", "reasoning_text", "function_call_arguments"):
+        parts = "".join(each.delta for each in events if each.type == f"response.{kind}.delta")  # type: ignore[union-attr]
+        ends = [
+            getattr(e, "text", None) or getattr(e, "arguments", "") for e in events if e.type == f"response.{kind}.done"
+        ]
+        assert parts == "".join(ends)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thought_is_an_item_of_its_own_with_its_tokens(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [THINKS]
+    if stream:
+        with openai.responses.stream(**ASK) as events:
+            response: Any = events.get_final_response()
+    else:
+        response = openai.responses.create(**ASK)
+    thought, answer = response.output
+    assert (thought.type, thought.content[0].text, thought.summary) == ("reasoning", "Hmm", [])
+    assert (answer.type, response.output_text) == ("message", "Yes.")
+    assert response.usage.output_tokens_details.reasoning_tokens == 4
+    chat = openai.chat.completions.create(model="", messages=[{"role": "user", "content": "Hi"}])
+    assert chat.usage
+    assert chat.usage.completion_tokens_details
+    assert chat.usage.completion_tokens_details.reasoning_tokens == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [CALLS]
+    if stream:
+        with openai.responses.stream(**ASK, tools=[TOOL]) as events:
+            response: Any = events.get_final_response()
+    else:
+        response = openai.responses.create(**ASK, tools=[TOOL])
+    text, first, second = response.output
+    assert (text.content[0].text, response.status) == ("So", "completed")
+    assert [(call.name, call.arguments) for call in (first, second)] == [("look", '{"at": 1}'), ("look", "{}")]
+    assert (len(first.call_id), second.call_id) == (9, "id7")
+    assert json.loads(gate.requests[0].tools)[0]["function"]["name"] == "look"
+    one = openai.responses.create(**ASK, tools=[TOOL], parallel_tool_calls=False)
+    assert [each.type for each in one.output] == ["message", "function_call"]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])
+def test_a_call_that_the_client_insists_on(openai: OpenAI, gate: ScriptedGate, choice: Any) -> None:
+    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
+    (call,) = openai.responses.create(**ASK, tools=[TOOL], tool_choice=choice).output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments, bool(gate.requests[0].shape)) == ("look", '{"at": 1}', True)
+
+
+def test_the_output_of_a_response_goes_back_as_input(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [replace(CALLS, tokens=("Hm</think>", "So <call>"), content="Hm</think>So", in_thought=True)]
+    first: Any = openai.responses.create(**ASK, tools=[TOOL])
+    calls = [item for item in first.output if item.type == "function_call"]
+    results = [{"type": "function_call_output", "call_id": call.call_id, "output": "Nothing."} for call in calls]
+    items: Any = [{"role": "user", "content": "Hi"}, *first.output, *results]
+    openai.responses.create(model="", input=items, tools=[TOOL])
+    question, reply, *answers = gate.requests[-1].messages
+    assert question == ChatMessage(Role.USER, "Hi")
+    assert (reply.thought, reply.content) == ("Hm", "So")
+    assert [(call.name, call.call_id) for call in reply.tool_calls] == [("look", call.call_id) for call in calls]
+    assert [(each.role, each.content, each.tool_call_id) for each in answers] == [
+        (Role.TOOL, "Nothing.", call.call_id) for call in calls
+    ]
+
+
+def test_a_conversation_as_codex_sends_it(openai: OpenAI, gate: ScriptedGate) -> None:
+    """Encrypted thoughts, calls with results between them, a hosted search, its own ids, a picture in a result."""
+    call = {"type": "function_call", "name": "shell", "arguments": '{"command": ["ls"]}'}
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+    items: Any = [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Sandboxed."}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "List."}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Plan"}],
+         "content": None, "encrypted_content": "xx"},
+        call | {"call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1", "output": "a.txt"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One file."}]},
+        call | {"call_id": "c2"},
+        {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "b"}, picture]},
+    ]  # fmt: skip
+    tools: Any = [TOOL | {"name": "shell"}, {"type": "web_search"}]
+    options: Any = {"store": False, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k"}
+    effort: Any = {"effort": "high", "summary": "auto"}
+    raw = openai.responses.with_raw_response.create(
+        model="", input=items, tools=tools, instructions="You are", reasoning=effort, **options
+    )
+    ignored = raw.headers["x-rdchat-ignored"].split(", ")
+    assert {"tools.web_search", "include.reasoning.encrypted_content", "input.web_search_call"} <= set(ignored)
+    assert not {"input.id", "input.status", "store"} & set(ignored)
+    told = [(each.role, each.content, each.thought, len(each.tool_calls)) for each in gate.requests[0].messages]
+    assert told == [
+        (Role.SYSTEM, "You are", "", 0),
+        (Role.SYSTEM, "Sandboxed.", "", 0),
+        (Role.USER, "List.", "", 0),
+        (Role.ASSISTANT, "", "Plan", 1),
+        (Role.TOOL, "a.txt", "", 0),
+        (Role.ASSISTANT, "One file.", "", 1),
+        (Role.TOOL, "b\n[image]", "", 0),
+    ]
+
+
+def test_formats_thinking_and_likely_tokens(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.model = replace(MODEL, thinking=(ThinkingChoice.LOW, ThinkingChoice.HIGH))
+    schema = {"type": "object", "properties": {}}
+    shape: Any = {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}, "verbosity": "low"}
+    thinking: Any = {"effort": "xhigh", "max_tokens": 250}
+    include: Any = ["message.output_text.logprobs"]
+    response: Any = openai.responses.create(**ASK, text=shape, reasoning=thinking, include=include, top_logprobs=2)
+    (request,) = gate.requests
+    assert request.shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
+    assert (request.thinking, request.thinking_tokens, request.top_log_probs) == (ThinkingChoice.HIGH, 250, 2)
+    likely = response.output[0].content[0].logprobs
+    assert [token.token for token in likely] == ["Hello", ",", " you", "!"]
+    assert len(likely[0].top_logprobs) == 2
+    with openai.responses.stream(**ASK, include=include, top_logprobs=2) as events:
+        final: Any = events.get_final_response()
+    assert final.output[0].content[0].logprobs == likely
+
+
+@pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTEXT_FULL])
+def test_a_response_that_was_cut_off(openai: OpenAI, gate: ScriptedGate, finish: FinishReason) -> None:
+    gate.scripts = [Script(finish=finish)]
+    response = openai.responses.create(**ASK)
+    assert response.incomplete_details
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert [item.status for item in response.output if item.type == "message"] == ["incomplete"]
+
+
+def test_a_failure_within_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
+    *_, last = openai.responses.create(**ASK, stream=True)
+    assert last.type == "response.failed"
+    assert last.response.error
+    assert (last.response.error.code, last.response.error.message) == ("server_error", "The device stopped.")
+    assert last.response.output_text == "Hello, you!"
+
+
+def test_a_failure_in_a_stream_that_only_waited_is_a_response_too(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(Limits(silent_seconds=0.05), may_load_models=True)
+    gate.load_failure = ApiError(503, "It does not fit.")
+    gate.gate.shut()
+    other = ASK | {"model": "other/model"}
+    client, path = openai_client(server), "/v1/responses"
+    with client, client.responses.create(**ASK, stream=True), streamed(server, other, path) as answer:
+        assert answer.readline() == b": please wait\n"
+        gate.gate.open()
+        events = [json.loads(line[6:]) for line in answer if line.startswith(b"data: {")]
+    assert [each["type"] for each in events] == ["response.created", "response.in_progress", "response.failed"]
+    assert events[-1]["response"]["error"]["message"] == "It does not fit."
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"background": True}, "background"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
+            "input[0].content[0].type",
+        ),
+        ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+        ({"reasoning": {"max_tokens": -2}}, "reasoning.max_tokens"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
+        ({"tool_choice": {"type": "web_search_preview"}}, "tool_choice"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(openai: OpenAI, given: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.responses.create(**(ASK | given))
+    assert refused.value.param == param
+
+
+def test_a_request_to_store_is_named(openai: OpenAI) -> None:
+    raw = openai.responses.with_raw_response.create(**ASK, store=True)
+    assert raw.headers["x-rdchat-ignored"] == "store"
