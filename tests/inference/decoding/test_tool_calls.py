@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -50,6 +52,22 @@ def find(text: str, parser: str = "json_tools", *, begun: bool = False, ended: b
 )  # fmt: skip
 def test_calls_of_the_families_are_found(parser: str, text: str) -> None:
     assert find("I look.\n" + text, parser) == ((WEATHER,), "I look.\n")
+
+
+CASES = json.loads((Path(__file__).parent / "mlx_lm_cases" / "tool_calls.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["parser"])
+def test_the_cases_of_mlx_lm(case: dict[str, Any]) -> None:
+    module = import_module(f"mlx_lm.tool_parsers.{case['parser']}")
+    markers = (module.tool_call_start, module.tool_call_end)
+    text = f"I look.{markers[0]}{case['text']}{markers[1]}"
+    tools, spans = json.dumps(case["tools"]), ((0, len(text)),)
+    calls, rest = find_tool_calls(text, markers, module.parse_tool_call, tools, answers=spans, ended=True)
+    assert [(call.name, json.loads(call.arguments), call.call_id) for call in calls] == [
+        (wanted["name"], wanted["arguments"], wanted.get("id", "")) for wanted in case["calls"]
+    ]
+    assert "".join(text[start:end] for start, end in rest) == "I look."
 
 
 def test_several_calls_and_the_text_around_them() -> None:
