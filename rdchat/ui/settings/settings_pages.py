@@ -8,8 +8,10 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QSpinBox
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.events import ModelInfo
 from rdchat.server.settings import host_names
 from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.settings.agent_setup import AgentSetup
 from rdchat.ui.style.buttons import CopyButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, choice_box, form_layout, row
@@ -44,6 +46,7 @@ _HOSTS = (
     "Other names of this computer that programs use, separated by commas, such as host.docker.internal for programs in "
     "Docker."
 )
+_AGENTS = "What to enter in a coding agent so that it uses this server."
 _LOADS = "If a request names another model on this computer, that model is loaded, and your chats use it too."
 
 
@@ -130,6 +133,7 @@ class ServerPage(SettingsPage):
     def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
         super().__init__(theme, change)
         self._server, self._settings = server, Settings()
+        self._info: ModelInfo | None = None
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
         self.add("Server", self.on, _PURPOSE)
@@ -147,6 +151,8 @@ class ServerPage(SettingsPage):
         self.copy_model = CopyButton("Copy the model's name", theme)
         self.copy_model.clicked.connect(lambda: self.copy_model.copy(self.model.text()))
         self.add("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
+        self.agents = AgentSetup(theme)
+        self.add("Agents", self.agents.agent, _AGENTS, row(self.agents))
         self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
         # While 8817 is typed, 8 is not a port.
         self.port.setKeyboardTracking(False)
@@ -180,10 +186,16 @@ class ServerPage(SettingsPage):
         self.wrong_host.show_text("")
         self.network_note.show_text(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
-    def show_model(self, name: str | None) -> None:
+    def show_model(self, info: ModelInfo | None) -> None:
         """Show the name by which programs call the loaded model."""
-        self.model.setText(name or "No model is loaded.")
-        self.copy_model.setEnabled(name is not None)
+        self._info = info
+        self.model.setText(info.name if info else "No model is loaded.")
+        self.copy_model.setEnabled(info is not None)
+        self._show_agents()
+
+    def _show_agents(self) -> None:
+        name, context = (self._info.name, self._info.context_length) if self._info else ("", 0)
+        self.agents.show_server(self._server.address, self._server.key, name, context)
 
     @Slot()
     def _show_server(self) -> None:
@@ -198,6 +210,7 @@ class ServerPage(SettingsPage):
             label.set_color("text" if runs else "muted")
             button.setEnabled(runs)
         self.new_key.setEnabled(runs)
+        self._show_agents()
 
     @property
     def _ends(self) -> str:

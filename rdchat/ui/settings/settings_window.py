@@ -102,7 +102,7 @@ class SettingsWindow(SideWindow):
             page.show_settings(settings)
         with QSignalBlocker(self.dtype):
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
-        self.server.show_model(self._slot.name)
+        self.server.show_model(self._slot.info)
         self.kept_limit.setEnabled(settings.keep_caches)
         if not self._typing.isActive():
             if self.prompt.toPlainText() != settings.system_prompt:

@@ -1,5 +1,8 @@
 """The page of the server: its switch, address, key and port, in each state."""
 
+import json
+import re
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -10,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.settings.agent_setup import AGENTS
 from rdchat.ui.settings.settings_pages import ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
@@ -62,6 +66,34 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
     slot.unload()
     assert page.model.text() == "No model is loaded."
     assert not page.copy_model.isEnabled()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat, agent: str) -> None:
+    agents, info = page.agents, chat.controller.model_slot.info
+    assert info is not None
+    assert not agents.lines.toPlainText()
+    assert not agents.copy_lines.isEnabled()
+    agents.show_server("http://127.0.0.1:8817", "the-key", info.name, 4096)
+    agents.agent.setCurrentText(agent)
+    shown = agents.lines.toPlainText()
+    agents.copy_lines.click()
+    copied = QGuiApplication.clipboard().text()
+    assert "http://127.0.0.1:8817" in shown
+    assert info.name in shown
+    assert "the-key" not in shown
+    assert copied == shown.replace("\N{BULLET}" * 16, "the-key")
+    assert not re.search(r"\{\w+\}", copied)
+
+
+def test_the_lines_for_agents_with_settings_files_are_valid() -> None:
+    values = {"url": "http://127.0.0.1:8817", "key": "k", "model": "m", "context": "4096"}
+    lines = {
+        name: re.sub(r"\{(\w+)\}", lambda field: values[field[1]], agent["lines"]) for name, agent in AGENTS.items()
+    }
+    assert tomllib.loads(lines["Codex"])["model_providers"]["rdchat"]["wire_api"] == "responses"
+    assert json.loads(lines["opencode"])["provider"]["rdchat"]["models"]["m"]["limit"]["context"] == 4096
+    assert json.loads(f"{{{lines['Zed']}}}")["language_models"]
 
 
 def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:

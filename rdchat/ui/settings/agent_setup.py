@@ -1,0 +1,56 @@
+"""What to enter in coding agents so that they use the server: `resources/agents.toml`."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+
+from PySide6.QtGui import QFontDatabase
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
+
+from rdchat.ui.style.buttons import CopyButton
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import choice_box, column, row, text_field
+from rdchat.ui.style.theme import SMALL, Theme
+
+_TEXT = resources.files("rdchat.ui").joinpath("resources/agents.toml").read_text(encoding="utf-8")
+AGENTS: Mapping[str, Mapping[str, str]] = {agent["name"]: agent for agent in tomllib.loads(_TEXT)["agent"]}
+"""By name: `where` the lines go, the `lines` with fields to fill in, and the version with which they were `tried`."""
+_FIELD = re.compile(r"\{(url|key|model|context)\}")
+_LINES = 7
+_NOT_TRIED = "Not yet tried with the agent itself."
+
+
+class AgentSetup(QWidget):
+    """Shows the lines for one agent; the key is hidden in them until they are copied."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._values: dict[str, str] = {}
+        self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
+        self.agent.currentIndexChanged.connect(self._show)
+        self.where = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.lines = text_field(_LINES, "Shown while the server is on and a model is loaded.")
+        self.lines.setReadOnly(True)
+        self.lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.lines.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.lines.setAccessibleName("Lines for the agent")
+        self.copy_lines = CopyButton("Copy the lines, with the key", theme)
+        self.copy_lines.clicked.connect(lambda: self.copy_lines.copy(self._filled(self._values["key"])))
+        column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
+
+    def show_server(self, url: str, key: str, model: str, context: int) -> None:
+        """Show the lines for a server; with an empty address or without a model there are none."""
+        ready = bool(url and key and model)
+        self._values = {"url": url, "key": key, "model": model, "context": str(context)} if ready else {}
+        self._show()
+
+    def _show(self) -> None:
+        agent = AGENTS[self.agent.currentText()]
+        self.where.setText(agent["where"] if "tried" in agent else f"{agent['where']} {_NOT_TRIED}")
+        self.lines.setPlainText(self._filled("\N{BULLET}" * 16) if self._values else "")
+        self.copy_lines.setEnabled(bool(self._values))
+
+    def _filled(self, key: str) -> str:
+        values = {**self._values, "key": key}
+        return _FIELD.sub(lambda field: values[field[1]], AGENTS[self.agent.currentText()]["lines"].strip())
