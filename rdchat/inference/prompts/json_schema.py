@@ -114,6 +114,7 @@ class Embedding:
         _names: Names of definitions, by the target's identity and base.
         _waiting: Definitions whose references are not read yet.
         _followed: Whether llguidance follows a small schema, for those that were tried.
+        _uncheckable: A pattern of names with which no answer can be checked.
     """
 
     soften: bool
@@ -122,13 +123,14 @@ class Embedding:
     _names: dict[tuple[int, str], str] = field(default_factory=dict)
     _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)
     _followed: dict[str, bool] = field(default_factory=dict)
+    _uncheckable: str = ""
     _parts: int = 0
 
     def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a schema whose references name definitions of the new root.
 
         Raises:
-            SchemaError: If a reference names nothing, or the schema is too large.
+            SchemaError: If a reference names nothing, the schema is too large, or answers cannot be checked.
         """
         for key in ("$defs", "definitions"):
             if not isinstance(schema.get(key, {}), dict):
@@ -142,6 +144,9 @@ class Embedding:
                 self.definitions[name] = self._part(contents, resolver) if isinstance(contents, dict) else contents
         except (TypeError, AttributeError, KeyError, RecursionError) as error:
             raise SchemaError("it is no JSON schema") from error
+        if self.left_out and self._uncheckable:
+            # The check of a whole answer would fail.
+            raise SchemaError(f"answers cannot be checked for `{self.left_out[0]}`: {self._uncheckable}")
         return made
 
     def _part(self, schema: Mapping[str, Any], resolver: Any) -> Any:
@@ -209,6 +214,11 @@ class Embedding:
             wrong.append("patternProperties")
             # It is about names that no pattern fits.
             schema.pop("additionalProperties", None)
+        for name in patterns or ():
+            try:
+                re.compile(name)
+            except (re.error, RecursionError, OverflowError):
+                self._uncheckable = f"{name[:50]!r} is no pattern that Python knows"
         wrong += [key for key in _COUNTS if key in schema and (type(schema[key]) is not int or schema[key] < 0)]
         step = schema.get("multipleOf", 1)
         if not isinstance(step, int | float) or not 1e-6 <= step <= 1e9:

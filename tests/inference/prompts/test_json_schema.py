@@ -318,6 +318,15 @@ def test_a_pattern_that_python_does_not_know_is_the_grammars_part() -> None:
         reject_unfit('{"a": "no"}', json.dumps({"": schema}))
 
 
+def test_names_that_only_a_check_could_tell_apart_are_refused_where_it_does_not_know_their_pattern() -> None:
+    """The check failed, and the answer passed unchecked."""
+    patterns = {"patternProperties": {r"^\p{L}": {"type": "integer"}}}
+    check_grammar(call_shape([tool(a(patterns))]))
+    for checked in ({"not": {"const": 1}}, {"patternProperties": {**patterns["patternProperties"], "^x": {}}}):
+        with pytest.raises(ApiError, match=r"answers cannot be checked for `(not|patternProperties)`"):
+            call_shape([tool(a({**patterns, **checked}))])
+
+
 @pytest.mark.parametrize("schema", [{"$ref": "https://example.com/x.json"}, {"type": "any"}, {"required": 7}])
 def test_a_schema_that_cannot_be_checked_checks_nothing(schema: Any) -> None:
     reject_unfit('{"a": 1}', json.dumps({"": schema}))
