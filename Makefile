@@ -26,7 +26,7 @@ PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow quick check bench hostile app constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow quick check bench hostile conformance app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -64,6 +64,9 @@ bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the serve
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
+
+conformance: setup ## Run public suites on JSON schemas, Markdown and the server; ARGS="--data FOLDER --only schemas"
+	@QT_QPA_PLATFORM=offscreen OPENBLAS_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.conformance $(ARGS)
 
 app: ## Build the double-clickable app and its disk image, on a Mac
 	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
