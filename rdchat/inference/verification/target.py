@@ -259,7 +259,7 @@ class LoadedModel:
             waiting: Called now and then during the work; an exception that it raises ends the work.
 
         Raises:
-            InvalidSettingError: If the template has no place for tools, or no such switch for thinking.
+            InvalidSettingError: If the template has no such switch for thinking.
             ModelError: If the template refuses the conversation, or makes no text of it.
             PromptTooLongError: If the conversation is far longer than the context.
         """
