@@ -28,6 +28,7 @@ CHILDREN = {
     "transfer": "rdchat.chat.transfer.child",
     "files": "rdchat.chat.attachments.file_reader",
     "formulas": "rdchat.chat.formulas.child",
+    "tools": "rdchat.tools.child",
 }
 """Module of each child, by name; its `main` returns the exit status."""
 

@@ -1,0 +1,107 @@
+"""The child process that runs servers of tools, `rdchat --child tools`."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+from rdchat.errors import RdchatError
+from rdchat.files.plain_data import plain
+from rdchat.tools.built_in import BuiltInServer
+from rdchat.tools.definitions import ServerLimits, ToolServer
+from rdchat.tools.login_path import read_login_path
+from rdchat.tools.process_guard import ProcessGuard
+from rdchat.work.job import Job, StopWork
+from rdchat.work.served import serve_together
+
+# Servers need this time to end by themselves.
+_GRACE_S = 2.0
+_TICK_S = 0.02
+
+
+def main() -> int:
+    """Serve the app's requests until it ends; return the exit status."""
+    asyncio.run(_serve(ProcessGuard()))
+    return 0
+
+
+async def _serve(guard: ProcessGuard) -> None:
+    servers = RunningServers(guard)
+    calls: dict[str, Any] = {"run": servers.run, "call": servers.call, "login_path": servers.login_path}
+    await serve_together(calls, grace_s=_GRACE_S)
+
+
+class RunningServers:
+    """Runs servers on one event loop. Its coroutines are the app's calls.
+
+    Args:
+        guard: Ends them with this process.
+    """
+
+    def __init__(self, guard: ProcessGuard) -> None:
+        self._guard = guard
+        # Connections and built-in servers.
+        self._running: dict[str, Any] = {}
+        self._path: asyncio.Task[str] | None = None
+
+    async def login_path(self, _job: Job[Any]) -> str:
+        """Return PATH of the login shell, which is read once."""
+        self._path = self._path or asyncio.create_task(read_login_path())
+        return await asyncio.shield(self._path)
+
+    async def run(
+        self, job: Job[Any], *, server: dict[str, Any], values: dict[str, str], limits: dict[str, Any]
+    ) -> None:
+        """Run a server until it ends or the request is cancelled.
+
+        Args:
+            job: Receives tools and log lines; see `Connection.run`.
+            server: The `ToolServer`.
+            values: Values of its secrets, by name.
+            limits: The `ServerLimits`.
+
+        Raises:
+            RdchatError: Why it ended.
+        """
+        own = plain(ToolServer, server)
+        if own.is_built_in:
+            running: Any = BuiltInServer(own)
+        else:
+            from rdchat.tools.connection import Connection  # noqa: PLC0415  the SDK takes a second to import
+
+            running = Connection(own, values, self.login_path(job), plain(ServerLimits, limits), self._guard)
+
+        def report(progress: dict[str, Any]) -> None:
+            # After StopWork this task is cancelled in a moment.
+            with suppress(StopWork):
+                job.report_progress(progress)
+
+        self._running[own.name] = running
+        try:
+            await running.run(report)
+        finally:
+            if self._running.get(own.name) is running:
+                del self._running[own.name]
+
+    async def call(self, _job: Job[Any], *, server: str, tool: dict[str, Any], arguments: str) -> dict[str, Any]:
+        """Wait until a server has started, call a tool, and return the fields of `ToolResult`.
+
+        Args:
+            _job: The request.
+            server: The server's name.
+            tool: The tool's fields as the server listed them when the person saw them; see `listed_tools`.
+            arguments: A JSON object.
+
+        Raises:
+            RdchatError: If the server does not run, the tool has changed, or the call fails.
+        """
+        running = self._running.get(server)
+        while running is not None and not running.tools and running.failure is None:
+            await asyncio.sleep(_TICK_S)
+        if running is None or running.failure is not None:
+            raise (running and running.failure) or RdchatError(f"The server {server} does not run.", "Try again.")
+        if running.tools.get(tool["name"]) != tool:
+            hint = "Look at it again in the list of tools."
+            raise RdchatError(f"The tool {tool['name']} is not what it was when it was shown.", hint)
+        result: dict[str, Any] = await running.call(tool["name"], json.loads(arguments))
+        return result

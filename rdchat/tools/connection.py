@@ -1,0 +1,367 @@
+"""The connection to one server of tools, with the MCP SDK. What a server sends is limited before it is parsed."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Self, cast
+
+import httpx2
+import mcp_types as types
+import psutil
+from mcp.client import ClientSession, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+
+from rdchat import __version__
+from rdchat.errors import RdchatError, one_line
+from rdchat.tools.definitions import MAX_TOOLS, ServerLimits, ToolServer, listed_tools
+from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
+from rdchat.tools.results import result_fields
+
+# Of the app's environment, servers get these, what begins with LC_, and PATH of the login shell.
+_VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
+_TICK_S, _POLITE_S = 0.5, 0.5
+# Looking at the memory of a server's processes takes some milliseconds.
+_TICKS_OF_MEMORY = 4
+_LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
+# A server may send so many bytes at once, and then so many a second; a short message costs as much as a longer one.
+_BURST, _PER_SECOND, _MESSAGE_COST = 16_000_000, 200_000, 4_000
+_MAX_GARBAGE = 100
+
+
+class Connection:
+    """Starts a server, or connects to one, lists its tools, and calls them. Lives on an event loop.
+
+    Args:
+        server: The server.
+        values: Values of its secrets, by name.
+        path: Returns PATH for its program.
+        limits: Its limits, also as an attribute.
+        guard: Kills the program if this process ends.
+
+    Attributes:
+        tools: Its tools by name, as `listed_tools` returns them; empty until it has started.
+        failure: Why it ended; None while it runs.
+    """
+
+    def __init__(
+        self, server: ToolServer, values: Mapping[str, str], path: Awaitable[str], limits: ServerLimits,
+        guard: ProcessGuard,
+    ) -> None:  # fmt: skip
+        self._server, self._values, self._path, self.limits, self._guard = server, values, path, limits, guard
+        self.tools: dict[str, dict[str, Any]] = {}
+        self.failure: RdchatError | None = None
+        self._session: ClientSession | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._seen: set[psutil.Process] = set()
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._task: asyncio.Task[Any] | None = None
+        self._report: Callable[[dict[str, Any]], object] = lambda _progress: None
+        self._is_ending = self._list_changed = self._log_changed = False
+        self._allowance, self._spent_at = float(_BURST), time.monotonic()
+
+    async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
+        """Serve until the server ends, or this is cancelled.
+
+        Args:
+            report: Gets `tools` and `left_out` (see `listed_tools`) when they are known and when they change, and
+                `log`, the last lines of the server's standard error.
+
+        Raises:
+            RdchatError: Why it ended.
+        """
+        self._task, self._report = asyncio.current_task(), report
+        ticker = asyncio.create_task(self._tick())
+        try:
+            client = types.Implementation(name="rdchat", version=__version__)
+            # Without callbacks, a server is offered nothing: no sampling, no elicitation, no roots.
+            async with (
+                self._http() if self._server.url else self._program() as (read, write),
+                ClientSession(read, write, message_handler=self._take_message, client_info=client) as session,
+            ):
+                async with asyncio.timeout(self.limits.start_s):
+                    await session.initialize()
+                    await self._list(session)
+                self._session = session
+                await asyncio.Event().wait()
+        except BaseException as error:
+            self.failure = self.failure or self._explained(error)
+            raise (self.failure or error) from error
+        finally:
+            ticker.cancel()
+            self._report_log()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a tool and return the fields of `ToolResult`.
+
+        Raises:
+            RdchatError: If the server refuses, ends, or takes too long.
+        """
+        assert self._session is not None
+        self._allowance = _BURST
+        # `call_tool` would also check the answer against the server's schema, whose patterns may take for ever.
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
+        try:
+            async with asyncio.timeout(self.limits.call_s):
+                return result_fields(await self._session.send_request(request, types.CallToolResult))
+        except TimeoutError:
+            what = f"took longer than {self.limits.call_s:.0f} seconds, so it was stopped"
+        except MCPError as error:
+            if error.code == types.CONNECTION_CLOSED:
+                self.fail("broke off its answer, or it was too long.")
+                raise self.failure or error from error
+            what = f"was refused: {_short(error)}"
+        except ValueError:
+            what = "gave an answer that is not valid"
+        raise RdchatError(f"The tool {name} {what}.")
+
+    def fail(self, what: str) -> None:
+        """End the connection; only the first reason counts."""
+        if self.failure is None and not self._is_ending and self._task is not None:
+            self.failure = RdchatError(f"The server {self._server.name} {what}")
+            self._task.cancel()
+
+    def _explained(self, error: BaseException) -> RdchatError | None:
+        """Return the error for people, with no text of strangers but a short one; None if this was cancelled."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, RdchatError | asyncio.CancelledError):
+            return error if isinstance(error, RdchatError) else None
+        texts: dict[type[Exception], str] = {
+            TimeoutError: f"did not answer within {self.limits.start_s:.0f} seconds",
+            MCPError: f"refused the connection: {_short(error)}",
+            httpx2.HTTPError: "cannot be reached",
+            OSError: f"could not be started: {_short(error)}",
+        }
+        what = next(
+            (text for kind, text in texts.items() if isinstance(error, kind)), "gave an answer that is not valid"
+        )
+        return RdchatError(f"The server {self._server.name} {what}.")
+
+    async def _take_message(self, message: IncomingMessage) -> None:
+        self._list_changed |= isinstance(message, types.ToolListChangedNotification)
+
+    async def _list(self, session: ClientSession) -> None:
+        """Read the list of tools, by pages, and report it."""
+        page = await session.list_tools()
+        tools = list(page.tools)
+        while page.next_cursor and page.tools and len(tools) <= MAX_TOOLS:
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=page.next_cursor))
+            tools += page.tools
+        listed, left_out = listed_tools(
+            (tool.name, tool.description or "", tool.input_schema, _is_read_only(tool)) for tool in tools
+        )
+        self.tools = {tool["name"]: tool for tool in listed}
+        self._report({"tools": listed, "left_out": left_out})
+
+    async def _tick(self) -> None:
+        """Notice the end of the program, its memory, changed tools, and what it logged."""
+        for tick in itertools.count(1):
+            await asyncio.sleep(_TICK_S)
+            self._report_log()
+            if (process := self._process) is not None:
+                if tick % _TICKS_OF_MEMORY == 0:
+                    self._check_memory(tree_of(process.pid))
+                # A child of the program may hold the pipe open.
+                if process.returncode is not None:
+                    self.fail(_ended(process.returncode))
+            if self._list_changed and self._session is not None:
+                self._list_changed = False
+                try:
+                    async with asyncio.timeout(self.limits.start_s):
+                        await self._list(self._session)
+                except (MCPError, ValueError, TimeoutError):
+                    self.fail("did not list its tools again.")
+
+    def _check_memory(self, processes: list[psutil.Process]) -> None:
+        self._seen.update(processes)
+        used = 0
+        for process in processes:
+            with suppress(psutil.Error):
+                used += process.memory_info().rss
+        if used > self.limits.memory_bytes:
+            self.fail(f"took more than {self.limits.memory_bytes / 1e9:.1f} GB of memory, so it was ended.")
+
+    def _report_log(self) -> None:
+        if self._log_changed:
+            self._log_changed = False
+            self._report({"log": list(self._log)})
+
+    def note(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip()
+        for value in filter(None, self._values.values()):
+            text = text.replace(value, "•••")
+        self._log.append(text[:_LOG_LINE])
+        self._log_changed = True
+
+    def spend(self, size: int) -> None:
+        """Count what the server sends; end it if that never stops."""
+        now = time.monotonic()
+        self._allowance = min(_BURST, self._allowance + (now - self._spent_at) * _PER_SECOND) - size
+        self._spent_at = now
+        if self._allowance < 0:
+            self.fail("sent too many messages, so it was ended.")
+
+    def refuse_long(self) -> None:
+        self.fail(f"sent a message of more than {self.limits.message_bytes / 1e6:.0f} MB, so it was ended.")
+
+    # HTTP
+
+    @asynccontextmanager
+    async def _http(self) -> AsyncIterator[tuple[Any, Any]]:
+        headers, limit = {**self._values, "Accept-Encoding": "identity"}, self.limits.message_bytes
+        # A proxy of the environment is not for this computer.
+        client = httpx2.AsyncClient(headers=headers, timeout=self.limits.call_s, trust_env=self._server.is_remote,
+                                    event_hooks={"response": [self._limit_response]})  # fmt: skip
+        async with (
+            client,
+            streamable_http_client(self._server.url, http_client=client, max_sse_event_size=limit) as streams,
+        ):
+            yield streams
+
+    async def _limit_response(self, response: httpx2.Response) -> None:
+        """Refuse what leads elsewhere, and what is packed; count the rest."""
+        headers, sent_to = response.headers, response.request.url
+        if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
+            self.fail(f"leads to another host, {_short(host)}, which is refused.")
+        if headers.get("content-encoding", "identity") != "identity":
+            self.fail("sent a compressed answer, which is refused.")
+        is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _Counted(response.stream, self, is_stream)
+
+    # A program
+
+    @asynccontextmanager
+    async def _program(self) -> AsyncIterator[tuple[Any, Any]]:
+        process = self._process = await self._started()
+        log = asyncio.create_task(self._read_log(process))
+        try:
+            yield (pipes := _Pipes(process, self)), pipes
+        finally:
+            self._is_ending = True
+            try:
+                await _end_politely(process, _POLITE_S if self.failure is None else 0.0)
+            finally:
+                kill_tree(process.pid, self._seen)
+                self._guard.watch(process.pid, on=False)
+                log.cancel()
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        path, pipe = await self._path, asyncio.subprocess.PIPE
+        program, *arguments = self._server.command
+        found = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
+        if found is None:
+            hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
+            raise RdchatError(f"The program {_short(program)} of the server {self._server.name} was not found.", hint)
+        kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")}
+        process = await asyncio.create_subprocess_exec(
+            found, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=self.limits.message_bytes, cwd=Path.home(),
+            env={**kept, "PATH": path, **self._server.environment, **self._values}, start_new_session=True,
+        )  # fmt: skip
+        self._guard.watch(process.pid)
+        return process
+
+    async def _read_log(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        rest = b""
+        while piece := await process.stderr.read(_PIECE):
+            *lines, rest = (rest[-_PIECE:] + piece).split(b"\n")
+            for line in lines[-_LOG_LINES:]:
+                self.note(line)
+            # A server that never stops has to wait.
+            await asyncio.sleep(0.01)
+        if rest:
+            self.note(rest)
+
+
+class _Pipes(AbstractAsyncContextManager[Any]):
+    """A program's input and output as the streams of a session. A line is limited before it is parsed."""
+
+    def __init__(self, process: asyncio.subprocess.Process, connection: Connection) -> None:
+        self._process, self._connection, self._garbage = process, connection, 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        connection, output = self._connection, cast("asyncio.StreamReader", self._process.stdout)
+        while self._garbage <= _MAX_GARBAGE and connection.failure is None:
+            try:
+                line = await output.readuntil()
+                connection.spend(len(line) + _MESSAGE_COST)
+                return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+            except asyncio.LimitOverrunError:
+                connection.refuse_long()
+            except asyncio.IncompleteReadError:
+                await _end_politely(self._process, _POLITE_S)
+                connection.fail(_ended(self._process.returncode))
+            except ValueError:
+                self._garbage += bool(line.strip())
+                connection.note(b"(not a message) " + line[:_LOG_LINE])
+        connection.fail("sent lines that are not messages, so it was ended.")
+        raise StopAsyncIteration
+
+    async def send(self, message: SessionMessage) -> None:
+        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        program_input = cast("asyncio.StreamWriter", self._process.stdin)
+        # The end of the process is noticed elsewhere.
+        with suppress(ConnectionError):
+            program_input.write(text.encode() + b"\n")
+            await program_input.drain()
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Leave the pipes to `Connection`."""
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """An answer's body that is counted while it comes. The SDK limits each event of a stream."""
+
+    def __init__(self, body: Any, connection: Connection, is_stream: bool) -> None:
+        self._body, self._connection, self._is_stream = body, connection, is_stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for piece in self._body:
+            size += len(piece)
+            self._connection.spend(len(piece) + self._is_stream * piece.count(b"\ndata:") * _MESSAGE_COST)
+            if not self._is_stream and size > self._connection.limits.message_bytes:
+                self._connection.refuse_long()
+                raise httpx2.ReadError("too long")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+async def _end_politely(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """Close a program's input, later ask it to end; `wait` would also wait for children that hold its pipes."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for wish in (signal.SIGTERM, 0):
+        end = time.monotonic() + seconds
+        while process.returncode is None and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, wish)
+
+
+def _ended(status: int | None) -> str:
+    return "closed its output." if status is None else f"ended by itself (status {status})."
+
+
+def _is_read_only(tool: types.Tool) -> bool:
+    hints = tool.annotations
+    return hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+
+
+def _short(text: object) -> str:
+    return one_line(text)[:200].rstrip(".")

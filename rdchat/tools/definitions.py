@@ -1,0 +1,178 @@
+"""Servers of tools, their tools, and the results of calls, as plain data."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rdchat.errors import InvalidSettingError
+
+BUILT_IN = "rdchat:"
+"""Beginning of the command of a server that comes with rdchat; no program has this name."""
+MAX_TEXT = 100_000
+"""Limit of a result's text, in characters."""
+MAX_TOOLS = 128
+"""Limit of a server's tools."""
+_SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
+_REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
+_HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
+_ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
+_MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """A server of tools: a program that is started here, or an address.
+
+    Attributes:
+        name: Up to 24 letters, digits, `-`, and `_` between them.
+        command: The program and its arguments; empty for an address.
+        url: The address (streamable HTTP); empty for a program. It is unencrypted only on this computer.
+        environment: Variables of the program, by name.
+        secrets: Names of further variables, or of headers, whose values are in the keychain.
+        enabled: Whether it may be started.
+        confirmed: Whether the person has seen the command or the address, and agreed.
+
+    Raises:
+        InvalidSettingError: If the name, the command or the address is not valid.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    enabled: bool = False
+    confirmed: bool = False
+
+    def __post_init__(self) -> None:
+        problem = ""
+        if not _SERVER_NAME.fullmatch(self.name):
+            problem = "has another name than up to 24 letters, digits and hyphens"
+        elif bool(self.command) == bool(self.url) or "" in self.command[:1]:
+            problem = "needs either a command or an address"
+        elif any("\0" in text for text in (*self.command, *self.environment, *self.environment.values())):
+            problem = "has a character in its command that no command can have"
+        elif self.url and not _ADDRESS.fullmatch(self.url):
+            problem = "needs an address with https:// and no user name (http:// is not encrypted: only here)"
+        if problem:
+            raise InvalidSettingError(f"The server {self.name[:40]!r} {problem}.")
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes with rdchat."""
+        return "".join(self.command[:1]).startswith(BUILT_IN)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether data leaves this computer."""
+        return bool(self.url) and not _HERE.fullmatch(self.url)
+
+    @property
+    def origin(self) -> str:
+        """A hash of what runs, or of who answers."""
+        return _hash([self.name, self.command, self.url, self.environment])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as its server describes it. All of it is a stranger's text.
+
+    Attributes:
+        server: Name of its server.
+        name: Name by which the server knows it.
+        description: Its description, without control characters, at most 4,000 characters.
+        parameters: JSON schema of its arguments, at most 32,000 characters.
+        read_only: Whether the server declares that it changes nothing.
+        remote: Whether data leaves this computer.
+        origin: `ToolServer.origin` of its server.
+    """
+
+    server: str
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool
+    remote: bool
+    origin: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """Its name for models, with that of its server: letters, digits, `_` and `-`, at most 64."""
+        full = f"{self.server}__{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)}"
+        if full.endswith(f"__{self.name}") and len(full) <= _MAX_FULL_NAME:
+            return full
+        # Two names may be alike without their other characters.
+        return f"{full[: _MAX_FULL_NAME - 9]}_{_hash(self.name)[:8]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the server's command or address and of the definition; an approval holds for one."""
+        return _hash([self.origin, self.name, self.description, self.parameters, self.read_only, self.remote])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave.
+
+    Attributes:
+        text: Its text, cut at `MAX_TEXT` characters with a note.
+        is_error: Whether the tool says that it failed.
+        images: Images, as PNG, JPEG, GIF or WebP.
+    """
+
+    text: str
+    is_error: bool = False
+    images: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits of a server.
+
+    Attributes:
+        start_s: Seconds to start; a first start may download the server.
+        call_s: Seconds for a call.
+        message_bytes: Size of one line, body or event.
+        memory_bytes: Memory of all its processes.
+    """
+
+    start_s: float = 120.0
+    call_s: float = 300.0
+    message_bytes: int = 4_000_000
+    memory_bytes: int = 4_000_000_000
+
+
+def listed_tools(listed: Iterable[tuple[str, str, dict[str, Any], bool]]) -> tuple[list[dict[str, Any]], int]:
+    """Return the tools of a server's list, without those that are not valid.
+
+    Args:
+        listed: Name, description, parameters, and whether it is declared to be read-only.
+
+    Returns:
+        The fields of `ToolDefinition` that the server decides, and the number of tools that are left out: without a
+        usable name, with the name of an earlier one, with parameters that are too large, and more than `MAX_TOOLS`.
+    """
+    tools: dict[str, dict[str, Any]] = {}
+    left_out = 0
+    for name, description, parameters, read_only in listed:
+        usable = 0 < len(name) <= _MAX_TOOL_NAME and name.isprintable() and name not in tools
+        if not usable or len(tools) == MAX_TOOLS or len(json.dumps(parameters)) > _MAX_PARAMETERS:
+            left_out += 1
+            continue
+        text = "".join(letter for letter in description if letter.isprintable() or letter == "\n")
+        text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
+        tools[name] = {"name": name, "description": text, "parameters": parameters, "read_only": read_only}
+    return list(tools.values()), left_out
+
+
+def cut_text(text: str) -> str:
+    """Return a result's text within `MAX_TEXT` characters, with a note where it is cut."""
+    note = f"\n[Cut by rdchat: the result has {len(text):,} characters, {MAX_TEXT:,} are above.]"
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + note
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

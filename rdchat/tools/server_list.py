@@ -1,0 +1,85 @@
+"""Reads lists of servers as Claude Desktop and LM Studio keep them: a JSON object with `mcpServers`."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.tools.definitions import ToolServer
+
+_MAX_LENGTH = 1_000_000
+_FIELDS = {"command", "args", "env", "url", "headers", "type"}
+_HINT = "Choose the file of Claude Desktop (claude_desktop_config.json) or LM Studio (mcp.json)."
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedServers:
+    """Servers from another program's list, disabled and not confirmed.
+
+    Attributes:
+        servers: The servers.
+        secrets: Values of their variables and headers for the keychain, by server and name.
+        problems: What was not understood, a sentence or two for each server.
+    """
+
+    servers: tuple[ToolServer, ...]
+    secrets: Mapping[str, Mapping[str, str]] = field(repr=False)
+    problems: tuple[str, ...]
+
+
+def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
+    """Read a list of servers.
+
+    Args:
+        text: The JSON.
+        taken: Names of servers that exist; imported ones get others.
+
+    Raises:
+        RdchatError: If it is not such a list.
+    """
+    try:
+        entries = json.loads(text)["mcpServers"] if len(text) <= _MAX_LENGTH else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        entries = None
+    if not isinstance(entries, dict):
+        raise RdchatError("This is not a list of servers: it has no mcpServers.", _HINT)
+    servers: dict[str, ToolServer] = {}
+    secrets: dict[str, Mapping[str, str]] = {}
+    problems: list[str] = []
+    for label, entry in entries.items():
+        name = _free_name(label, {*taken, *servers})
+        try:
+            servers[name], secrets[name] = _server(name, entry)
+        except InvalidSettingError as error:
+            problems.append(f"{label[:60]} was left out. {error}")
+        else:
+            if unknown := sorted(entry.keys() - _FIELDS):
+                problems.append(f"{label[:60]}: these were ignored: {', '.join(unknown)[:200]}.")
+    return ImportedServers(tuple(servers.values()), secrets, tuple(problems))
+
+
+def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
+    """Return a server, and the values of its secrets; raise InvalidSettingError if it is not valid."""
+    fields: dict[str, Any] = {"command": "", "args": [], "env": {}, "url": "", "headers": {}, "type": ""}
+    if isinstance(entry, dict):
+        fields |= {key: value for key, value in entry.items() if key in fields and value is not None}
+    command, arguments, env, url, headers, kind = fields.values()
+    if kind == "sse":
+        raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")
+    secrets: dict[str, Any] = {**env, **headers} if isinstance(env, dict) and isinstance(headers, dict) else {"": None}
+    texts = [command, url, *secrets.values(), *(arguments if isinstance(arguments, list) else [None])]
+    if not all(isinstance(text, str) and "\0" not in text for text in texts):
+        raise InvalidSettingError("Its command, address, arguments, env or headers are not texts.")
+    server = ToolServer(name, (command, *arguments) if command else (), url, secrets=tuple(secrets))
+    if server.is_built_in:
+        raise InvalidSettingError("Its command is rdchat's own.")
+    return server, secrets
+
+
+def _free_name(label: str, taken: Collection[str]) -> str:
+    """Return a name like a label that no other server has."""
+    base = "_".join(re.findall(r"[A-Za-z0-9-]+", label))[:20].rstrip("_") or "server"
+    names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)

@@ -1,0 +1,133 @@
+"""A server of tools over HTTP that misbehaves in many ways; the path of its address names how."""
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_CHUNK = b"x" * 65_536
+_NOTIFICATION = (
+    b'data: {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}\n\n'
+)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "HttpToolServer"
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.headers.append(dict(self.headers))
+        method, mode = request["method"], self.path.strip("/").replace("%20", " ")
+        if mode == "elsewhere":
+            self._send(307, location=f"http://localhost:{self.server.server_port}/good")
+        elif mode == "slash" and not self.path.endswith("/"):
+            self._send(307, location=f"http://127.0.0.1:{self.server.server_port}/slash/")
+        elif mode == "key" and self.headers.get("Authorization") != "Bearer sesame":
+            self._send(401)
+        elif "id" not in request:
+            self._send(202)
+        elif method == "tools/call":
+            self._call(mode, self._answer(request, {"content": [{"type": "text", "text": "done"}]}))
+        elif method == "tools/list":
+            self._json(self._answer(request, {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]}))
+        else:
+            info = {"name": "http", "version": "1"}
+            version = request["params"]["protocolVersion"]
+            self._json(self._answer(request, {"protocolVersion": version, "capabilities": {}, "serverInfo": info}))
+
+    def do_GET(self) -> None:
+        self._send(405)
+
+    def _answer(self, request: dict[str, Any], result: dict[str, Any]) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
+
+    def _call(self, mode: str, answer: bytes) -> None:
+        match mode:
+            case "events":
+                self._stream([_NOTIFICATION, b"event: message\ndata: " + answer + b"\n\n"])
+            case "flood":
+                self._stream(_NOTIFICATION * 100 for _ in range(100_000))
+            case "large event":
+                self._stream(b"data: " + _CHUNK if number == 0 else _CHUNK for number in range(1_000))
+            case "large":
+                self._begin(200, "application/json", 65_536 * 1_000)
+                self._write(_CHUNK for _ in range(1_000))
+            case "packed":
+                self._send(200, gzip.compress(answer), content_type="application/json", content_encoding="gzip")
+            case "breaks":
+                self._stream([])
+            case "page":
+                self._send(200, b"<html>", content_type="text/html")
+            case "500":
+                self._send(500)
+            case _:
+                self._json(answer)
+
+    def _json(self, body: bytes) -> None:
+        self._send(200, body, content_type="application/json")
+
+    def _stream(self, pieces: Any) -> None:
+        self._begin(200, "text/event-stream")
+        self._write(pieces)
+
+    def _write(self, pieces: Any) -> None:
+        try:
+            for piece in pieces:
+                self.wfile.write(piece)
+        except OSError:
+            pass
+        self.close_connection = True
+
+    def _begin(self, status: int, content_type: str, length: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Connection", "close")
+        if length is not None:
+            self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def _send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+class HttpToolServer(ThreadingHTTPServer):
+    """The server.
+
+    Attributes:
+        headers: Those of each request.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.headers: list[dict[str, str]] = []
+
+    def url(self, mode: str) -> str:
+        return f"http://127.0.0.1:{self.server_port}/{mode.replace(' ', '%20')}"
+
+    def handle_error(self, *_arguments: object) -> None:
+        """Say nothing of clients that leave."""
+
+
+@contextmanager
+def http_tool_server() -> Iterator[HttpToolServer]:
+    with HttpToolServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
