@@ -15,6 +15,7 @@ from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
+from rdchat.tools.definitions import ToolServer
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32
 """Limits of the text size, in points."""
@@ -25,7 +26,7 @@ MAX_KEPT_GB = 999
 """Limit of the size of the caches on disk, in GB."""
 
 # Each item of these is read by itself, and kept in the file if it cannot be read.
-_LISTS = ("presets", "prompts")
+_LISTS = ("presets", "prompts", "tool_servers")
 
 
 class Appearance(StrEnum):
@@ -95,6 +96,7 @@ class Settings:
         palette_recent: Keys of what was chosen in the command palette, the last one first.
         keep_caches: Whether KV caches of chats are kept on disk.
         kept_caches_gb: Size limit of the caches on disk, in units of 10**9 bytes.
+        tool_servers: The person's servers of tools; those that come with rdchat once they were changed.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -142,6 +144,7 @@ class Settings:
     palette_recent: tuple[str, ...] = ()
     keep_caches: bool = True
     kept_caches_gb: int = 10
+    tool_servers: tuple[ToolServer, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

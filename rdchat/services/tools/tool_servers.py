@@ -1,0 +1,251 @@
+"""Servers of tools: which there are, their state, and calls of their tools."""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.errors import RdchatError
+from rdchat.files.privacy import persons_umask
+from rdchat.keychain import FAILED, ask_keychain
+from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.tools.built_in import BUILT_IN_SERVERS
+from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, ToolServer
+from rdchat.tools.server_list import ImportedServers, read_servers
+from rdchat.work.child_limits import Limits
+from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import CancelledError, Job
+
+_KEYCHAIN = "rdchat: tool server"
+_AT_ONCE = 10_000
+# The child stops a call at its own limit; if it does not, it hangs.
+_CHILD_S, _CANCEL_S, _CHILD_BYTES = 30.0, 10.0, 1_000_000_000
+_END_S = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server does.
+
+    Attributes:
+        definitions: Its tools when it last listed them.
+        left_out: Number of its tools that cannot be used.
+        problem: Why it failed, in a sentence or two; empty if it did not.
+        error_output: The last lines of its standard error.
+    """
+
+    status: Literal["stopped", "starting", "running", "failed"] = "stopped"
+    definitions: tuple[ToolDefinition, ...] = ()
+    left_out: int = 0
+    problem: str = ""
+    error_output: str = ""
+
+
+class ToolServers(QObject):
+    """Starts servers when they are needed, in a child process. Lives on the main thread.
+
+    Args:
+        servers: The person's servers.
+        save: Saves them after each change.
+        limits: Limits of each server.
+        parent: The Qt parent.
+
+    Attributes:
+        changed: Emitted when a server or its state changes, at most a few times a second for each.
+        login_path: PATH in which programs are looked for; empty until it is read.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        servers: Sequence[ToolServer],
+        save: Callable[[tuple[ToolServer, ...]], object],
+        limits: ServerLimits = ServerLimits(),  # noqa: B008  frozen
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._save, self._limits, self.login_path = save, limits, ""
+        self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *servers)}
+        self._states: dict[str, ServerState] = {}
+        self._runs: dict[str, Job[Any]] = {}
+        # Secrets without a keychain, until the app quits.
+        self._values: dict[str, str] = {}
+        self._child = ChildProcess("tools", at_once=_AT_ONCE, umask=persons_umask())
+        self._work, self._main = BackgroundWork("tool servers", self), MainThread(self)
+
+    @property
+    def servers(self) -> tuple[ToolServer, ...]:
+        """All servers; first those that come with rdchat."""
+        return tuple(self._servers.values())
+
+    def state(self, name: str) -> ServerState:
+        return self._states.get(name, ServerState())
+
+    def error_output(self, name: str) -> str:
+        """Return the last lines that a server wrote to its standard error."""
+        return self.state(name).error_output
+
+    def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
+        """Return the tools of some servers, as far as they are known: a server has to start to list them."""
+        return tuple(each for name in names for each in self.state(name).definitions)
+
+    def put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
+        """Add a server, or replace the one of its name, which is stopped.
+
+        Args:
+            server: The server.
+            secrets: New values of some of its secrets, for the keychain. Others of its name are kept while it has them.
+        """
+        self.stop(server.name)
+        self._states.pop(server.name, None)
+        self._work.do(partial(self._store, server, secrets or {}))
+        self._servers[server.name] = server
+        self._save_servers()
+
+    def remove(self, name: str) -> None:
+        """Stop a server and forget it, with its secrets."""
+        self.put(replace(self._servers[name], secrets=()))
+        del self._servers[name]
+        self._save_servers()
+
+    def import_servers(self, text: str) -> ImportedServers:
+        """Add the servers of another program's list, disabled and not confirmed; see `read_servers`."""
+        imported = read_servers(text, self._servers)
+        for server in imported.servers:
+            self.put(server, imported.secrets[server.name])
+        return imported
+
+    def read_login_path(self) -> None:
+        """Read `login_path`; `changed` follows."""
+        self._child.submit("login_path", {}, on_end=self._main.bring(self._take_path, once=True))
+
+    def start(self, name: str) -> None:
+        """Start a server unless it runs; `changed` follows."""
+        server = self._servers[name]
+        if name in self._runs:
+            return
+        if not (server.enabled and server.confirmed):
+            problem = f"The server {name} is switched off. Switch it on in Settings > Tools."
+            self._set(name, status="failed", problem=problem)
+            return
+        run = self._runs[name] = Job[Any]()
+        self._set(name, status="starting", problem="", error_output="")
+        self._work.do(partial(self._secrets, server), partial(self._run, server, run))
+
+    def stop(self, name: str) -> None:
+        """End a server; its calls end with an error."""
+        if (run := self._runs.pop(name, None)) is not None:
+            run.cancel()
+            self._set(name, status="stopped")
+
+    def call(
+        self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
+    ) -> Job[ToolResult]:
+        """Call a tool; its server is started if it does not run.
+
+        Args:
+            definition: The tool as the person saw it. The call fails if its server now describes it otherwise.
+            arguments_json: The arguments, a JSON object.
+            on_end: Called on the main thread with the result or the error.
+
+        Returns:
+            The job; cancelling it stops the call.
+        """
+        job: Job[ToolResult] = Job(on_end=self._main.bring(on_end, once=True))
+        job.when_cancelled(lambda: job.end(CancelledError()))
+        if definition.server in self._servers:
+            self.start(definition.server)
+        # Behind what a start does on the thread.
+        self._work.do(lambda: None, lambda _: self._send(job, definition, arguments_json))
+        return job
+
+    def close(self) -> None:
+        """End all servers and their process."""
+        self._main.close()
+        self._child.close(_END_S)
+        self._work.close(0.5)
+
+    def _run(self, server: ToolServer, run: Job[Any], values: dict[str, str] | RdchatError) -> None:
+        if isinstance(values, RdchatError):
+            self._ended(server.name, run, values)
+        elif not run.cancelled:
+            message = {"server": asdict(server), "values": values, "limits": asdict(self._limits)}
+            callbacks = {
+                "on_progress": self._main.bring(partial(self._take, server, run)),
+                "on_end": self._main.bring(partial(self._ended, server.name, run), once=True),
+            }
+            run.when_cancelled(self._child.submit("run", message, Limits(cancel_s=_CANCEL_S), **callbacks).cancel)
+
+    def _take(self, server: ToolServer, run: Job[Any], progress: dict[str, Any]) -> None:
+        if self._runs.get(server.name) is not run:
+            return
+        if "log" in progress:
+            self._set(server.name, error_output="\n".join(progress["log"]))
+        if "tools" in progress:
+            tools = (partial(ToolDefinition, server.name, **fields) for fields in progress["tools"])
+            definitions = tuple(tool(remote=server.is_remote, origin=server.origin) for tool in tools)
+            self._set(server.name, status="running", definitions=definitions, left_out=progress["left_out"])
+
+    def _ended(self, name: str, run: Job[Any], outcome: object) -> None:
+        if self._runs.get(name) is run:
+            del self._runs[name]
+            self._set(name, status="failed", problem=str(outcome or f"The server {name} ended."))
+
+    def _take_path(self, path: str | RdchatError) -> None:
+        self.login_path = path if isinstance(path, str) else ""
+        self.changed.emit()
+
+    def _set(self, name: str, **values: Any) -> None:
+        self._states[name] = replace(self.state(name), **values)
+        self.changed.emit()
+
+    def _send(self, job: Job[ToolResult], definition: ToolDefinition, arguments: str) -> None:
+        name, server = definition.server, self._servers.get(definition.server)
+        if server is None or server.origin != definition.origin:
+            job.end(RdchatError(f"The server {name} is not what it was when its tool was shown.", "Look at it again."))
+        elif name not in self._runs:
+            job.end(RdchatError(self.state(name).problem or f"The server {name} was stopped."))
+        elif not job.ended:
+            tool = {field: getattr(definition, field) for field in ("name", "description", "parameters", "read_only")}
+            limits = Limits(self._limits.start_s + self._limits.call_s + _CHILD_S, _CHILD_BYTES, _CANCEL_S)
+            message = {"server": name, "tool": tool, "arguments": arguments}
+            request = self._child.submit("call", message, limits, read=_result, on_end=job.end)
+            job.when_cancelled(request.cancel)
+
+    def _save_servers(self) -> None:
+        self._save(tuple(server for server in self.servers if server not in BUILT_IN_SERVERS))
+        self.changed.emit()
+
+    # On the thread
+
+    def _stored(self, name: str) -> dict[str, str]:
+        """Return the values of a server's secrets; they are one item of the keychain, as it may ask for each."""
+        text = self._values.get(name) or ask_keychain(_KEYCHAIN, "get_password", name)
+        return dict(json.loads(text)) if isinstance(text, str) else {}
+
+    def _secrets(self, server: ToolServer) -> dict[str, str]:
+        """Return the values of a server's secrets; raise RdchatError if one is missing."""
+        values = self._stored(server.name) if server.secrets else {}
+        if missing := [name for name in server.secrets if name not in values]:
+            text = f"The keychain has no {', '.join(missing)} for the server {server.name}."
+            raise RdchatError(text, "Enter it again in Settings > Tools.")
+        return {name: values[name] for name in server.secrets}
+
+    def _store(self, server: ToolServer, secrets: Mapping[str, str]) -> None:
+        """Store secrets beside those that are stored; delete what the server does not have."""
+        values = {**self._stored(server.name), **secrets}
+        text = json.dumps({name: value for name, value in values.items() if name in server.secrets})
+        self._values.pop(server.name, None)
+        if not server.secrets:
+            ask_keychain(_KEYCHAIN, "delete_password", server.name)
+        elif ask_keychain(_KEYCHAIN, "set_password", server.name, text) is FAILED:
+            self._values[server.name] = text
+
+
+def _result(fields: dict[str, Any]) -> ToolResult:
+    return ToolResult(fields["text"], fields["is_error"], tuple(map(base64.b64decode, fields["images"])))

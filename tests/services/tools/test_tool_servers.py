@@ -1,0 +1,173 @@
+"""The state of servers, their secrets, and calls of their tools, from the main thread."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keyring
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import RdchatError
+from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.tools.built_in import FOLDER, TIME
+from rdchat.tools.definitions import ToolDefinition, ToolResult, ToolServer
+from rdchat.work.job import CancelledError
+from tests.hub.keychains import Keychain, PlainText
+from tests.tools.running import hostile
+
+TIME_ON = ToolServer("time", (TIME,), enabled=True, confirmed=True)
+
+
+class Fixture:
+    """Servers of tools, and what they saved."""
+
+    def __init__(self, qtbot: QtBot) -> None:
+        self._qtbot = qtbot
+        self.saved: list[tuple[ToolServer, ...]] = []
+        self.servers = ToolServers((), self.saved.append)
+
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        self._qtbot.waitUntil(is_so)
+
+    def started(self, name: str) -> tuple[ToolDefinition, ...]:
+        """Start a server and return its tools."""
+        self.servers.start(name)
+        self.wait_for(lambda: self.servers.state(name).status != "starting")
+        return self.servers.definitions([name])
+
+    def call(self, definition: ToolDefinition, arguments: str = "{}") -> Any:
+        """Return the result, or the error."""
+        ends: list[Any] = []
+        self.servers.call(definition, arguments, ends.append)
+        self.wait_for(lambda: bool(ends))
+        return ends[0]
+
+
+@pytest.fixture
+def tools(qtbot: QtBot) -> Iterator[Fixture]:
+    fixture = Fixture(qtbot)
+    yield fixture
+    fixture.servers.close()
+
+
+@pytest.fixture(autouse=True)
+def keychain() -> Iterator[Keychain]:
+    before, keychain = keyring.get_keyring(), Keychain()
+    keyring.set_keyring(keychain)
+    yield keychain
+    keyring.set_keyring(before)
+
+
+def test_servers_that_come_with_rdchat_are_there_and_off(tools: Fixture) -> None:
+    assert [server.name for server in tools.servers.servers] == ["folder", "time"]
+    tools.servers.start("time")
+    assert tools.servers.state("time").status == "failed"
+    assert tools.servers.state("time").problem == ("The server time is switched off. Switch it on in Settings > Tools.")
+
+
+def test_a_call_starts_its_server_and_a_changed_one_is_not_called(tools: Fixture, tmp_path: Path) -> None:
+    tools.servers.put(TIME_ON)
+    (definition,) = tools.started("time")
+    assert (definition.full_name, definition.read_only, definition.remote) == ("time__current_time", True, False)
+    tools.servers.stop("time")
+    assert tools.servers.state("time").status == "stopped"
+    result = tools.call(definition, json.dumps({"zone": "Asia/Kathmandu"}))
+    assert isinstance(result, ToolResult)
+    assert result.text.endswith("+05:45")
+    assert tools.servers.state("time").status == "running"
+    assert tools.call(definition, json.dumps({"zone": 5})).is_error
+    for changed in (replace(definition, description="Other."), replace(definition, origin="other")):
+        error = tools.call(changed)
+        assert isinstance(error, RdchatError)
+        assert "is not what it was" in str(error)
+    assert tools.saved == [(TIME_ON,)]
+    (tmp_path / "plan.md").write_text("Buy milk.")
+    tools.servers.put(ToolServer("folder", (FOLDER, str(tmp_path)), enabled=True, confirmed=True))
+    read = {each.name: each for each in tools.started("folder")}["read_file"]
+    assert tools.call(read, '{"path": "plan.md"}') == ToolResult("Buy milk.")
+    tools.servers.remove("folder")
+    assert "is not what it was" in str(tools.call(read))
+
+
+def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -> None:
+    server = hostile("environment", "spy", secrets=("KEY",), enabled=True, confirmed=True)
+    tools.servers.put(server, {"KEY": "sesame"})
+    (definition,) = tools.started("spy")
+    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+    assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
+    assert "sesame" not in repr(tools.saved) + repr(tools.servers.state("spy"))
+    tools.servers.remove("spy")
+    tools.wait_for(lambda: keychain.kept == {})
+    assert tools.saved[-1] == ()
+
+
+def test_a_secret_that_is_missing_is_named(tools: Fixture) -> None:
+    tools.servers.put(hostile("good", secrets=("KEY",), enabled=True, confirmed=True))
+    tools.started("hostile")
+    problem = "The keychain has no KEY for the server hostile. Enter it again in Settings > Tools."
+    assert tools.servers.state("hostile").problem == problem
+
+
+@pytest.mark.slow
+def test_without_a_keychain_a_secret_is_kept_until_the_end(tools: Fixture) -> None:
+    keyring.set_keyring(PlainText())
+    tools.servers.put(hostile("environment", "spy", secrets=("KEY",), enabled=True, confirmed=True), {"KEY": "sesame"})
+    (definition,) = tools.started("spy")
+    assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
+
+
+def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain) -> None:
+    text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": {"KEY": "sesame"}, "cwd": "/"}}})
+    imported = tools.servers.import_servers(text)
+    assert imported.problems == ("time: these were ignored: cwd.",)
+    assert tools.servers.servers[-1] == ToolServer("time-2", ("uvx",), secrets=("KEY",))
+    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time-2"): '{"KEY": "sesame"}'})
+    tools.started("time-2")
+    assert "switched off" in tools.servers.state("time-2").problem
+
+
+@pytest.mark.slow
+def test_a_server_that_breaks_says_so_and_starts_again_with_the_next_call(tools: Fixture) -> None:
+    tools.servers.put(hostile("dies", enabled=True, confirmed=True))
+    (definition,) = tools.started("hostile")
+    for _ in range(2):
+        assert str(tools.call(definition)) == "The server hostile ended by itself (status 3)."
+        tools.wait_for(lambda: tools.servers.state("hostile").status == "failed")
+        assert tools.servers.state("hostile").problem == "The server hostile ended by itself (status 3)."
+    tools.servers.put(hostile("ends at once", enabled=True, confirmed=True))
+    tools.started("hostile")
+    tools.wait_for(lambda: tools.servers.error_output("hostile") == "I cannot.")
+    assert tools.servers.definitions(["hostile", "nobody"]) == ()
+
+
+@pytest.mark.slow
+def test_a_call_is_stopped_and_its_server_goes_on(tools: Fixture) -> None:
+    tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
+    (definition,) = tools.started("hostile")
+    ends: list[Any] = []
+    job = tools.servers.call(definition, "{}", ends.append)
+    job.cancel()
+    tools.wait_for(lambda: bool(ends))
+    assert isinstance(ends[0], CancelledError)
+    assert tools.servers.state("hostile").status == "running"
+
+
+@pytest.mark.slow
+def test_calls_of_a_server_that_is_stopped_end(tools: Fixture) -> None:
+    tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
+    (definition,) = tools.started("hostile")
+    ends: list[Any] = []
+    tools.servers.call(definition, "{}", ends.append)
+    tools.wait_for(lambda: len(tools.servers._child._running._requests) == 2)  # type: ignore[union-attr]
+    tools.servers.stop("hostile")
+    tools.wait_for(lambda: bool(ends))
+    assert isinstance(ends[0], RdchatError)
+
+
+def test_the_login_path_is_read(tools: Fixture) -> None:
+    assert tools.servers.login_path == ""
+    tools.servers.read_login_path()
+    tools.wait_for(lambda: tools.servers.login_path.startswith("/"))

@@ -1,0 +1,157 @@
+"""Servers, names for models, fingerprints, and lists of other programs."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rdchat.chat.settings import Settings
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.files.plain_data import from_plain
+from rdchat.tools.built_in import BUILT_IN_SERVERS
+from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools
+from rdchat.tools.server_list import read_servers
+
+TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": "a b"},
+        {"name": "a__b"},
+        {"name": "x" * 25},
+        {"name": "a\n"},
+        {"command": ()},
+        {"command": ("",)},
+        {"command": ("a\0b",)},
+        {"url": "https://tools.example"},
+        {"command": (), "url": "ftp://tools.example"},
+        {"command": (), "url": "https://"},
+        {"command": (), "url": "https://key@tools.example"},
+        {"command": (), "url": "https://tools.example/a b"},
+        {"command": (), "url": "https://tools.example:99999"},
+        {"command": (), "url": "http://tools.example"},
+        {"command": (), "url": "HTTP://tools.example"},
+        {"command": (), "url": "http://localhost.tools.example"},
+        {"command": (), "url": "http://127.0.0.1.tools.example"},
+    ],
+)
+def test_what_is_no_server_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettingError):
+        ToolServer(**{"name": "files", "command": ("npx",), **fields})
+
+
+@pytest.mark.parametrize(
+    ("url", "remote"),
+    [
+        ("https://tools.example/mcp", True),
+        ("https://10.0.0.1", True),
+        ("http://127.0.0.1:8000/mcp", False),
+        ("http://[::1]:8000", False),
+        ("http://localhost", False),
+    ],
+)
+def test_a_server_is_remote_unless_it_is_this_computer(url: str, remote: bool) -> None:
+    assert ToolServer("web", url=url).is_remote is remote
+    assert not ToolServer("files", ("npx",)).is_remote
+
+
+def test_full_names_are_names_for_models() -> None:
+    assert TOOL.full_name == "files__read"
+    names = [replace(TOOL, name=name).full_name for name in ("a.b", "a b", "a/b", "x" * 64, "x" * 65, "é" * 100)]
+    assert len({*names}) == len(names)
+    assert all(name.isascii() and len(name) <= 64 and name.startswith("files__") for name in names)
+
+
+def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
+    others = [
+        {"name": "write"},
+        {"description": "Writes."},
+        {"parameters": {}},
+        {"read_only": False},
+        {"remote": True},
+        {"origin": "other"},
+    ]
+    prints = {TOOL.fingerprint, *(replace(TOOL, **other).fingerprint for other in others)}  # type: ignore[arg-type]
+    assert len(prints) == len(others) + 1
+    server = ToolServer("files", ("npx", "server"))
+    same = replace(server, enabled=True, confirmed=True, secrets=("KEY",))
+    assert server.origin == same.origin
+    assert server.origin != replace(server, command=("npx", "other")).origin
+    assert server.origin != replace(server, environment={"A": "b"}).origin
+
+
+def test_a_list_of_tools_has_one_of_each_name() -> None:
+    tools, left_out = listed_tools(("a", text, {}, False) for text in ("first\x07\n", "second"))
+    assert (tools, left_out) == ([{"name": "a", "description": "first\n", "parameters": {}, "read_only": False}], 1)
+
+
+def test_settings_keep_a_server_that_they_cannot_read() -> None:
+    good = {"name": "files", "command": ["npx"], "environment": {"A": "b"}, "secrets": ["KEY"]}
+    settings, wrong = from_plain(Settings(), {"tool_servers": [good]})
+    assert settings.tool_servers == (ToolServer("files", ("npx",), environment={"A": "b"}, secrets=("KEY",)),)
+    assert not wrong
+    assert from_plain(Settings(), {"tool_servers": [{**good, "name": "a b"}]})[1] == ["tool_servers"]
+
+
+def test_servers_that_come_with_rdchat_are_off() -> None:
+    assert [server.name for server in BUILT_IN_SERVERS] == ["folder", "time"]
+    assert all(server.is_built_in and not server.enabled for server in BUILT_IN_SERVERS)
+
+
+def test_lists_of_claude_desktop_and_lm_studio_are_read() -> None:
+    entries = {
+        "filesystem": {"command": "npx", "args": ["-y", "server", "/Documents"]},
+        "@org/Git Hub": {"command": "docker", "env": {"TOKEN": "sesame"}, "disabled": False, "alwaysAllow": ["x"]},
+        "remote": {"type": "http", "url": "https://tools.example/mcp", "headers": {"Authorization": "Bearer sesame"}},
+        "time": {"command": "uvx", "args": None},
+    }
+    imported = read_servers(json.dumps({"mcpServers": entries, "theme": "dark"}), {"time", "time-2"})
+    assert imported.servers == (
+        ToolServer("filesystem", ("npx", "-y", "server", "/Documents")),
+        ToolServer("org_Git_Hub", ("docker",), secrets=("TOKEN",)),
+        ToolServer("remote", url="https://tools.example/mcp", secrets=("Authorization",)),
+        ToolServer("time-3", ("uvx",)),
+    )
+    assert imported.secrets["org_Git_Hub"] == {"TOKEN": "sesame"}
+    assert imported.secrets["remote"] == {"Authorization": "Bearer sesame"}
+    assert imported.problems == ("@org/Git Hub: these were ignored: alwaysAllow, disabled.",)
+    assert "sesame" not in repr(imported)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("npx", "needs either a command or an address"),
+        ({"command": "npx", "url": "https://tools.example"}, "needs either a command or an address"),
+        ({"command": ["npx"]}, "are not texts"),
+        ({"command": "npx", "args": "-y"}, "are not texts"),
+        ({"command": "npx", "args": [1]}, "are not texts"),
+        ({"command": "npx", "env": {"A": 1}}, "are not texts"),
+        ({"command": "npx", "env": {"A": "\0"}}, "are not texts"),
+        ({"command": "npx", "env": ["A"]}, "are not texts"),
+        ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
+        ({"url": "https://tools.example", "type": "sse"}, "SSE"),
+        ({"url": "http://tools.example"}, "not encrypted"),
+    ],
+)
+def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -> None:
+    imported = read_servers(json.dumps({"mcpServers": {"odd": entry, "good": {"command": "npx"}}}))
+    assert [server.name for server in imported.servers] == ["good"]
+    (said,) = imported.problems
+    assert said.startswith("odd was left out. ")
+    assert problem in said
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "1", '{"mcpServers": []}', "[" * 100_000, " " * 1_000_001])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(RdchatError, match="no mcpServers"):
+        read_servers(text)
+
+
+def test_a_thousand_servers_of_one_name_are_all_read() -> None:
+    entries = {" " * number + "x": {"command": "npx"} for number in range(300)}
+    assert len({server.name for server in read_servers(json.dumps({"mcpServers": entries})).servers}) == 300
