@@ -25,9 +25,8 @@ _MAX_ENTRIES, _MAX_MATCHES, _MAX_BYTES, _SEARCH_S = 1_000, 100, 4_000_000, 20.0
 class BuiltInServer:
     """A server inside this process, with the methods of `Connection`."""
 
-    failure = None
-
     def __init__(self, server: ToolServer) -> None:
+        self.failure: RdchatError | None = None
         folder = FolderReader("".join(server.command[1:2]))
         is_time = server.command[0] == TIME
         functions = (current_time,) if is_time else (folder.list_folder, folder.search_files, folder.read_file)

@@ -18,17 +18,15 @@ from rdchat.work.served import serve_together
 _GRACE_S = 2.0
 _TICK_S = 0.02
 
+Fields = dict[str, Any]
+
 
 def main() -> int:
     """Serve the app's requests until it ends; return the exit status."""
-    asyncio.run(_serve(ProcessGuard()))
+    servers = RunningServers(ProcessGuard())
+    calls: Fields = {"run": servers.run, "call": servers.call, "login_path": servers.login_path}
+    asyncio.run(serve_together(calls, grace_s=_GRACE_S))
     return 0
-
-
-async def _serve(guard: ProcessGuard) -> None:
-    servers = RunningServers(guard)
-    calls: dict[str, Any] = {"run": servers.run, "call": servers.call, "login_path": servers.login_path}
-    await serve_together(calls, grace_s=_GRACE_S)
 
 
 class RunningServers:
@@ -49,9 +47,7 @@ class RunningServers:
         self._path = self._path or asyncio.create_task(read_login_path())
         return await asyncio.shield(self._path)
 
-    async def run(
-        self, job: Job[Any], *, server: dict[str, Any], values: dict[str, str], limits: dict[str, Any]
-    ) -> None:
+    async def run(self, job: Job[Any], *, server: Fields, values: dict[str, str], limits: Fields) -> None:
         """Run a server until it ends or the request is cancelled.
 
         Args:
@@ -71,7 +67,7 @@ class RunningServers:
 
             running = Connection(own, values, self.login_path(job), plain(ServerLimits, limits), self._guard)
 
-        def report(progress: dict[str, Any]) -> None:
+        def report(progress: Fields) -> None:
             # After StopWork this task is cancelled in a moment.
             with suppress(StopWork):
                 job.report_progress(progress)
@@ -80,10 +76,11 @@ class RunningServers:
         try:
             await running.run(report)
         finally:
+            running.failure = running.failure or RdchatError(f"The server {own.name} was stopped.")
             if self._running.get(own.name) is running:
                 del self._running[own.name]
 
-    async def call(self, _job: Job[Any], *, server: str, tool: dict[str, Any], arguments: str) -> dict[str, Any]:
+    async def call(self, _job: Job[Any], *, server: str, tool: Fields, arguments: str) -> Fields:
         """Wait until a server has started, call a tool, and return the fields of `ToolResult`.
 
         Args:
@@ -99,9 +96,9 @@ class RunningServers:
         while running is not None and not running.tools and running.failure is None:
             await asyncio.sleep(_TICK_S)
         if running is None or running.failure is not None:
-            raise (running and running.failure) or RdchatError(f"The server {server} does not run.", "Try again.")
+            raise getattr(running, "failure", None) or RdchatError(f"The server {server} does not run.", "Try again.")
         if running.tools.get(tool["name"]) != tool:
             hint = "Look at it again in the list of tools."
             raise RdchatError(f"The tool {tool['name']} is not what it was when it was shown.", hint)
-        result: dict[str, Any] = await running.call(tool["name"], json.loads(arguments))
+        result: Fields = await running.call(tool["name"], json.loads(arguments))
         return result

@@ -117,7 +117,7 @@ class Connection:
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 self.fail("broke off its answer, or it was too long.")
-                raise self.failure or error from error
+                raise (self.failure or RdchatError(f"The server {self._server.name} was stopped.")) from error
             what = f"was refused: {_short(error)}"
         except ValueError:
             what = "gave an answer that is not valid"
@@ -125,9 +125,10 @@ class Connection:
 
     def fail(self, what: str) -> None:
         """End the connection; only the first reason counts."""
-        if self.failure is None and not self._is_ending and self._task is not None:
+        task = self._task
+        if self.failure is None and not self._is_ending and task is not None and not task.cancelling():
             self.failure = RdchatError(f"The server {self._server.name} {what}")
-            self._task.cancel()
+            task.cancel()
 
     def _explained(self, error: BaseException) -> RdchatError | None:
         """Return the error for people, with no text of strangers but a short one; None if this was cancelled."""
@@ -141,10 +142,8 @@ class Connection:
             httpx2.HTTPError: "cannot be reached",
             OSError: f"could not be started: {_short(error)}",
         }
-        what = next(
-            (text for kind, text in texts.items() if isinstance(error, kind)), "gave an answer that is not valid"
-        )
-        return RdchatError(f"The server {self._server.name} {what}.")
+        what = next((text for kind, text in texts.items() if isinstance(error, kind)), "")
+        return RdchatError(f"The server {self._server.name} {what or 'gave an answer that is not valid'}.")
 
     async def _take_message(self, message: IncomingMessage) -> None:
         self._list_changed |= isinstance(message, types.ToolListChangedNotification)
@@ -167,12 +166,11 @@ class Connection:
         for tick in itertools.count(1):
             await asyncio.sleep(_TICK_S)
             self._report_log()
-            if (process := self._process) is not None:
-                if tick % _TICKS_OF_MEMORY == 0:
-                    self._check_memory(tree_of(process.pid))
-                # A child of the program may hold the pipe open.
-                if process.returncode is not None:
-                    self.fail(_ended(process.returncode))
+            if self._process is not None and tick % _TICKS_OF_MEMORY == 0:
+                self._check_memory(tree_of(self._process.pid))
+            # A child of the program may hold the pipe open.
+            if self._process is not None and self._process.returncode is not None:
+                self.fail(_ended(self._process.returncode))
             if self._list_changed and self._session is not None:
                 self._list_changed = False
                 try:
@@ -221,10 +219,11 @@ class Connection:
         # A proxy of the environment is not for this computer.
         client = httpx2.AsyncClient(headers=headers, timeout=self.limits.call_s, trust_env=self._server.is_remote,
                                     event_hooks={"response": [self._limit_response]})  # fmt: skip
-        async with (
-            client,
-            streamable_http_client(self._server.url, http_client=client, max_sse_event_size=limit) as streams,
-        ):
+        # A farewell could take as long as the server likes.
+        transport = streamable_http_client(
+            self._server.url, http_client=client, max_sse_event_size=limit, terminate_on_close=False
+        )
+        async with client, transport as streams:
             yield streams
 
     async def _limit_response(self, response: httpx2.Response) -> None:

@@ -60,7 +60,7 @@ class Run:
         self.wait_for(lambda: self.job.ended)
 
     def submit(self, tool: str, arguments: str = "{}") -> Job[Any]:
-        shown = next((each for each in self.tools[-1] if each["name"] == tool), {"name": tool})
+        shown = next((each for each in (self.tools[-1] if self.tools else ()) if each["name"] == tool), {"name": tool})
         request = {"server": self.server.name, "tool": shown, "arguments": arguments}
         return self._child.submit("call", request, _LIMITS)
 

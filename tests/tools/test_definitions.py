@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.files.plain_data import from_plain
 from rdchat.tools.built_in import BUILT_IN_SERVERS
 from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools
 from rdchat.tools.server_list import read_servers
@@ -89,12 +89,15 @@ def test_a_list_of_tools_has_one_of_each_name() -> None:
     assert (tools, left_out) == ([{"name": "a", "description": "first\n", "parameters": {}, "read_only": False}], 1)
 
 
-def test_settings_keep_a_server_that_they_cannot_read() -> None:
+def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
     good = {"name": "files", "command": ["npx"], "environment": {"A": "b"}, "secrets": ["KEY"]}
-    settings, wrong = from_plain(Settings(), {"tool_servers": [good]})
-    assert settings.tool_servers == (ToolServer("files", ("npx",), environment={"A": "b"}, secrets=("KEY",)),)
-    assert not wrong
-    assert from_plain(Settings(), {"tool_servers": [{**good, "name": "a b"}]})[1] == ["tool_servers"]
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"tool_servers": [{**good, "name": "a b"}, good]}))
+    store = SettingsStore(path)
+    assert store.settings.tool_servers == (ToolServer("files", ("npx",), environment={"A": "b"}, secrets=("KEY",)),)
+    store.save(store.settings)
+    assert [each["name"] for each in json.loads(path.read_text())["tool_servers"]] == ["files", "a b"]
+    assert SettingsStore(path).settings == store.settings
 
 
 def test_servers_that_come_with_rdchat_are_off() -> None:

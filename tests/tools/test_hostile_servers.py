@@ -74,6 +74,14 @@ def test_a_server_that_hangs_at_the_start_is_ended(child: ChildProcess) -> None:
         Run(child, hostile("hang at start"), ServerLimits(start_s=0.3)).job.result()
 
 
+def test_a_call_of_a_server_that_starts_ends_with_it(child: ChildProcess) -> None:
+    run = Run(child, hostile("hang at start"))
+    call = run.submit("do")
+    run.stop()
+    with pytest.raises(RdchatError, match=r"^The server hostile was stopped\.$"):
+        call.result()
+
+
 @pytest.mark.slow
 def test_a_call_that_hangs_is_ended(child: ChildProcess) -> None:
     run = Run(child, hostile("hang in a call"), QUICK)

@@ -26,6 +26,8 @@ _AT_ONCE = 10_000
 _CHILD_S, _CANCEL_S, _CHILD_BYTES = 30.0, 10.0, 1_000_000_000
 _END_S = 2.5
 
+Save = Callable[[tuple[ToolServer, ...]], object]
+
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
@@ -51,7 +53,7 @@ class ToolServers(QObject):
     Args:
         servers: The person's servers.
         save: Saves them after each change.
-        limits: Limits of each server.
+        limits: Limits of each server; None for the usual ones.
         parent: The Qt parent.
 
     Attributes:
@@ -64,12 +66,12 @@ class ToolServers(QObject):
     def __init__(
         self,
         servers: Sequence[ToolServer],
-        save: Callable[[tuple[ToolServer, ...]], object],
-        limits: ServerLimits = ServerLimits(),  # noqa: B008  frozen
+        save: Save,
+        limits: ServerLimits | None = None,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._save, self._limits, self.login_path = save, limits, ""
+        self._save, self._limits, self.login_path = save, limits or ServerLimits(), ""
         self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *servers)}
         self._states: dict[str, ServerState] = {}
         self._runs: dict[str, Job[Any]] = {}

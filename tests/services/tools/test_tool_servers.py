@@ -164,7 +164,7 @@ def test_calls_of_a_server_that_is_stopped_end(tools: Fixture) -> None:
     tools.wait_for(lambda: len(tools.servers._child._running._requests) == 2)  # type: ignore[union-attr]
     tools.servers.stop("hostile")
     tools.wait_for(lambda: bool(ends))
-    assert isinstance(ends[0], RdchatError)
+    assert str(ends[0]) == "The server hostile was stopped."
 
 
 def test_the_login_path_is_read(tools: Fixture) -> None:
