@@ -114,6 +114,10 @@ def test_what_is_only_odd_does_no_harm(child: ChildProcess, mode: str) -> None:
     run.stop()
 
 
+def test_long_arguments_reach_a_server(good: Run) -> None:
+    assert good.call(arguments=json.dumps({"text": "x" * 1_000_000}))["text"] == "done"
+
+
 def test_a_list_of_tools_is_cleaned(child: ChildProcess) -> None:
     run = Run(child, hostile("lies"))
     do, named, erases = run.listed()

@@ -217,7 +217,13 @@ class ToolServers(QObject):
             limits = Limits(self._limits.start_s + self._limits.call_s + _CHILD_S, _CHILD_BYTES, _CANCEL_S)
             message = {"server": name, "tool": tool, "arguments": arguments}
             request = self._child.submit("call", message, limits, read=_result, on_end=job.end)
-            job.when_cancelled(request.cancel)
+
+            def stop() -> None:
+                """Stop without waiting for a server that is slow to stop."""
+                request.forget()
+                job.end(CancelledError())
+
+            job.when_cancelled(stop)
 
     def _save_servers(self) -> None:
         self._save(tuple(server for server in self.servers if server not in BUILT_IN_SERVERS))
