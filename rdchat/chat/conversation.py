@@ -8,7 +8,7 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice, check_thinking_tokens
@@ -34,6 +34,8 @@ class OwnOptions:
         draft: How its replies are drafted; None for the usual settings.
         cleared: Names of options that are None here although they are not usually.
         keep_cache: Whether its KV caches may be kept on disk.
+        tools: Names of the tool servers that are switched on in it.
+        tools_off: Full names of tools of these that are switched off.
     """
 
     preset: str | None = None
@@ -41,6 +43,8 @@ class OwnOptions:
     draft: DraftSettings | None = None
     cleared: tuple[str, ...] = ()
     keep_cache: bool = True
+    tools: tuple[str, ...] = ()
+    tools_off: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)
@@ -50,8 +54,8 @@ class OwnOptions:
 
     @property
     def portable(self) -> "OwnOptions":
-        """These options without what belongs to this computer: its presets, and paths of drafters."""
-        return replace(self, preset=None, draft=None)
+        """These options without what belongs to this computer: its presets, paths of drafters, and tool servers."""
+        return replace(self, preset=None, draft=None, tools=(), tools_off=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +220,14 @@ class Message:
         id: The primary key.
         conversation_id: Its chat.
         parent_id: The message it follows; None for a first message.
-        role: `user` or `assistant`.
-        text: Markdown as written.
+        role: `user`, `assistant` or `tool`.
+        text: Markdown as written; of a tool's message, the plain text of the result. A reply's text has no calls.
         status: See `MessageStatus`.
         created_at: Seconds since the epoch; None if the stored value is not a date.
         model: Name of the model that wrote it; None for the person's messages.
         seed: The reply seed (`rdchat.inference.api.requests.reply_seed`); None for the person's messages.
         finish_reason: None while it is written, for the person's messages, and after a crash.
-        error: Why a reply failed, for the person.
+        error: Why a reply or a call failed, for the person.
         statistics: The reply's counters.
         drafting: How it was drafted; None where unknown.
         control_offsets: Where in `text` the model wrote control tokens.
@@ -231,6 +235,9 @@ class Message:
         context_cut: Hides this message and those before it from the model.
         edited: Whether the text is the person's version of a reply; a model may have continued it since.
         made_with: Its options; None for the person's messages, and where unknown.
+        tool_calls: The calls at the end of a reply, each with an id of its own.
+        tool_call_id: Of a tool's message: the call that it answers.
+        tool_name: Of a tool's message: the tool's full name.
         activated: The visible path ends with the message of the chat with the highest number here.
         files: Attached files, without their texts.
         sibling: Index among the alternatives with the same parent and role, in order of creation.
@@ -255,6 +262,9 @@ class Message:
     context_cut: ContextCut | None = None
     edited: bool = False
     made_with: MadeWith | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
     activated: int = field(default=0, compare=False)
     files: tuple[AttachedFile, ...] = ()
     sibling: int = 0

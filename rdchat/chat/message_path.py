@@ -1,10 +1,12 @@
 """Paths of messages, each message read when it is first needed."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import overload
 
 from rdchat.chat.conversation import Message
 from rdchat.errors import StorageError
+from rdchat.inference.api.messages import Role
 
 _PAGE = 128
 """Messages that are read together."""
@@ -128,6 +130,13 @@ class MessagePath(Sequence[Message]):
             self._cuts.discard(message.id)
         else:
             self._cuts.add(message.id)
+
+
+def results_after(path: Sequence[Message], reply_id: int) -> dict[str, Message]:
+    """Return the results of a reply's calls on a path, by the ids of the calls; a later one counts."""
+    messages = MessagePath.of(path)
+    behind = (messages[index] for index in range((messages.index_of(reply_id) or 0) + 1, len(messages)))
+    return {each.tool_call_id: each for each in takewhile(lambda each: each.role is Role.TOOL, behind)}
 
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:

@@ -60,7 +60,7 @@ _SET_OPTIONS = """
 """
 ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
-    "made_with",
+    "made_with", "tool_calls",
 )  # fmt: skip
 """The fields of a message that change while a reply is written and when it ends."""
 
@@ -242,7 +242,7 @@ class ConversationStore(Database):
         Args:
             conversation_id: The conversation.
             parent_id: The message it follows; None for a first message.
-            role: `user` or `assistant`.
+            role: `user`, `assistant` or `tool`.
             text: Markdown as written.
             files: Attached files, each with its text.
             files_of: Another message whose files it also gets, before its own.
@@ -273,6 +273,11 @@ class ConversationStore(Database):
     def finish_message(self, message: Message) -> Message:
         """Store the end of a reply: the fields in `ENDING`."""
         return self._change(message.id, **{name: getattr(message, name) for name in ENDING})
+
+    def attach(self, message_id: int, files: Sequence[tuple[AttachedFile, str]]) -> Message:
+        """Add files to a message, each with its text."""
+        self.write(lambda connection: add_files(connection, message_id, files))
+        return self.message(message_id)
 
     def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
         """Reopen a reply to continue it; `made_with` None keeps its options."""

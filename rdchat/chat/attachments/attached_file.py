@@ -1,5 +1,6 @@
 """Files attached to messages, and the form of their text in the prompt."""
 
+import base64
 import hashlib
 import unicodedata
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from rdchat.errors import RdchatError
 # No context holds a longer text, and storing one must not block the window.
 MAX_CHARACTERS = 8_000_000
 _LONGEST_NAME = 120
+_IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
 class FileRefusedError(RdchatError):
@@ -17,7 +19,11 @@ class FileRefusedError(RdchatError):
 
 
 class FileKind(StrEnum):
-    """The format that a file was read as."""
+    """The format that a file was read as.
+
+    Attributes:
+        IMAGE: An image of a tool's result. Its text is the data in base64; the model does not get it.
+    """
 
     TEXT = "text"
     MARKDOWN = "markdown"
@@ -25,6 +31,7 @@ class FileKind(StrEnum):
     HTML = "html"
     PDF = "pdf"
     DOCX = "docx"
+    IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,13 @@ def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
     return AttachedFile(file.name, file.kind, digest, len(text), taken, file.note)
 
 
+def image_file(data: bytes, number: int) -> tuple[AttachedFile, str]:
+    """Return an image of a result, the one of this number, as a file with its text."""
+    text = base64.b64encode(data).decode()
+    ending = next((ending for beginning, ending in _IMAGES.items() if data.startswith(beginning)), "image")
+    return attached(ReadFile(f"image {number}.{ending}", FileKind.IMAGE, ()), text), text
+
+
 def full_text(file: ReadFile) -> str:
     """Return all of a file's text, with marks between pages."""
     return pages_text(file, range(len(file.parts))) if file.paged else file.parts[0]
@@ -88,6 +102,8 @@ def pages_text(file: ReadFile, pages: range | list[int]) -> str:
 
 def block_of(file: AttachedFile, text: str) -> str:
     """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
+    if file.kind is FileKind.IMAGE:
+        return f"[{file.name}: shown to the person, not to you]"
     # The text must not contain its own end tag.
     tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"
     name = file.name.replace('"', "'")

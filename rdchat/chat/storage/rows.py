@@ -12,7 +12,7 @@ from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message,
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, json_or_none, plain
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
@@ -26,6 +26,7 @@ CONVERSATION_COLUMNS = (
 )
 _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
+_ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 _CHOICES = {each.value: each for each in ThinkingChoice}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
@@ -156,6 +157,14 @@ def _offsets(text: str | None) -> tuple[int, ...]:
     return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
 
 
+def _calls(text: str | None) -> tuple[ToolCall, ...]:
+    """Read the calls of a reply; none if they are damaged."""
+    try:
+        return tuple(plain(ToolCall, each) for each in json.loads(text or "[]"))
+    except (TypeError, ValueError, RecursionError):
+        return ()
+
+
 def _date(seconds: float | None) -> float | None:
     """Return a time from 1970 to 9999; None for any other number."""
     return seconds if seconds is not None and 0 <= seconds < END_OF_DATES else None
@@ -191,7 +200,7 @@ def _from_json[T: "DataclassInstance"](
 
 
 _SPECIAL = {
-    "role": _Column(lambda role: Role.USER if role == Role.USER.value else Role.ASSISTANT),
+    "role": _Column(lambda role: _ROLES.get(role, Role.ASSISTANT)),
     "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
     "created_at": _Column(_date, lambda date: NO_DATE if date is None else date),
     "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
@@ -202,6 +211,12 @@ _SPECIAL = {
     "thinking": _Column(
         lambda text: _from_json(NO_THINKING, text, _is_countable) or NO_THINKING,
         lambda thinking: None if thinking == NO_THINKING else json_column(thinking),
+        is_json=True,
+    ),
+    # Letters stay as they are, so that the search finds them.
+    "tool_calls": _Column(
+        _calls,
+        lambda calls: text_column(json.dumps(calls, default=asdict, ensure_ascii=False)) if calls else None,
         is_json=True,
     ),
 }

@@ -43,11 +43,12 @@ _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND 
 _MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"
 # A summary as `summaries_searched` has it.
 _SUMMARY = "substr(CASE WHEN json_valid(context_cut) THEN json_extract(context_cut, '$.summary') END, 1, 200000)"
-# Returns the text from shortly before the first word on, the names of files, and the summary.
+# Returns the text from shortly before the first word on, the names of files, the summary, and the calls of tools.
 _TEXT = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
         coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
-        coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), '')
+        coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), ''),
+        substr(coalesce(tool_calls, ''), 1, ?)
     FROM messages WHERE id = ?
 """
 
@@ -262,7 +263,7 @@ class SearchReader:
                 message_id, count = counted.get(row[0], (None, 0))
                 snippet = ""
                 if message_id is not None:
-                    parameters_of_text = (matcher.search.split()[0].lower(), _READ, _READ, message_id)
+                    parameters_of_text = (matcher.search.split()[0].lower(), _READ, _READ, _READ, message_id)
                     texts = connection.execute(_TEXT, parameters_of_text).fetchone() or ()
                     snippet = _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
@@ -354,9 +355,9 @@ def search_condition(search: str) -> tuple[str, list[str]]:
 def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
 
-    A message is found by its text, by the name of one of its files, or by its summary. At most `limit_count` texts are
-    looked at, the newest first: for a word that most messages have, the index alone would take time in proportion to
-    their number. ("", []) where `search` has no word.
+    A message is found by its text or its calls, by the name of one of its files, or by its summary. At most
+    `limit_count` texts are looked at, the newest first: for a word that most messages have, the index alone would take
+    time in proportion to their number. ("", []) where `search` has no word.
     """
     words, literal = _phrases(search)
     if not (words or literal):
@@ -367,7 +368,7 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
             f"SELECT rowid FROM messages_index WHERE messages_index MATCH ? ORDER BY rowid DESC LIMIT {limit_count}"
         )
         source, limit = f"({newest}) found CROSS JOIN messages m ON m.id = found.rowid", ""
-    where = " AND ".join([f"m.{NOT_DELETED}", *["instr(m.text, ?) > 0"] * len(literal)])
+    where = " AND ".join([f"m.{NOT_DELETED}", *["instr(m.text || coalesce(m.tool_calls, ''), ?) > 0"] * len(literal)])
     in_texts = f"SELECT m.id, m.conversation_id FROM {source} WHERE {where} {limit}"
     in_names, names = _condition(search, "files_index", "name")
     in_summaries, summaries = _condition(search, "summaries_index", _SUMMARY, "id")

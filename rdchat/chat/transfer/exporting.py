@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.chat_values import ChatValues, OptionOrder
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import Settings
@@ -97,7 +97,8 @@ def _sampling(sampling: SamplingParams) -> str:
 
 
 def _message(chat: FullChat, message: Message, *, details: bool) -> Iterator[str]:
-    who = "You" if message.role is Role.USER else message.model or "Reply"
+    others = {Role.USER: "You", Role.TOOL: f"Result of {message.tool_name}"}
+    who = others.get(message.role, message.model or "Reply")
     yield f"## {who}{' (edited)' if message.edited else ''}"
     for file in message.files:
         yield from _file(file, chat.texts[file.digest], details=details)
@@ -109,7 +110,9 @@ def _message(chat: FullChat, message: Message, *, details: bool) -> Iterator[str
         if parts.thought:
             yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *parts.thought.splitlines()])
     if text.strip():
-        yield _closed(text.strip("\n"))
+        yield _fenced(text) if message.role is Role.TOOL else _closed(text.strip("\n"))
+    for call in message.tool_calls:
+        yield f"**Calls {call.name}**\n\n{_fenced(call.arguments, 'json')}"
     if message.status is MessageStatus.FAILED:
         yield f"*Failed: {message.error or 'reason unknown'}*"
     elif message.status is not MessageStatus.COMPLETE:
@@ -148,14 +151,19 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
 def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
     """Yield a file's name; with details, also its text, folded."""
     named = f"{file.name} ({file.taken})" if file.taken else file.name
-    if not details:
+    if not details or file.kind is FileKind.IMAGE:
         yield f"*File: {named}*"
         return
+    yield f"<details><summary>File: {escape(named)}</summary>"
+    yield _fenced(text)
+    yield "</details>"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a text as a code block, whatever is in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    yield f"<details><summary>File: {escape(named)}</summary>"
-    yield f"{fence}\n{text}\n{fence}"
-    yield "</details>"
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _figures(chat: FullChat, message: Message) -> Iterator[str]:

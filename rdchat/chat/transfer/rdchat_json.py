@@ -13,6 +13,9 @@ even if another program changed its line breaks. If the chats are not the last f
 the file is read as a whole.
 
 `parent` is the index of an earlier message in the list. The visible path ends with the highest `activated`.
+Calls of tools are the `tool_calls` of a reply: `{"name": ..., "arguments": "{...}", "call_id": ...}`. A result is a
+message below it with the role `tool`, a `tool_call_id` and a `tool_name`; its status is `failed` where the tool reports
+an error.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their
 defaults, so fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
 """
@@ -22,7 +25,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, replace
 from typing import IO, Any
 
 from rdchat import __version__
@@ -46,7 +49,7 @@ from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
 _KINDS = {each.value for each in FileKind}
-_ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
+_ROLES = {each.value for each in (Role.USER, Role.ASSISTANT, Role.TOOL)}
 _CHOICES = {each.value for each in ThinkingChoice}
 _SEEDS = 1 << 64
 _HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
@@ -148,6 +151,8 @@ def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
         "error": string(data.get("error"), "The error of a message"),
         "edited": data.get("edited") is True,
+        "tool_call_id": string(data.get("tool_call_id"), "The id of a call"),
+        "tool_name": name(data.get("tool_name")) or "",
         "activated": activated if type(activated) is int else index,
     }
     read = message_from([columns[each] for each in MESSAGE_FIELDS])
@@ -205,7 +210,7 @@ def _plain_message(message: Message, chat: FullChat) -> Json:
     for each in fields(Message):
         value = getattr(message, each.name)
         if each.name in _OPTIONAL and value != each.default:
-            plain[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+            plain[each.name] = json.loads(json.dumps(value, default=asdict))
     if (trace := chat.traces.get(message.id)) and (streams := plain_trace(trace)) is not None:
         plain["trace"] = streams
     if message.files:

@@ -134,7 +134,7 @@ def test_a_path_of_10_000_messages_opens(
     assert (store.notice is None) == (last_parent is None)
 
 
-@pytest.mark.parametrize("word", ["", "tool", "USER", "system", "0"])
+@pytest.mark.parametrize("word", ["", "tools", "USER", "system", "0"])
 def test_words_that_rdchat_never_wrote_leave_the_text_to_be_read(
     open_store: OpenStore, make_chat: MakeChat, word: str
 ) -> None:

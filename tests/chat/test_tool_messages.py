@@ -1,0 +1,139 @@
+"""Calls of tools and their results, as messages of the store."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import image_file
+from rdchat.chat.chat_values import OptionOrder
+from rdchat.chat.conversation import Message, MessageStatus, OwnOptions
+from rdchat.chat.message_path import results_after
+from rdchat.chat.settings import Settings
+from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage.whole_chat import MessageReader, read_chat
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer import rdchat_json
+from rdchat.chat.transfer.exporting import as_markdown
+from rdchat.chat.transfer.rdchat_json import plain_chat
+from rdchat.inference.api.messages import Role, ToolCall
+from tests.stores import copied_stores, written_by_hand
+
+CALLS = (
+    ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
+    ToolCall("files__read", "{}", "b"),
+)
+PNG = b"\x89PNG\r\n\x1a\nand so on"
+
+
+@pytest.fixture(autouse=True)
+def quick_stores() -> Iterator[None]:
+    with copied_stores():
+        yield
+
+
+@pytest.fixture
+def path(store: ConversationStore) -> list[Message]:
+    """A question, a reply with two calls, their results with an image, and an answer."""
+    chat = store.create_conversation("Tools")
+    store.set_chat_options(replace(chat, own=OwnOptions(tools=("files",), tools_off=("files__write",))))
+    question = store.add_message(chat.id, None, Role.USER, "Write and read.")
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "Yes.", tool_calls=CALLS, model="tiny")
+    image = image_file(PNG, 1)
+    named = {"tool_call_id": "a", "tool_name": "files__write"}
+    wrote = store.add_message(chat.id, reply.id, Role.TOOL, "```\nwritten: quokka", files=[image], **named)
+    failed = {"status": MessageStatus.FAILED, "error": "No such file."}
+    read = store.add_message(chat.id, wrote.id, Role.TOOL, "", tool_call_id="b", tool_name="files__read", **failed)
+    store.add_message(chat.id, read.id, Role.ASSISTANT, "Done.")
+    return list(store.messages(chat.id))
+
+
+def test_calls_and_results_are_stored(store: ConversationStore, path: list[Message]) -> None:
+    assert [message.role for message in path] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.TOOL, Role.ASSISTANT]
+    assert path[1].tool_calls == CALLS
+    assert (path[2].tool_call_id, path[2].tool_name) == ("a", "files__write")
+    assert store.conversation(path[0].conversation_id).own.tools == ("files",)
+    assert results_after(path, path[1].id) == {"a": path[2], "b": path[3]}
+    assert results_after(path, path[4].id) == {}
+
+
+def test_texts_of_results_and_arguments_of_calls_are_found(store: ConversationStore, path: list[Message]) -> None:
+    for words in ("quokka", "files__write", "STRASSE", "second", "first", "北京"):
+        assert [chat.title for chat in store.conversations(words)] == ["Tools"]
+        (hit,) = SearchReader(store.path).search(SearchQuery(words)).hits
+        assert (hit.messages, hit.snippet != "") == (1, True)
+
+
+def test_the_index_follows_changes_of_calls(store: ConversationStore, path: list[Message]) -> None:
+    store.finish_message(replace(path[1], tool_calls=()))
+    assert not store.conversations("second")
+    store.message_bin.delete(path[1].id)
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
+
+
+def test_a_store_of_version_2_gets_the_columns(tmp_path: Path) -> None:
+    with closing(Database(tmp_path / "old.db", MIGRATIONS[:2])) as old:
+        old.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (1, 'old', 1, 1)")
+        old.execute(
+            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
+            " VALUES (1, 1, 'user', 'complete', 1, 'a numbat')"
+        )
+    with closing(ConversationStore(tmp_path / "old.db")) as store:
+        assert store.notice is None
+        (message,) = store.messages(1)
+        assert (message.text, message.tool_calls, message.tool_name) == ("a numbat", (), "")
+        assert store.conversations("numbat")
+        store.execute("UPDATE messages SET text = 'a bilby'")
+        assert not store.conversations("numbat")
+
+
+def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, path: list[Message]) -> None:
+    wrong = '[{"name": "a", "arguments": "[]", "call_id": ""}]'
+    for damaged in ("", "{", "1", "{}", "[1]", '["a"]', '[{"name": "a"}]', wrong, "[" * 100_000, '{"name": 1}'):
+        with written_by_hand(store) as connection:
+            connection.execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (damaged, path[1].id))
+        read = MessageReader(store, path[0].conversation_id).read([path[1].id])
+        assert (read[0].text, read[0].tool_calls) == ("Yes.", ())
+
+
+def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
+    store: ConversationStore, path: list[Message]
+) -> None:
+    with reading(store.path) as connection:
+        chat = read_chat(connection, path[0].conversation_id)
+    restored = rdchat_json.read(plain_chat(chat))
+    assert restored.messages == chat.messages
+    assert restored.texts == chat.texts
+    assert restored.about.own == OwnOptions()
+    assert "files__write" not in str(plain_chat(chat)["messages"][0])
+
+
+def test_a_copy_up_to_a_reply_has_its_calls(store: ConversationStore, path: list[Message]) -> None:
+    copy = store.organiser.copy(path[0].conversation_id, "Copy", path[1].id).result()
+    copied = store.messages(copy)
+    assert [message.tool_calls for message in copied] == [(), CALLS]
+
+
+def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
+    with reading(store.path) as connection:
+        chat = read_chat(connection, path[0].conversation_id)
+    text = as_markdown(chat, OptionOrder(Settings()).values(chat.about), details=True)
+    assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
+    assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text
+    assert "## Result of files__read\n\n*Failed: No such file.*" in text
+    assert "iVBOR" not in text
+
+
+def test_a_running_call_is_interrupted_after_a_crash(store: ConversationStore, path: list[Message]) -> None:
+    with written_by_hand(store) as connection:
+        connection.execute("UPDATE messages SET status = 'streaming', text = '' WHERE id = ?", (path[2].id,))
+    store.close()
+    with closing(ConversationStore(store.path)) as again:
+        assert again.message(path[2].id).status is MessageStatus.INTERRUPTED
