@@ -145,6 +145,14 @@ def end_of_begun(prompt: str) -> str:
     return _CLOSINGS[opened[1]] if opened else ""
 
 
+def call_start(text: str, marker: str, start: int = 0) -> int:
+    """Return where a marker begins in a text behind `start`, or may begin at its end; the text's length if nowhere."""
+    if (index := text.find(marker, start)) >= 0:
+        return index
+    held = (length for length in range(len(marker) - 1, 0, -1) if text.endswith(marker[:length], start))
+    return len(text) - next(held, 0)
+
+
 def may_mark(text: str, added: str) -> bool:
     """Return whether a marker may begin in what was added to a text, or so near before it that its meaning may change.
 

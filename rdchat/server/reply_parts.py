@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
 from rdchat.server.interfaces.shapes import call_of
-from rdchat.thoughts import MarkerTokens, Thoughts, split_thoughts
+from rdchat.thoughts import MarkerTokens, Thoughts, call_start, split_thoughts
 
 Part = PrefillProgress | Delta | tuple[Choice, Delta]
 """How far a prompt is read; more text of a reply; or a reply that has ended, with the rest of its text."""
@@ -139,14 +139,7 @@ class VisibleText:
 
     def _before_calls(self, answer: str) -> str:
         """Cut an answer where a tool call begins, or may begin; blanks at the end may be dropped with it."""
-        marker = self._call_marker
-        if not marker:
-            return answer
-        index = answer.find(marker)
-        if index < 0:
-            held = (length for length in range(len(marker) - 1, 0, -1) if answer.endswith(marker[:length]))
-            index = len(answer) - next(held, 0)
-        return answer[:index].rstrip()
+        return answer[: call_start(answer, self._call_marker)].rstrip() if self._call_marker else answer
 
     def _grow(self, thought: str, answer: str) -> tuple[str, str]:
         new_thought = _new(self.thought, thought)
