@@ -44,6 +44,19 @@ class ModelDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolApproval:
+    """A tool that may always be called; it ends when the tool's definition or its server's command changes.
+
+    Attributes:
+        tool: Its full name.
+        fingerprint: `ToolDefinition.fingerprint`.
+    """
+
+    tool: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class WindowGeometry:
     """Position and size of a side window when rdchat last quit."""
 
@@ -97,6 +110,7 @@ class Settings:
         keep_caches: Whether KV caches of chats are kept on disk.
         kept_caches_gb: Size limit of the caches on disk, in units of 10**9 bytes.
         tool_servers: The person's servers of tools; those that come with rdchat once they were changed.
+        tool_approvals: Tools that may always be called.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -145,6 +159,7 @@ class Settings:
     keep_caches: bool = True
     kept_caches_gb: int = 10
     tool_servers: tuple[ToolServer, ...] = ()
+    tool_approvals: tuple[ToolApproval, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

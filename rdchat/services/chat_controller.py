@@ -18,6 +18,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
+from rdchat.services.chat.chat_tools import ChatTools, Servers
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
@@ -25,6 +26,7 @@ from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
 from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.chat.tool_calls import ToolCalls
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
@@ -56,7 +58,12 @@ class ChatController(QObject):
     hot_key_pressed = Signal()
 
     def __init__(
-        self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
+        self,
+        store: ConversationStore,
+        settings: SettingsStore,
+        engine: EngineClient,
+        parent: QObject | None = None,
+        servers: Servers | None = None,
     ) -> None:
         super().__init__(parent)
         self._store, self._engine = store, engine
@@ -68,9 +75,12 @@ class ChatController(QObject):
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
         self.kept_caches = KeptCacheControl(store, control, self)
-        replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier, self.kept_caches)
+        replies = self.replies = Replies(
+            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(servers)
+        )
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
+        self.calls = ToolCalls(store, self.storage, control, self.chat)
         for changed in (self.chat.opened, self.chat.stored, self.chat.options_changed):
             changed.connect(lambda: self.drafting.set_own(self.chat.id, self.chat.values.draft))
         self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
@@ -110,7 +120,10 @@ class ChatController(QObject):
         for changed in (self.chats.conversations_changed, self.chat.options_changed):
             changed.connect(self.kept_caches.tidy_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
+        self.chats.conversation_removed.connect(self.calls.stop)
         self.chats.conversation_removed.connect(self.replies.stop)
+        self.replies.tools_left_out.connect(self.notice_raised)
+        self.calls.changed.connect(self._next.start)
         self.context.reply_requested.connect(self.continue_reply)
         for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
             free.connect(self._next.start)
@@ -141,7 +154,7 @@ class ChatController(QObject):
         self._next.blockSignals(True)
         self._opened.stop()
         # First the server: its replies end before the engine does.
-        once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop)
+        once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop, self.calls.stop)
         parts = (self.earlier, self.kept_caches, self.titles, self.context, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
@@ -176,7 +189,7 @@ class ChatController(QObject):
             return
         try:
             message = self.chat.take_message(text)
-            if self.replies.free and not self.chat.unsent.waiting:
+            if self.replies.free and not self.chat.unsent.waiting and not self.calls.runs_in(message.chat):
                 self.chat.ask(message)
             else:
                 self.chat.unsent.wait(message)
@@ -189,7 +202,9 @@ class ChatController(QObject):
         unsent = self.chat.unsent
         if not unsent.waiting or self.replies.state is not EngineState.IDLE or not self.replies.free:
             return
-        message = unsent.waiting[0]
+        message = next((each for each in unsent.waiting if not self.calls.holds(each.chat)), None)
+        if message is None:
+            return
         try:
             self.chat.ask(message)
         except StorageError as error:
@@ -211,6 +226,7 @@ class ChatController(QObject):
         if self.chat.id is not None:
             for message in reversed(self.chat.unsent.waiting_in(self.chat.id)):
                 self.chat.take_back(message)
+            self.calls.stop(self.chat.id)
             self.replies.stop(self.chat.id)
 
     def edit_message(self, message_id: int, text: str) -> None:
@@ -219,12 +235,15 @@ class ChatController(QObject):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
         old = self.chat.path.find(message_id)
+        if old is not None and old.role is Role.TOOL:
+            return
         is_reply = old is not None and old.role is Role.ASSISTANT
         if not is_reply and not self._may_write():
             return
         if message_id in self.chat.edits and (reason := self.chat.edits[message_id].reason_to_wait()):
             self.notice_raised.emit(Notice("The message was not sent", reason))
             return
+        self.calls.stop()
         self.replies.stop()
         with self.storage.writing():
             self.recorder.flush()  # The edit begins with the stored text.
@@ -245,6 +264,7 @@ class ChatController(QObject):
         """
         if not self._may_write(load=other is None):
             return
+        self.calls.stop()
         self.replies.stop()
         with self.storage.writing():
             path = self.chat.path_to_prompt(message_id)
@@ -262,11 +282,12 @@ class ChatController(QObject):
         """Have the reply at the end of the path written on, once it has ended."""
         path = self.chat.path
         is_ended = bool(path) and path.ids[-1] == message_id != self.chat.streaming_id
-        if not is_ended or not self._may_write():
+        if not is_ended or path[-1].role is Role.TOOL or path[-1].tool_calls or not self._may_write():
             return
         if not path[-1].text.strip() and not ends_with_question(path[:-1]):
             self.notice_raised.emit(_NO_QUESTION)
             return
+        self.calls.stop()
         self.replies.stop()
         with self.storage.writing():
             self.recorder.flush()  # The store reopens its own text.
@@ -361,7 +382,7 @@ class ChatController(QObject):
 
 
 def _deletion_text(role: Role, count: int) -> str:
-    deleted = "your message" if role is Role.USER else "the reply"
+    deleted = {Role.USER: "your message", Role.TOOL: "the result"}.get(role, "the reply")
     if count == 1:
         return f"Deleted {deleted}"
     return f"Deleted {deleted} and {'the one message' if count == 2 else f'the {count - 1:,} messages'} after it"

@@ -16,6 +16,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
+from tests.services.tool_fakes import ScriptedServers
 from tests.services.window import Window
 from tests.stores import copied_stores
 
@@ -96,15 +97,25 @@ def settings(tmp_path: Path) -> SettingsStore:
 
 
 @pytest.fixture
+def servers(qapp: QCoreApplication) -> ScriptedServers:
+    return ScriptedServers()
+
+
+@pytest.fixture
 def window_on(
-    qtbot: QtBot, settings: SettingsStore, engine: ScriptedEngine, make_client: Callable[..., EngineClient]
+    qtbot: QtBot,
+    settings: SettingsStore,
+    engine: ScriptedEngine,
+    make_client: Callable[..., EngineClient],
+    servers: ScriptedServers,
 ) -> Iterator[Callable[[Path], Window]]:
     """Make an app on a database in a folder; it is not started."""
     windows: list[Window] = []
 
     def make(folder: Path) -> Window:
         store = ConversationStore(folder / "conversations.db")
-        windows.append(Window(ChatController(store, settings, make_client()), store, qtbot))
+        controller = ChatController(store, settings, make_client(), servers=servers)
+        windows.append(Window(controller, store, qtbot))
         return windows[-1]
 
     yield make

@@ -20,7 +20,7 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.messages import ChatMessage, ToolCall
 from rdchat.inference.api.model_facts import DrafterFit
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -92,6 +92,8 @@ class Reply:
     mode_reason: str | None = None
     control_offsets: tuple[int, ...] = ()
     in_thought: bool = False
+    calls: tuple[ToolCall, ...] = ()  # parsed from `tokens`, which end with them
+    content: str = ""  # of a reply with calls
 
 
 @dataclass
@@ -157,6 +159,7 @@ class ScriptedEngine:
             context_length=self.context_length,
             parameters=self.parameters,
             sampling=self.sampling,
+            tool_markers=("<tool_call>", "</tool_call>"),
         )
         return self.loaded
 
@@ -301,7 +304,8 @@ class ScriptedReply:
             self.statistics,
             mode_reason=script.mode_reason,
             control_offsets=script.control_offsets,
-            content=text,
+            tool_calls=script.calls if reason is script.finish_reason else (),
+            content=script.content if script.calls else text,
         )
 
     def paused(self) -> AbstractContextManager[None]:

@@ -142,14 +142,16 @@ class ContextMeter(QObject):
         info = self._model.info
         if info is None:
             return
-        prompt, engine, text_of, path = self._chat.prompt(), self._model.engine, self._text_of, self._chat.path
-        answered = bool(path) and path[-1].role is Role.ASSISTANT and bool(path[-1].text.strip())
+        prompt, text_of, path = self._chat.prompt(), self._text_of, self._chat.path
+        count_tokens = self._chat.replies.counter(self._chat.conversation)
+        last = path[-1] if path else None
+        answered = last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls)
         last_id = path.ids[-1] if path else None
         facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
 
         def count(job: Job[ContextUse]) -> ContextUse:
             try:
-                tokens = engine.count_tokens(prompt.with_files(text_of, job.check).turns(job.check))
+                tokens = count_tokens(prompt.with_files(text_of, job.check).turns(job.check))
             except PromptTooLongError:
                 return ContextUse(None, *facts)
             return ContextUse(tokens, *facts)
@@ -262,7 +264,8 @@ class ChatContext(QObject):
             return
         reserve = min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt, count, text_of = self._chat.prompt(), self._model.engine.count_tokens, self._text_of
+        prompt, text_of = self._chat.prompt(), self._text_of
+        count = self._chat.replies.counter(self._chat.conversation)
         if self.meter.use is not None and self.meter.use.answered:
             prompt = replace(prompt, typed=prompt.typed or _NEXT)
         self._begin(doing)
@@ -389,7 +392,7 @@ class ChatContext(QObject):
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]
-        if not typed and not last.text.strip():
+        if not typed and last.role is not Role.TOOL and not (last.text.strip() or last.tool_calls):
             self.reply_requested.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:

@@ -1,14 +1,14 @@
 """The prompt of a chat: what the model gets of it, and where it is cut if it is too long."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role, join_neighbours
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 
 _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
 
@@ -20,6 +20,11 @@ _LONGEST_SUMMARY = 768
 _LONGEST_THOUGHT = 2048
 # In characters; a context with less room cannot be used for a summary.
 _MIN_PIECE = 200
+
+NOT_RUN = "The person did not run this call."
+"""What the model gets as the result of a call that was refused, or passed over by another question."""
+_INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
+_SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 
 SUMMARY_WISH = (
     "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
@@ -41,6 +46,11 @@ class ChatPrompt:
     path: Sequence[Message]
     system_prompt: str
     typed: str = ""
+
+    @property
+    def ends_with_result(self) -> bool:
+        """Whether the model gets results of tools to answer."""
+        return bool(self.path) and self.path[-1].role is Role.TOOL
 
     def with_files(self, text_of: FileText, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
         """Return the prompt with the files of each message before its text.
@@ -79,19 +89,43 @@ def history(
     """Turn a path of messages into what a chat template takes; a system prompt that is not blank comes first.
 
     Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
-    empty replies and two prompts in a row, and a question that broke off must not be lost silently.
+    empty replies and two prompts in a row, and a question that broke off must not be lost silently. Each call of a
+    reply is followed by its result, as `NOT_RUN` where there is none: templates refuse other orders, and calls without
+    a result. A result of no call is left out.
     """
 
     def written() -> Iterator[ChatMessage]:
+        calls, results = tuple[ToolCall, ...](), dict[str, str]()
         for message in path:
             check()
-            if message.text.strip():
-                yield ChatMessage(message.role, message.text, message.control_offsets, _answer(message))
+            if message.role is Role.TOOL:
+                results[message.tool_call_id] = _result(message)
+                continue
+            yield from _answered(calls, results)
+            calls, results = message.tool_calls, {}
+            if message.text.strip() or calls:
+                own = message.control_offsets
+                yield ChatMessage(message.role, message.text, own, _answer(message), calls)
+        yield from _answered(calls, results)
 
     turns = join_neighbours(written())
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)
+
+
+def _answered(calls: Sequence[ToolCall], results: Mapping[str, str]) -> Iterator[ChatMessage]:
+    for call in calls:
+        text = results.get(call.call_id, f"Error: {NOT_RUN}")
+        yield ChatMessage(Role.TOOL, text, tool_call_id=call.call_id, name=call.name)
+
+
+def _result(message: Message) -> str:
+    """Return what the model gets as the result of a call."""
+    if message.status is MessageStatus.COMPLETE:
+        return message.text
+    failed = message.status is MessageStatus.FAILED
+    return f"Error: {(message.text or message.error) if failed else _INTERRUPTED}"
 
 
 def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
@@ -103,9 +137,9 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
 
 
 def ends_with_question(path: Sequence[Message]) -> bool:
-    """Whether there is a question to answer at the end of a path."""
-    roles = (message.role for message in reversed(uncut(path)) if message.text.strip())
-    return next(roles, None) is Role.USER
+    """Whether there is a question, or a result of a tool, to answer at the end of a path."""
+    said = (m.role for m in reversed(uncut(path)) if m.text.strip() or m.tool_calls or m.role is Role.TOOL)
+    return next(said, None) in (Role.USER, Role.TOOL)
 
 
 def with_summary(system_prompt: str, summary: str) -> str:
@@ -195,9 +229,10 @@ def text_before(path: Sequence[Message], message_id: int) -> str:
     summary = earlier.context_cut.summary if earlier and earlier.context_cut else ""
     parts = [f"Summary of what came before: {summary}"] if summary else []
     for message in uncut(before):
-        text = message.text if message.role is Role.USER else message.parts.answer
+        text = message.parts.answer if message.role is Role.ASSISTANT else message.text
+        text = "\n".join([text, *(f"Calls {call.name} with {call.arguments}" for call in message.tool_calls)])
         if text.strip():
-            parts.append(f"{'Person' if message.role is Role.USER else 'Assistant'}: {text.strip()}")
+            parts.append(f"{_SPEAKERS[message.role]}: {text.strip()}")
     return "\n\n".join(parts)
 
 
@@ -243,7 +278,8 @@ def _cut_indexes(prompt: ChatPrompt) -> list[int]:
 
 
 def _last_answered(path: Sequence[Message]) -> int | None:
-    return next((m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip()), None)
+    replies = (m for m in reversed(path) if m.role is Role.ASSISTANT and not m.tool_calls)
+    return next((m.id for m in replies if m.text.strip()), None)
 
 
 def _tokens(prompt: ChatPrompt, index: int, count: Count) -> int:

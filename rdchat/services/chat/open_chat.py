@@ -1,5 +1,6 @@
 """The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
@@ -213,6 +214,11 @@ class OpenChat(QObject):
         chat = self.conversation.with_own({})
         self._store_options(replace(chat, own=replace(chat.own, preset=preset)))
 
+    def set_tools(self, servers: Iterable[str], off: Iterable[str]) -> None:
+        """Switch servers of tools on in the chat, by their names, and some of their tools off, by full names."""
+        own = replace(self.conversation.own, tools=tuple(servers), tools_off=tuple(off))
+        self._store_options(replace(self.conversation, own=own))
+
     def keep_cache(self, keep: bool) -> None:
         """Set whether the chat's KV caches may be kept on disk."""
         self._store_options(replace(self.conversation, own=replace(self.conversation.own, keep_cache=keep)))
@@ -250,7 +256,7 @@ class OpenChat(QObject):
 
     def ask(self, message: WaitingMessage) -> None:
         """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
-        conversation, path = (self.conversation, self.path) if message.chat == self.id else self._read(message.chat)
+        conversation, path = self.at(message.chat)
         parent_id = path.ids[-1] if path else None
         prompt = self._store.add_message(conversation.id, parent_id, Role.USER, message.text, files=message.files)
         path.append(prompt)
@@ -261,8 +267,13 @@ class OpenChat(QObject):
         with self._storage.writing():
             self.answer(conversation, path)
 
+    def at(self, conversation_id: int) -> tuple[Conversation, MessagePath]:
+        """Return a chat and its path: the open one's own, which grows. Raises StorageError."""
+        is_open = conversation_id == self.id
+        return (self.conversation, self.path) if is_open else self._read(conversation_id)
+
     def answer(self, conversation: Conversation, path: MessagePath) -> None:
-        """Have a reply written to the prompt that ends a chat's path. Raises StorageError."""
+        """Have a reply written to the prompt or the results of calls that end a chat's path. Raises StorageError."""
         prompts = path[:]
         self.write(
             self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling)), conversation, prompts
@@ -311,7 +322,8 @@ class OpenChat(QObject):
         """Add an alternative of a prompt, with its edited files, or the person's of a reply; the path ends so."""
         fields: dict[str, Any] = {"files_of": old.id}
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
-            fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
+            seed = reply_seed(fresh_seed(), 0, 0)
+            fields = {"model": old.model, "seed": seed, "edited": True, "tool_calls": old.tool_calls}
         elif old.id in self.edits:
             files = self.edits[old.id].to_send()
             if tuple(file for file, _ in files) != old.files:
@@ -320,33 +332,40 @@ class OpenChat(QObject):
         self._show_path(self._store.path_to(new.id))
 
     def path_to_prompt(self, message_id: int) -> MessagePath:
-        """Return the path to what a reply answers, or to a prompt itself; of a store made by hand, perhaps nothing."""
+        """Return the path to what a reply answers, or to a prompt or a call's result itself.
+
+        Of a store made by hand, it is perhaps nothing.
+        """
         path = self._store.path_to(message_id)
-        return path if path and path[-1].role is Role.USER else path[:-1]
+        return path if path and path[-1].role is not Role.ASSISTANT else path[:-1]
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
         seed = self.reply_seed(len(path), self._store.count_replies(path[-1].id))
-        reply = self._store.add_message(
-            path[-1].conversation_id,
-            path[-1].id,
-            Role.ASSISTANT,
-            "",
-            status=MessageStatus.STREAMING,
-            model=model,
-            seed=seed,
-            made_with=made_with,
-        )
-        if reply.conversation_id == self.id:
+        return self._add_streaming(path, Role.ASSISTANT, model=model, seed=seed, made_with=made_with)
+
+    def add_result(self, path: MessagePath, call: ToolCall) -> Message:
+        """Add the empty result of a call to a path of any chat."""
+        result = self._add_streaming(path, Role.TOOL, tool_call_id=call.call_id, tool_name=call.name)
+        if path is not self.path:
+            path.append(result)
+        return result
+
+    def _add_streaming(self, path: MessagePath, role: Role, **fields: Any) -> Message:
+        """Add an empty message, which is to be written, behind a path of any chat."""
+        streaming = MessageStatus.STREAMING
+        last = path[-1]
+        message = self._store.add_message(last.conversation_id, last.id, role, "", status=streaming, **fields)
+        if message.conversation_id == self.id:
             grows = path.ids == self.path.ids
             if not grows:
                 self.path = path[:]
-            self.path.append(reply)
+            self.path.append(message)
             if grows:
-                self.message_added.emit(reply)
+                self.message_added.emit(message)
             else:
                 self.path_changed.emit()
-        return reply
+        return message
 
     def reply_seed(self, messages: int, earlier_replies: int = 0) -> int:
         """Return the seed of a reply that follows so many messages, the last of which has earlier replies."""

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.chat_values import OptionOrder
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
-from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count
+from rdchat.services.chat.chat_tools import ChatTools
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
+
+_NOT_STARTED = "Settings > Tools says why."
 
 
 class Replies(QObject):
@@ -28,11 +32,13 @@ class Replies(QObject):
         drafting: The loaded model and its draft settings; it is informed how each reply was drafted.
         earlier: The earlier replies that drafts may come from.
         kept: Says where KV caches are kept on disk.
+        tools: The tools of chats.
 
     Attributes:
         drafting: The argument.
         recorder: Stores the replies.
         traces: Stores their tokens.
+        tools: The argument.
         file_text: Reads the text of a file in a prompt.
 
     Signals:
@@ -44,6 +50,7 @@ class Replies(QObject):
         prefill_progressed: The engine has read more of its prompt.
         statistics_changed: The engine has other counters of it, or its last ones.
         state_changed: `state` may have changed.
+        tools_left_out: A reply begins without the tools of a server that does not work.
     """
 
     begun = Signal(Message)
@@ -54,6 +61,7 @@ class Replies(QObject):
     prefill_progressed = Signal(PrefillProgress)
     statistics_changed = Signal(Statistics)
     state_changed = Signal()
+    tools_left_out = Signal(Notice)
 
     def __init__(
         self,
@@ -62,11 +70,15 @@ class Replies(QObject):
         drafting: DraftControl,
         earlier: EarlierReplyIndex,
         kept: KeptCacheControl,
+        *,
+        tools: ChatTools,
     ) -> None:
         super().__init__(drafting)
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
-        self.file_text = store.file_text
+        self.file_text, self.tools = store.file_text, tools
+        if tools.servers is not None:
+            tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
         for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):
@@ -85,7 +97,7 @@ class Replies(QObject):
     @property
     def live(self) -> list[Reply]:
         """The replies that have not ended, oldest first."""
-        return self.recorder.live
+        return [each for each in self.recorder.live if each.message.role is Role.ASSISTANT]
 
     @property
     def free(self) -> bool:
@@ -94,8 +106,8 @@ class Replies(QObject):
 
     @property
     def chats_being_written(self) -> set[int]:
-        """Ids of the chats with a reply that has not ended."""
-        return {reply.message.conversation_id for reply in self.live}
+        """Ids of the chats with a reply or a call of a tool that has not ended."""
+        return {each.message.conversation_id for each in self.recorder.live}
 
     @property
     def order(self) -> OptionOrder:
@@ -113,6 +125,9 @@ class Replies(QObject):
                 the reply is not either, until `ReplyRecorder.keep`.
         """
         self.begun.emit(reply)
+        # Between the rounds of calls a server that failed is not tried again.
+        if not prompt.ends_with_result:
+            self.tools.start(conversation)
         live = self.recorder.begin(reply, prompt, conversation)
         if conversation.id:
             self.traces.begin(reply.id, live.begins_at)
@@ -130,13 +145,28 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
+    def counter(self, conversation: Conversation) -> Count:
+        """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
+        tools, count = self.tools.as_json(conversation), self.model.engine.count_tokens
+        if not tools:
+            return count
+        return lambda messages: count(GenerationRequest(tuple(messages), tools=tools) if messages else messages)
+
     def _send(self, live: Reply) -> None:
-        """Give a reply to the engine; it waits while the model is loaded, and fails without one."""
+        """Give a reply to the engine; it waits while the model is loaded, and fails without one.
+
+        It also waits for the chat's servers of tools; those that fail are left out.
+        """
         if (model := self.model.info) is None:
             if not self.model.loading:
                 self._fail(live, self.model.failure)
             return
         prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
+        if self.tools.names(conversation, "starting"):
+            return
+        failed = ", ".join(self.tools.names(conversation, "failed"))
+        if failed and not prompt.ends_with_result:
+            self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
         values = self.order.values(conversation)
         draft, sampling = self.drafting.requested(values.draft), live.set_sampling(values.sampling)
         seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
@@ -144,6 +174,8 @@ class Replies(QObject):
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
+        tools = "" if values.answer_shape else self.tools.as_json(conversation)
+        live.call_marker = model.tool_markers[0] if tools and model.tool_markers else ""
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
@@ -155,6 +187,7 @@ class Replies(QObject):
                 thinking=thinking,
                 thinking_tokens=0 if is_off else values.thinking_tokens,
                 shape=values.answer_shape,
+                tools=tools,
                 earlier=earlier,
                 keep=kept.folder(conversation),
             )
@@ -186,12 +219,13 @@ class Replies(QObject):
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
-        self.recorder.add_text(live, progress.text, progress.written_at)
+        text = live.before_calls(progress.text)
+        self.recorder.add_text(live, text, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)
-        elif progress.text:
-            self.grew.emit(live.message, progress.text)
+        elif text:
+            self.grew.emit(live.message, text)
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.state_changed.emit()

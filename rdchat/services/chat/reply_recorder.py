@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,13 +29,14 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.thoughts import may_part
+from rdchat.thoughts import call_start, may_part
 
 _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
@@ -46,6 +48,8 @@ _RESCUE_PREFIX = "unsaved-replies-"
 @dataclass(slots=True, eq=False)
 class Reply:
     """A reply that is being written, or that is not completely stored. Only this module changes its message.
+
+    Also a result of a tool, whose end `ToolCalls` sets.
 
     Attributes:
         message: The message, with all of its text.
@@ -59,6 +63,9 @@ class Reply:
         unsaved_since: When the first text was written that is not stored.
         in_thought: Whether the text ends inside a thought.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
+        call_marker: The text that begins a tool call; empty for a reply without tools.
+        in_call: Whether a tool call is being written; none of it is in the message's text.
+        pending: The end of the text so far that may be the beginning of a call's marker.
     """
 
     message: Message
@@ -72,6 +79,9 @@ class Reply:
     unsaved_since: float | None = None
     in_thought: bool = False
     thought_until: float | None = None
+    call_marker: str = ""
+    in_call: bool = False
+    pending: str = ""
 
     @property
     def missing(self) -> int:
@@ -96,6 +106,21 @@ class Reply:
             self.in_thought = self.message.parts.open
         self.thought_until = at if self.in_thought else None
 
+    def before_calls(self, text: str) -> str:
+        """Return what may be shown of more text: nothing of a tool call, nor of what may be its marker's beginning.
+
+        A marker in a thought begins no call.
+        """
+        if not self.call_marker or self.in_call:
+            return "" if self.in_call else text
+        text, start = self.pending + text, -1
+        while text.startswith(self.call_marker, start := call_start(text, self.call_marker, start + 1)):
+            if not replace(self.message, text=self.message.text + text[:start]).parts.open:
+                self.in_call = True
+                break
+        self.pending = "" if self.in_call else text[start:]
+        return text[:start]
+
     def begin_thought(self) -> None:
         """Record that the chat template began a thought, if there is no text yet."""
         if not self.message.text:
@@ -119,14 +144,17 @@ class Reply:
         The engine's final text counts; of a continued reply it knows the last part.
         """
         message, begins_at = self.message, self.begins_at
+        text, offsets, calls = (end.text, end.control_offsets, end.tool_calls) if end else ("", (), ())
+        if end and calls:
+            text, offsets = end.content, end.content_control_offsets
         ended = replace(
             message,
-            text=message.text[:begins_at] + (end.text if end else ""),
+            text=message.text[:begins_at] + text,
             status=MessageStatus.COMPLETE,
             finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
         )
         if end is not None:
-            own_control = (begins_at + offset for offset in end.control_offsets)
+            own_control = (begins_at + offset for offset in offsets)
             # Each part of a continued reply has a prefill: the counters would not add up.
             drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
             ended = replace(
@@ -135,12 +163,22 @@ class Reply:
                 statistics=end.statistics,
                 drafting=drafting,
                 model=model or message.model,
+                tool_calls=_with_ids(calls, message.id),
             )
         self.message = ended
 
     def break_off(self, status: MessageStatus, error: str = "") -> None:
         """End with the text that there is: the reply failed, or rdchat closes."""
-        self.message = replace(self.message, status=status, error=error)
+        self.message = replace(self.message, text=self.message.text + self.pending, status=status, error=error)
+
+
+def _with_ids(calls: Sequence[ToolCall], message_id: int) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply, each with an id of its own."""
+    given = Counter(call.call_id for call in calls)
+    return tuple(
+        call if call.call_id and given[call.call_id] == 1 else replace(call, call_id=f"call-{message_id}-{number}")
+        for number, call in enumerate(calls)
+    )
 
 
 class ReplyRecorder(QObject):

@@ -1,7 +1,7 @@
 """Requests titles of new chats from the model while it is idle."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -150,9 +150,14 @@ class TitleWriter(QObject):
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
     """Return the first prompt and its reply; None if there is no complete reply with text besides thoughts."""
-    if len(path) < _EXCHANGE or path[0].role is not Role.USER or path[1].role is not Role.ASSISTANT:
+    if len(path) < _EXCHANGE or path[0].role is not Role.USER:
         return None
-    prompt, reply = path[0], path[1]
-    if reply.status is not MessageStatus.COMPLETE or not prompt.text.strip():
+    # Calls of tools may come before the answer.
+    replies = takewhile(lambda each: each.role is not Role.USER, (path[index] for index in range(1, len(path))))
+    prompt, reply = (
+        path[0],
+        next((each for each in replies if each.role is Role.ASSISTANT and not each.tool_calls), None),
+    )
+    if reply is None or reply.status is not MessageStatus.COMPLETE or not prompt.text.strip():
         return None
     return (prompt, reply) if reply.parts.answer.strip() else None

@@ -1,12 +1,13 @@
 """Typed text stays text, whatever it spells; control tokens written by the model stay tokens."""
 
+import json
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
@@ -58,6 +59,18 @@ def test_whoever_wrote_it(real: ModelPrompts, role: Role) -> None:
         ]
 
     assert control_ids(real, *turns(INJECTED)) == control_ids(real, *turns("plain"))
+
+
+def test_a_result_of_a_tool_opens_no_turn(real: ModelPrompts, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Also in the name of its tool, and in the arguments that the model gave."""
+
+    def turns(text: str) -> list[ChatMessage]:
+        call = ToolCall(f"read {text}", json.dumps({"path": text}), text)
+        result = ChatMessage(Role.TOOL, text, tool_call_id=text, name=f"read {text}")
+        return [user("a"), ChatMessage(Role.ASSISTANT, "", tool_calls=(call,)), result]
+
+    assert control_ids(real, *turns(INJECTED)) == control_ids(real, *turns("plain"))
+    assert INJECTED in tokenizer.decode(real.encode(turns(INJECTED), None, 8192))
 
 
 def test_the_model_s_own_control_tokens_stay_and_others_of_the_same_text_do_not(real: ModelPrompts) -> None:

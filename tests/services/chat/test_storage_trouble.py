@@ -188,7 +188,7 @@ def test_a_reply_without_a_question_is_not_written_anew(
     assert window.controller.close()
     window.store.close()
     with closing(sqlite3.connect(tmp_path / "conversations.db")) as by_hand, by_hand:
-        by_hand.execute("UPDATE messages SET role = 'tool', text = ' '")
+        by_hand.execute("UPDATE messages SET role = 'system', text = ' '")
     again = window_on(tmp_path)
     again.controller.start()
     again.wait_for(EngineState.IDLE)

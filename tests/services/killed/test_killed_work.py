@@ -22,6 +22,7 @@ from rdchat.inference.api.messages import Role
 from tests.services.killed import work
 
 KILLS = int(os.environ.get("KILLS", "10"))
+TOOL_KILLS = 5 * KILLS
 _LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
 _START_S = 60.0
@@ -66,7 +67,7 @@ def kill(kind: str, folder: Path, seed: int) -> Told:
     processes.set_forkserver_preload([work.__name__])
     pipe, end = processes.Pipe(duplex=False)
     draw = Random(seed)
-    part = (seed // 2 + draw.random()) / ((KILLS + 1) // 2)  # each kill in another part of the time
+    part = (seed // 2 % (KILLS // 2 or 1) + draw.random()) / ((KILLS + 1) // 2)  # each kill in another part of the time
     steps = 1 + int(part * _LATEST_STEPS) if seed % 2 and kind != "restore" else 0
     process = processes.Process(target=work.main, args=(kind, folder, seed, steps, end))
     process.start()
@@ -184,14 +185,36 @@ def check_restored(folder: Path, told: Told) -> None:
     assert not (folder / "restore").exists()
 
 
-CHECKS = {"delete": check_deleted, "edit": check_edited, "summarise": check_summarised, "restore": check_restored}
+def check_called(folder: Path, told: Told) -> None:
+    check_messages(folder, told)
+    with closing(open_again(folder)) as store:
+        for result_id, reply_id in told.each("begun"):
+            result, reply = store.message(result_id), store.message(reply_id)
+            (call,) = reply.tool_calls
+            assert (result.parent_id, result.tool_call_id, result.role) == (reply_id, call.call_id, Role.TOOL)
+            assert result.status is not MessageStatus.STREAMING
+            is_last = (result_id, reply_id) == told.each("begun")[-1]
+            assert result.text or is_last or result.status is MessageStatus.INTERRUPTED
+        for chat in store.conversations():
+            for message in store.messages(chat.id):
+                assert message.status is not MessageStatus.STREAMING
+                assert "<tool_call>" not in message.text
+
+
+CHECKS = {
+    "tools": check_called,
+    "delete": check_deleted,
+    "edit": check_edited,
+    "summarise": check_summarised,
+    "restore": check_restored,
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", work.KINDS)
 def test_kills_at_random_moments_lose_nothing_and_leave_nothing_half_done(kind: str, tmp_path: Path) -> None:
     done = 0
-    for seed in range(KILLS):
+    for seed in range(TOOL_KILLS if kind == "tools" else KILLS):
         folder = tmp_path / str(seed)
         folder.mkdir()
         told = kill(kind, folder, seed)

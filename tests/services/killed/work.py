@@ -22,8 +22,10 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.transfers import Transfers
+from rdchat.tools.definitions import ToolResult
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.tool_fakes import ScriptedServers, calling, read
 
 DATABASE, SETTINGS, BACKUP = "conversations.db", "settings.json", "backup.zip"
 _WORDS = tuple(f" word{number}" for number in range(60))
@@ -46,8 +48,10 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     engine = ScriptedEngine([_REPLY])
     engine.context_length = 400 if kind == "summarise" else 10**6
     store, settings = ConversationStore(folder / DATABASE), SettingsStore(folder / SETTINGS)
-    controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext))
+    servers = ScriptedServers()
+    controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), servers=servers)
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
+    work.servers = servers
     controller.start()
     work.wait(lambda: controller.replies.state is EngineState.IDLE)
     for _ in range(3):
@@ -85,6 +89,7 @@ class Work:
         self._folder, self._draw, self._pipe = folder, draw, pipe
         self._transfer = Transfers(controller, store, folder / SETTINGS)
         self._backed_up = False
+        self.servers = ScriptedServers()
 
     def kill_after(self, steps: int) -> None:
         """Kill this process in the midst of whatever the store does then."""
@@ -184,6 +189,34 @@ class Work:
         self._transfer.restore()
         self._pipe.send(("done", ("restore", before)))
 
+    def tools(self) -> None:
+        """Have a tool called, sometimes stop it, run it again, or have it fail."""
+        chat, calls, servers = self._controller.chat, self._controller.calls, self.servers
+        if len(chat.path) >= _LONGEST:
+            chat.start_new()
+        chat.set_tools(("files",), ())
+        servers.result = None
+        self._engine.replies = [calling(read(), text="I look."), _REPLY]
+        self._controller.send(f"Question {self._draw.random()}")
+        self.wait(lambda: bool(calls.waiting) and self._controller.replies.state is EngineState.IDLE)
+        reply = chat.path[-1]
+        self._tell_message(reply)
+        self._pipe.send(("wanted", ("result", reply.id)))
+        calls.approve(reply.id, reply.tool_calls[0].call_id)
+        result = chat.path[-1]
+        self._pipe.send(("done", ("begun", result.id, reply.id)))
+        for _ in range(self._draw.randrange(200)):
+            self._qt.processEvents()
+        if self._draw.random() < 0.3:
+            self._controller.stop()
+            calls.run_again(result.id) if self._draw.random() < 0.5 else calls.go_on()
+        text = f"Result {self._draw.random()} " * self._draw.randrange(1, 2000)
+        while servers.calls:
+            servers.end(ToolResult(text, is_error=self._draw.random() < 0.3))
+        self.wait(lambda: self._controller.replies.state is EngineState.IDLE and chat.path[-1].text == "An answer.")
+        self._tell_message(chat.path[-2])
+        self._tell_message(chat.path[-1])
+
     def _state(self) -> frozenset[tuple[int, str]]:
         rows = self._store.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
@@ -194,4 +227,5 @@ KINDS: dict[str, Callable[[Work], None]] = {
     "edit": Work.edit,
     "summarise": Work.summarise,
     "restore": Work.restore,
+    "tools": Work.tools,
 }

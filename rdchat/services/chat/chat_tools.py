@@ -1,0 +1,116 @@
+"""The tools that a chat has, and the servers that it needs for them."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from PySide6.QtCore import SignalInstance
+
+from rdchat.chat.conversation import Conversation
+from rdchat.errors import RdchatError
+from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.tools.definitions import ToolDefinition, ToolResult, ToolServer
+from rdchat.work.job import Job
+
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "integer": int,
+    "number": (int, float),
+}
+
+
+class ServerState(Protocol):
+    """What a server does: `stopped`, `starting`, `running` or `failed`."""
+
+    @property
+    def status(self) -> str: ...
+
+
+class Servers(Protocol):
+    """The servers of tools; `ToolServers` implements it."""
+
+    changed: SignalInstance
+
+    @property
+    def servers(self) -> tuple[ToolServer, ...]:
+        """All servers."""
+
+    def state(self, name: str) -> ServerState:
+        """Return what a server does."""
+
+    def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
+        """Return the tools of servers that were started."""
+
+    def start(self, name: str) -> None:
+        """Start a server, unless it runs or starts; `changed` follows."""
+
+    def call(
+        self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
+    ) -> Job[ToolResult]:
+        """Call a tool; `on_end` is called on the main thread."""
+
+
+class ChatTools:
+    """Which tools a chat has, by the servers that are switched on in it.
+
+    Args:
+        servers: The servers; None for no tools.
+    """
+
+    def __init__(self, servers: Servers | None = None) -> None:
+        self.servers = servers
+
+    def start(self, chat: Conversation) -> None:
+        """Start the servers of a chat that do not run."""
+        if self.servers is not None:
+            for name in self.names(chat):
+                self.servers.start(name)
+
+    def names(self, chat: Conversation, status: str = "") -> list[str]:
+        """Return the names of the chat's servers that may be started, or of those with a status."""
+        if self.servers is None:
+            return []
+        usable = (each.name for each in self.servers.servers if each.enabled and each.confirmed)
+        return [each for each in usable if each in chat.own.tools and status in {"", self.servers.state(each).status}]
+
+    def definitions(self, chat: Conversation) -> dict[str, ToolDefinition]:
+        """Return the tools of the chat's servers that run, by their full names."""
+        if self.servers is None:
+            return {}
+        known = self.servers.definitions(self.names(chat, "running"))
+        return {each.full_name: each for each in known if each.full_name not in chat.own.tools_off}
+
+    def as_json(self, chat: Conversation) -> str:
+        """Return the tools for a `GenerationRequest`; empty for none. An answer with a format cannot have calls."""
+        tools = [
+            {
+                "type": "function",
+                "function": {"name": name, "description": each.description, "parameters": each.parameters},
+            }
+            for name, each in self.definitions(chat).items()
+        ]
+        return json.dumps(tools, ensure_ascii=False) if tools else ""
+
+
+def problem_of(call: ToolCall, definition: ToolDefinition | None) -> str:
+    """Return why a call cannot be run, in a sentence for the model; empty if it can be.
+
+    Of the arguments, only names and types are checked. The rest is for the server: a schema is a stranger's, and its
+    patterns may hang.
+    """
+    if definition is None:
+        return f"The tool {call.name[:100]} is not available."
+    arguments: Any = parsed_json(call.arguments)
+    known, required = (definition.parameters.get(each) for each in ("properties", "required"))
+    if missing := [each for each in required if each not in [*arguments]] if isinstance(required, list) else []:
+        return f"The argument {missing[0]} is missing."
+    for name, value in arguments.items():
+        schema = known.get(name) if isinstance(known, dict) else None
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        expected = _TYPES.get(kind, object) if isinstance(kind, str) else object
+        if not isinstance(value, expected) or (isinstance(value, bool) and kind in {"integer", "number"}):
+            return f"The argument {name} has to be of the type {kind}."
+    return ""
