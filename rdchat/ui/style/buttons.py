@@ -64,6 +64,7 @@ class IconButton(FlatButton):
         super().__init__(parent, act)
         self._theme = theme
         self._concealed = self._drawn = False
+        self._color = "muted"
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
@@ -81,6 +82,11 @@ class IconButton(FlatButton):
         self._drawn = False
         self.update()
 
+    def set_color(self, color: str) -> None:
+        """Draw the icon in another colour of `Colors`."""
+        self._color = color
+        self._draw()
+
     def set_concealed(self, concealed: bool) -> None:
         if concealed != self._concealed:
             self._concealed = concealed
@@ -97,7 +103,7 @@ class IconButton(FlatButton):
             return
         if not self._drawn:
             self._drawn = True
-            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+            self.setIcon(line_icon(self._icon_name, getattr(self._theme.colors, self._color), _ICON))
         super().paintEvent(event)
 
 

@@ -21,6 +21,9 @@ _LINE, _MAX_LINES = 80, 50
 _MAX, _MAX_OF_BUTTON = 2000, 200
 # Tab and line feed are not among these control characters.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# They can be printed, and are not seen.
+_INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
 
 
@@ -67,6 +70,17 @@ def button_text(text: str) -> str:
 def without_controls(text: str) -> str:
     """Return a text without control characters: pasted into a terminal, they could run a model's code."""
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def visible_text(text: str) -> str:
+    """Return a text with `⟨U+202E⟩` and the like for all that cannot be seen, or that changes the order of others."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    return "".join(f"⟨U+{ord(each):04X}⟩" if _is_hidden(each) else each for each in text)
+
+
+def _is_hidden(letter: str) -> bool:
+    return letter != "\n" and (not letter.isprintable() or letter in _INVISIBLE or bool(_VARIATIONS.match(letter)))
 
 
 def utf16_length(text: str) -> int:
