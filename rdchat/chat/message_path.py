@@ -6,7 +6,7 @@ from typing import overload
 
 from rdchat.chat.conversation import Message
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import Role, ToolCall
 
 _PAGE = 128
 """Messages that are read together."""
@@ -137,6 +137,15 @@ def results_after(path: Sequence[Message], reply_id: int) -> dict[str, Message]:
     messages = MessagePath.of(path)
     behind = (messages[index] for index in range((messages.index_of(reply_id) or 0) + 1, len(messages)))
     return {each.tool_call_id: each for each in takewhile(lambda each: each.role is Role.TOOL, behind)}
+
+
+def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
+    """Return the call that a result of a path answers; None if the path does not have it."""
+    messages = MessagePath.of(path)
+    before = (messages[index] for index in range((messages.index_of(result.id) or 0) - 1, -1, -1))
+    reply = next((each for each in before if each.role is not Role.TOOL), None)
+    calls = reply.tool_calls if reply is not None else ()
+    return next((each for each in calls if each.call_id == result.tool_call_id), None)
 
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:

@@ -224,6 +224,9 @@ class Composer(QWidget):
         self.meter = ContextRing(theme)
         self.attach = IconButton("attach", "Attach files", theme)
         self.attach.setFixedHeight(_BUTTON)
+        self.tools = IconButton("tools", "Tools", theme)
+        self.tools.setFixedHeight(_BUTTON)
+        self.tools.hide()
         self.files = PendingRow(theme)
         self.shape = ShapeChip(theme)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -233,8 +236,8 @@ class Composer(QWidget):
         self._frame.setCursor(Qt.CursorShape.IBeamCursor)
         self._frame.setFocusProxy(self.field)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        line = row(self.attach, (self.field, 1), self.meter, self.later, self.button)
-        for part in (self.attach, self.meter, self.later, self.button):
+        line = row(self.attach, self.tools, (self.field, 1), self.meter, self.later, self.button)
+        for part in (self.attach, self.tools, self.meter, self.later, self.button):
             line.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
         line.setAlignment(self.field, Qt.AlignmentFlag.AlignVCenter)
         frame = column(line, self.shape, self.files, within=self._frame, margins=SMALL)

@@ -13,10 +13,12 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
+from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import counted
@@ -25,6 +27,7 @@ from rdchat.ui.style.labels import ElidedLabel, Ground, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.message_parts import MessageEditor
+from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
 
 EXAMPLES = (
@@ -137,12 +140,19 @@ class ConversationView(Ground):
 
     choose_model_requested = Signal()
 
-    def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
+    def __init__(
+        self,
+        controller: ChatController,
+        theme: Theme,
+        transcript: TranscriptView,
+        servers: ToolServers | None = None,
+    ) -> None:
         super().__init__(theme, "surface")
         self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
         self.composer = Composer(theme)
+        self.tools = ChatToolsPopover(self._chat, servers, self._model, theme) if servers is not None else None
         self.waiting = WaitingList(theme)
         self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
@@ -150,6 +160,8 @@ class ConversationView(Ground):
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
         transcript.on_edit = self._add_files_to
+        self.calls = PendingCalls(controller.calls, self._chat, theme)
+        transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
@@ -208,6 +220,9 @@ class ConversationView(Ground):
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
         transcript.file_requested.connect(self.files.view)
+        transcript.stop_requested.connect(controller.stop)
+        transcript.run_again_requested.connect(controller.calls.run_again)
+        self.calls.decided.connect(self.composer.setFocus)
         transcript.cut_undo_requested.connect(controller.context.undo)
         self.find_bar.version_requested.connect(lambda message_id: self._chat.show_alternative(message_id, 0))
         for requested in (transcript.regenerate_requested, transcript.continue_requested):
@@ -231,6 +246,16 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
+        if (tools := self.tools) is not None:
+            self.composer.tools.show()
+            self.composer.tools.clicked.connect(lambda: tools.open_above(self.composer.tools))
+            tools.changed.connect(self._show_tools)
+            self._show_tools()
+
+    def _show_tools(self) -> None:
+        if self.tools is not None:
+            self.composer.tools.set_color("accent" if self.tools.is_on else "muted")
+            self.composer.tools.show_as("tools", "Tools, on in this chat" if self.tools.is_on else "Tools")
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""

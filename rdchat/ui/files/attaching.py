@@ -1,14 +1,17 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
+import base64
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
-from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.errors import RdchatError
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.errors import RdchatError, StorageError, file_errors
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
@@ -17,7 +20,7 @@ from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, scrolled
-from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
+from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 # The chips take three lines at most; more scroll.
@@ -180,8 +183,19 @@ class FileAttacher(QObject):
         ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, accept="Attach")
 
     def view(self, file: AttachedFile) -> None:
-        """Show what was sent of a file."""
+        """Show what was sent of a file; offer to save an image of a tool's result, which is not opened here."""
+        if file.kind is FileKind.IMAGE:
+            filters = ("Images (*.png *.jpg *.gif *.webp)",)
+            ask_to_save(self._parent.window(), "Save Image", file.name, filters, partial(self._save_image, file))
+            return
         FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
+
+    def _save_image(self, file: AttachedFile, path: str) -> None:
+        try:
+            with file_errors(f"{Path(path).name} cannot be written", "Choose another folder or name."):
+                Path(path).write_bytes(base64.b64decode(self._controller.replies.file_text(file)))
+        except StorageError as error:
+            self.noted.emit(str(error))
 
     def choose_part(self, file_id: int, question: str = "") -> None:
         """Ask which part of a file to send, for a question or for the typed text."""

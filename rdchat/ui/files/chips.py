@@ -7,7 +7,7 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
-from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import ElidedLabel, set_tip
@@ -131,7 +131,15 @@ class SentFiles(ChipRow):
 
     def __init__(self, files: Sequence[AttachedFile], theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self.set_chips([self._chip(file, theme) for file in files])
+        self._theme = theme
+        self.show_files(files)
+
+    def show_files(self, files: Sequence[AttachedFile]) -> None:
+        """Show these files instead."""
+        for chip in self.chips:
+            chip.hide()
+            chip.deleteLater()
+        self.set_chips([self._chip(file, self._theme) for file in files])
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""
@@ -142,6 +150,9 @@ class SentFiles(ChipRow):
     def _chip(self, file: AttachedFile, theme: Theme) -> FileChip:
         chip = FileChip(theme, "surface", removable=False, parent=self)
         part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
-        chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
+        if file.kind is FileKind.IMAGE:
+            chip.show_file(file.name, "Image", tip="Click to save it. The model does not get it.")
+        else:
+            chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
         chip.clicked.connect(lambda: self.opened.emit(file))
         return chip

@@ -21,7 +21,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 type Change = Callable[..., object]
 """Changes settings by their names."""
 
-_WIDTH, _NOTE_WIDTH = 500, 350
+_WIDTH, _NOTE_WIDTH = 580, 430
 _PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
     "Anthropic's. Nothing that they send is stored."

@@ -8,7 +8,7 @@ from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.conversation import Message, ReadingPosition
-from rdchat.chat.message_path import MessagePath, cut_of
+from rdchat.chat.message_path import MessagePath, call_of, cut_of
 from rdchat.chat.storage.search import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
@@ -17,6 +17,8 @@ from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
+from rdchat.ui.transcript.pending_calls import PendingCalls
+from rdchat.ui.transcript.tool_messages import ToolMessage
 
 FIRST = 2
 """Messages shown at first at the end or the start; the view asks for more until they fill it."""
@@ -118,6 +120,7 @@ class MessageColumn(MessageArea):
         range: The messages that have widgets.
         widgets: The widgets by message id, in the order of the messages.
         follows: Whether the reader is at the end, so that the view scrolls along with new text.
+        pending: What stands below the last message; None for nothing.
         matcher: Finds the words of a search, which are marked in all messages.
     """
 
@@ -134,6 +137,7 @@ class MessageColumn(MessageArea):
         self.widgets: dict[int, MessageWidget] = {}
         self.follows = True
         self.matcher = WordMatcher("")
+        self.pending: PendingCalls | None = None
         self._unsent = unsent
         self._visible_range = replace(self.range)
         # The edges of the widgets, in the column.
@@ -213,8 +217,18 @@ class MessageColumn(MessageArea):
         self.follows = before and not is_read
         return is_read
 
+    def show_pending(self, pending: PendingCalls) -> None:
+        """Show the calls that wait below the last message."""
+        self.pending = pending
+        pending.setParent(self.column)
+        pending.changed.connect(self.lay_out)
+
     def _make_widget(self, message: Message) -> MessageWidget:
-        widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)
+        widget: MessageWidget
+        if message.role is Role.TOOL:
+            widget = ToolMessage(message, call_of(self.messages, message), self)
+        else:
+            widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)
         if edited := self._unsent.text(message.conversation_id, message.id):
             widget.resume_edit(edited)
         widget.mark(self.matcher)
@@ -299,6 +313,11 @@ class MessageColumn(MessageArea):
                 # A widget that is shown where it is made would take the mouse for its own.
                 widget.show()
             y += height + widget.room_below
+        if self.pending is not None:
+            height = self.pending.layout_for(outer) if self.range.at_end else 0
+            self.pending.setVisible(height > 0)
+            self.pending.setGeometry(left - EDGE, y, outer, height)
+            self._bottom += height
         below = round((self.range.total - self.range.end) * self._average)
         self.column.resize(self.viewport().width(), max(self._bottom + below, self.viewport().height()))
         if self.follows:

@@ -306,6 +306,8 @@ class MessageArea(QScrollArea):
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
     file_requested = Signal(object)
+    run_again_requested = Signal(int)
+    stop_requested = Signal()
     edited = Signal(Message, str)
     caret_moved = Signal(QRect)
     # The person has changed the height of a message.

@@ -177,7 +177,7 @@ class MessageWidget(QWidget):
     @property
     def work(self) -> Work:
         """What is left to draw."""
-        return max(body.work for body in self.visible_bodies)
+        return max((body.work for body in self.visible_bodies), default=Work.NONE)
 
     def draw(self, deadline: float) -> None:
         """Draw until the deadline, at least one step of each text."""

@@ -14,6 +14,7 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_service import ModelSources
+from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -49,6 +50,7 @@ _SCHEMES = {
 _ANSWER_MS = 10_000
 # The person of a reply that took longer may do something else meanwhile.
 _LONG_MS = 10_000
+_CALL_WAITS = "A tool call waits for you."
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
 _ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940
 
@@ -61,6 +63,7 @@ class MainWindow(QMainWindow):
         theme: The appearance to follow.
         transcript: Shows the open chat.
         sources: Read the models on this machine.
+        servers: The servers of tools; None for a window without tools.
 
     Attributes:
         closed: Emitted when the window is closed for good, and the app should quit.
@@ -73,10 +76,15 @@ class MainWindow(QMainWindow):
     closed = Signal()
 
     def __init__(
-        self, controller: ChatController, theme: Theme, transcript: TranscriptView, sources: ModelSources | None = None
+        self,
+        controller: ChatController,
+        theme: Theme,
+        transcript: TranscriptView,
+        sources: ModelSources | None = None,
+        servers: ToolServers | None = None,
     ) -> None:
         super().__init__()
-        self._controller, self._theme = controller, theme
+        self._controller, self._theme, self._servers = controller, theme, servers
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
@@ -85,7 +93,7 @@ class MainWindow(QMainWindow):
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
         self.sidebar = Sidebar(controller.chats, theme)
-        self.conversation = ConversationView(controller, theme, transcript)
+        self.conversation = ConversationView(controller, theme, transcript, servers)
         self.panel = SpeedPanel(controller, theme)
         model = ModelButton(controller.model_slot, controller.settings)
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
@@ -112,7 +120,7 @@ class MainWindow(QMainWindow):
     @cached_property
     def settings_window(self) -> SettingsWindow:
         """The settings window, built when it is first needed."""
-        window = SettingsWindow(self._controller, self._theme, self)
+        window = SettingsWindow(self._controller, self._theme, self, self._servers)
         self.windows.restore_geometry("settings", window)
         window.choose_model_requested.connect(self.commands.choose_model)
         window.choose_models_folder_requested.connect(self.commands.choose_models_folder)
@@ -166,7 +174,7 @@ class MainWindow(QMainWindow):
         """
         composer, messages = self.conversation.composer, list(self.conversation.transcript.widgets.values())
         before = self.header, self.sidebar, self.conversation, *messages
-        parts = [self, *before, composer.attach, composer, self.panel]
+        parts = [self, *before, self.conversation.calls, composer.attach, composer.tools, composer, self.panel]
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}
@@ -255,6 +263,8 @@ class MainWindow(QMainWindow):
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)
+        if conversation.tools is not None:
+            conversation.tools.settings_requested.connect(lambda: self._show_settings("Tools"))
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
         # The keyboard is still in the other program.
@@ -288,11 +298,17 @@ class MainWindow(QMainWindow):
         figures, chat_id = reply.statistics or Statistics(), reply.conversation_id
         if chat_id and reply.statistics and self._controller.settings.values.panel_visible is None:
             self._controller.settings.update(panel_visible=True)
-        end = early_end(reply)[0] or "The reply is finished."
+        calls = self._controller.calls
+        waits = bool(reply.tool_calls) and calls.holds(chat_id) and not calls.runs_in(chat_id)
+        end = early_end(reply)[0] or (_CALL_WAITS if waits else "The reply is finished.")
         self.setAccessibleDescription(end)
         announce(self)
         is_long = figures.ttft_ms + figures.decode_ms > _LONG_MS
-        if is_long and QApplication.activeWindow() is None and self._controller.chats.find(chat_id) is not None:
+        if (
+            (is_long or waits)
+            and QApplication.activeWindow() is None
+            and self._controller.chats.find(chat_id) is not None
+        ):
             self.menu_bar_item.notify(end, chat_id)
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:

@@ -1,0 +1,106 @@
+"""The popover with switches for one chat's servers of tools, and their tools."""
+
+from PySide6.QtCore import QPoint, QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QWidget
+
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.ui.settings.tools_page import LEAVES, state_text
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import Popover, ThemedLabel, tip_text, visible_text
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
+
+_SIZE, _NAMES = (320, 200), 150
+_KEY = Qt.ItemDataRole.UserRole
+_NONE = "No tools are set up. Servers of tools read files, search the web, or use other programs."
+_UNTRAINED = "This model was not trained to call tools."
+
+
+class ChatToolsPopover(Popover):
+    """Switches servers on in the open chat, and some of their tools off.
+
+    Attributes:
+        changed: Emitted when `is_on` may have changed.
+        settings_requested: The person wants to set servers up.
+        is_on: Whether a server is on in the chat.
+        items: The switches, by the names of servers and the full names of tools.
+    """
+
+    changed = Signal()
+    settings_requested = Signal()
+
+    def __init__(self, chat: OpenChat, servers: ToolServers, model: ModelSlot, theme: Theme) -> None:
+        super().__init__(theme, "window")
+        self._chat, self._servers, self._model, self.is_on = chat, servers, model, False
+        self.items: dict[str, QTreeWidgetItem] = {}
+        self.tree = QTreeWidget(columnCount=2)
+        self.tree.setHeaderHidden(True)
+        self.tree.setAccessibleName("Tools of this chat")
+        self.tree.setFixedSize(*_SIZE)
+        self.tree.setColumnWidth(0, _NAMES)
+        self.tree.itemChanged.connect(self._switch)
+        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.settings = push_button("Tool Settings…", act=self.settings_requested.emit)
+        self.settings.clicked.connect(self.close)
+        parts = ThemedLabel(theme, "Tools", bold=True), self.tree, self.note, row(None, self.settings)
+        column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
+        for changed in (chat.opened, chat.options_changed, servers.changed, model.loaded):
+            # Later: Qt may be about to use the item that was switched.
+            changed.connect(self.refresh, Qt.ConnectionType.QueuedConnection)
+        self.refresh()
+
+    def open_above(self, anchor: QWidget) -> None:
+        """Open above a button, inside the screen."""
+        self.adjustSize()
+        corner = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
+        self.move(corner.x(), max(corner.y(), anchor.screen().availableGeometry().top()))
+        self.show()
+        self.tree.setFocus()
+
+    def refresh(self) -> None:
+        """Show which servers and tools there are, and which are on."""
+        own, tree = self._chat.conversation.own, self.tree
+        usable = [server for server in self._servers.servers if server.enabled and server.confirmed]
+        unfolded = {key for key, item in self.items.items() if item.isExpanded()}
+        current = {key for key, item in self.items.items() if item.isSelected()}
+        self.items = {}
+        with QSignalBlocker(tree):
+            tree.clear()
+            for server in usable:
+                state, on = self._servers.state(server.name), server.name in own.tools
+                item = self._add(tree.invisibleRootItem(), server.name, server.name, on, current)
+                item.setText(1, visible_text(state_text(server, state)))
+                item.setToolTip(1, tip_text(state_text(server, state)))
+                for tool in state.definitions if on else ():
+                    child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
+                    child.setToolTip(0, tip_text(visible_text(tool.description)))
+                item.setExpanded(server.name in unfolded)
+        self.is_on = any(server.name in own.tools for server in usable)
+        remote = [server.name for server in usable if server.is_remote and server.name in own.tools]
+        untrained = self._model.info is not None and not self._model.info.trained_for_tools
+        notes = _UNTRAINED if untrained else "", f"{', '.join(remote)}: {LEAVES}" if remote else ""
+        self.note.show_text("\n".join(filter(None, notes)) if usable else _NONE)
+        tree.setVisible(bool(usable))
+        self.changed.emit()
+
+    def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:
+        item = self.items[key] = QTreeWidgetItem(above, [visible_text(name)])
+        item.setData(0, _KEY, key)
+        item.setCheckState(0, Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
+        if key in current:
+            self.tree.setCurrentItem(item)
+        return item
+
+    def _switch(self, item: QTreeWidgetItem) -> None:
+        own, key = self._chat.conversation.own, item.data(0, _KEY)
+        is_server, is_on = item.parent() is None, item.checkState(0) is Qt.CheckState.Checked
+        named = own.tools if is_server else own.tools_off
+        named = (*(each for each in named if each != key), *([key] if is_on is is_server else []))
+        if is_server:
+            self._chat.set_tools(named, own.tools_off)
+            if is_on:
+                self._servers.start(key)
+        else:
+            self._chat.set_tools(own.tools, named)

@@ -1,0 +1,304 @@
+"""The page of servers of tools in Settings."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QSignalBlocker, Qt, Slot
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QDialog, QLineEdit, QListWidget, QListWidgetItem, QWidget
+
+from rdchat.errors import InvalidSettingError, RdchatError, file_errors
+from rdchat.services.tools.tool_servers import ServerState, ToolServers
+from rdchat.tools.built_in import FOLDER
+from rdchat.tools.definitions import ToolServer
+from rdchat.ui.settings.settings_pages import Change, SettingsPage
+from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.code_field import CodeField
+from rdchat.ui.style.formatting import MACHINE, counted
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, visible_text
+from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
+from rdchat.ui.style.opening import FileMode, ask, ask_to_open
+from rdchat.ui.style.theme import LARGE, SMALL, Theme
+
+LEAVES = f"Data leaves {MACHINE}."
+_NOTE = "Models can call the tools of a server that is on here and in the chat. Each call asks you first."
+_SHEET_WIDTH, _LINES, _MAX_IMPORT = 480, 14, 1_000_001
+_TARGET = "Command, or https:// address"
+_VALUES = "NAME=value, one a line"
+_VALUES_TIP = (
+    "Variables of a program, or headers for an address. The values go to the keychain and are not shown again: a line "
+    "with the name alone keeps the value."
+)
+_PROGRAM = "This program runs with your rights: it can read and change your files. Start it only if you trust it."
+_ADDRESS = "The server at this address gets what the model writes in calls. Connect to it only if you trust it."
+_REMOVED = "Its keys are removed from the keychain. Results in your chats stay."
+_JSON = ("Servers (*.json)",)
+
+
+def state_text(server: ToolServer, state: ServerState) -> str:
+    """Return what a server does, in words."""
+    if not server.enabled:
+        return "Off"
+    match state.status:
+        case "starting":
+            return "Starting…"
+        case "failed":
+            return f"Failed: {state.problem}"
+        case "running":
+            left_out = f", {state.left_out} cannot be used" if state.left_out else ""
+            return f"{counted(len(state.definitions), 'tool')}{left_out}"
+    return "Starts when needed"
+
+
+def target_text(server: ToolServer) -> str:
+    """Return the command or the address of a server."""
+    if server.is_built_in:
+        chosen = "".join(server.command[1:]) or "No folder is chosen."
+        return chosen if server.command[0] == FOLDER else "The date and the time, in any time zone."
+    return server.url or shlex.join(server.command)
+
+
+class _Sheet(QDialog):
+    """A sheet with a title, and a button besides that which closes it; without a text there is none."""
+
+    def __init__(self, title: str, accept: str, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Sheet)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setFixedWidth(_SHEET_WIDTH)
+        self.accept_button = push_button(accept)
+        self.leave_button = push_button("Cancel" if accept else "Close", act=self.reject)
+        roles = {"accept": self.accept_button} if accept else {}
+        self._title = ThemedLabel(theme, title, points_more=2, bold=True)
+        self._buttons = dialog_buttons(reject=self.leave_button, **roles)
+        self._note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+
+
+class TextSheet(_Sheet):
+    """Shows a stranger's text, and perhaps a button for what follows from it, which is not the default."""
+
+    def __init__(
+        self, title: str, text: str, theme: Theme, parent: QWidget, *, note: str = "", accept: str = ""
+    ) -> None:
+        super().__init__(title, accept, theme, parent)
+        self.accept_button.clicked.connect(self.accept)
+        self.text = CodeField(theme, title, _LINES)
+        self.text.show_text(text)
+        self.text.fit(_SHEET_WIDTH - 2 * LARGE)
+        column(self._title, self._note, self.text, SMALL, self._buttons, within=self, margins=LARGE)
+        self._note.show_text(note)
+        self.leave_button.setDefault(True)
+        self.leave_button.setFocus()
+
+
+class ServerSheet(_Sheet):
+    """A sheet that adds or edits a server.
+
+    Args:
+        server: The server to edit; None for a new one.
+        taken: Names of other servers.
+        save: Called with the server, and the new values of its secrets.
+        theme: The appearance to follow.
+        parent: The window of the sheet.
+    """
+
+    def __init__(
+        self,
+        server: ToolServer | None,
+        taken: set[str],
+        save: Callable[[ToolServer, Mapping[str, str]], object],
+        theme: Theme,
+        parent: QWidget,
+    ) -> None:
+        super().__init__(
+            f"Edit {server.name}" if server else "Add a Server", "Save" if server else "Add", theme, parent
+        )
+        self._server, self._taken, self._save = server, taken, save
+        self.name = QLineEdit(server.name if server else "", maxLength=24)
+        self.name.setReadOnly(server is not None)
+        self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
+        self.values = text_field(4, _VALUES)
+        self.values.setPlainText("\n".join(server.secrets if server else ()))
+        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
+        self.problem.hide()
+        form = form_layout()
+        add_row(form, "Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it.")
+        add_row(form, "Server", self.target, "A command such as uvx mcp-server-fetch, or an address.")
+        add_row(form, "Keys", self.values, _VALUES_TIP)
+        self.accept_button.setDefault(True)
+        self.accept_button.clicked.connect(self._accept)
+        self._note.setText(_VALUES_TIP)
+        parts = self._title, SMALL, form, self._note, self.problem, SMALL, self._buttons
+        column(*parts, within=self, margins=LARGE)
+
+    def _accept(self) -> None:
+        try:
+            server, secrets = self._read()
+        except InvalidSettingError as error:
+            self.problem.show_text(str(error))
+            return
+        self.accept()
+        self._save(server, secrets)
+
+    def _read(self) -> tuple[ToolServer, dict[str, str]]:
+        """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
+        old, target, name = self._server, self.target.text().strip(), self.name.text().strip()
+        if name in self._taken:
+            raise InvalidSettingError(f"There is a server {name} already.", "Choose another name.")
+        lines = [line.partition("=") for line in self.values.toPlainText().splitlines() if line.strip()]
+        secrets = {key.strip(): value.strip() for key, sign, value in lines if sign}
+        names = tuple(dict.fromkeys(key.strip() for key, _, _ in lines))
+        if missing := [key for key in names if key not in secrets and key not in (old.secrets if old else ())]:
+            raise InvalidSettingError(f"{missing[0]} has no value.", _VALUES)
+        if old is not None and target == visible_text(target_text(old)):
+            return replace(old, secrets=names), secrets
+        try:
+            is_address = target.startswith(("https://", "http://"))
+            command = () if is_address else tuple(shlex.split(target))
+        except ValueError as error:
+            raise InvalidSettingError("The command has a quote that does not end.") from error
+        return ToolServer(name, command, target if is_address else "", secrets=names), secrets
+
+
+class ToolsPage(SettingsPage):
+    """Lists the servers with a switch and a state each; what is below the list is about the chosen one."""
+
+    def __init__(self, theme: Theme, change: Change, servers: ToolServers) -> None:
+        super().__init__(theme, change)
+        self._servers = servers
+        self.list = QListWidget()
+        self.list.setAccessibleName("Servers of tools")
+        self.list.setFixedHeight(190)
+        self.list.setSpacing(2)
+        self.target = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
+        self.edit = push_button("Edit…", act=self._edit)
+        self.remove = push_button("Remove…", act=self._ask_to_remove)
+        self.output = push_button("Error Output", "Show what the server wrote to its standard error", self._show_output)
+        add = push_button("Add…", act=partial(self._open_sheet, None))
+        read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
+        self.add_note(_NOTE)
+        self.add_line(self.list, "Servers")
+        self.add_line(self.target)
+        self.problem = self.add_note(color="danger")
+        self.add_line(row(self.choose, self.edit, self.remove, self.output, None))
+        self.add_line(row(add, read, None))
+        self.result = self.add_note()
+        self.path = ElidedLabel(theme, "", "muted", -1, mode=Qt.TextElideMode.ElideRight)
+        self.add_line(self.path)
+        self.list.currentRowChanged.connect(self._show_server)
+        self.list.itemChanged.connect(self._on_switched)
+        servers.changed.connect(self.refresh)
+        self.refresh()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if not self._servers.login_path:
+            self._servers.read_login_path()
+
+    @Slot()
+    def refresh(self) -> None:
+        """Show the servers as they are now."""
+        servers, chosen = self._servers.servers, self.list.currentRow()
+        with QSignalBlocker(self.list):
+            if self.list.count() != len(servers):
+                self.list.clear()
+                self.list.addItems([server.name for server in servers])
+                self.list.setCurrentRow(min(max(chosen, 0), len(servers) - 1))
+            for index, server in enumerate(servers):
+                item, state = self.list.item(index), state_text(server, self._servers.state(server.name))
+                mark = f" · {LEAVES}" if server.is_remote else ""
+                item.setText(f"{server.name}\n{visible_text(state)[:60]}{mark}")
+                item.setFlags(item.flags() | Qt.ItemFlag.ItemIsUserCheckable)
+                item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
+        path = self._servers.login_path
+        self.path.setText(f"Programs are looked for in {path}" if path else "")
+        set_tip(self.path, path.replace(":", "\n"))
+        self._show_server()
+
+    @property
+    def _chosen(self) -> ToolServer:
+        return self._servers.servers[max(self.list.currentRow(), 0)]
+
+    def _show_server(self) -> None:
+        server = self._chosen
+        state = self._servers.state(server.name)
+        self.target.setText(visible_text(target_text(server)))
+        self.problem.show_text(visible_text(state.problem))
+        self.choose.setVisible(server.command[:1] == (FOLDER,))
+        for button in (self.edit, self.remove):
+            button.setVisible(not server.is_built_in)
+        self.output.setVisible(bool(state.error_output))
+
+    def _on_switched(self, item: QListWidgetItem) -> None:
+        server = self._servers.servers[self.list.row(item)]
+        self.list.setCurrentItem(item)
+        self._switch(server, item.checkState() is Qt.CheckState.Checked)
+        # Until a question is answered, the switch is off.
+        self.refresh()
+
+    def _switch(self, server: ToolServer, on: bool) -> None:
+        if on and server.command == (FOLDER,):
+            self._choose_folder()
+        elif on and not server.confirmed:
+            kind = "Connect" if server.url else "Start"
+            note = _ADDRESS if server.url else _PROGRAM
+            names = f"\n\nWith {', '.join(server.secrets)}" if server.secrets else ""
+            title = f"{kind} {'to ' * bool(server.url)}{server.name}?"
+            sheet = TextSheet(title, target_text(server) + names, self._theme, self.window(), note=note, accept=kind)
+            sheet.accepted.connect(lambda: self._put(replace(server, enabled=True, confirmed=True)))
+            sheet.open()
+        elif on is not server.enabled:
+            self._put(replace(server, enabled=on))
+
+    def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
+        self._servers.put(server, secrets)
+        if server.enabled and server.confirmed:
+            self._servers.start(server.name)
+
+    def _choose_folder(self) -> None:
+        def choose(paths: list[str]) -> None:
+            self._put(ToolServer("folder", (FOLDER, paths[0]), enabled=True, confirmed=True))
+
+        ask_to_open(self.window(), "Choose a Folder", FileMode.Directory, choose, accept="Choose")
+
+    def _open_sheet(self, server: ToolServer | None) -> None:
+        taken = {each.name for each in self._servers.servers if server is None or each.name != server.name}
+
+        def save(saved: ToolServer, secrets: Mapping[str, str]) -> None:
+            self._put(saved, secrets)
+            names = [each.name for each in self._servers.servers]
+            self.list.setCurrentRow(names.index(saved.name))
+            if not saved.confirmed:
+                self._switch(saved, on=True)
+
+        ServerSheet(server, taken, save, self._theme, self.window()).open()
+
+    def _edit(self) -> None:
+        self._open_sheet(self._chosen)
+
+    def _ask_to_remove(self) -> None:
+        name = self._chosen.name
+        ask(self, f"Remove {name}?", _REMOVED, "Remove", partial(self._servers.remove, name), removes=True)
+
+    def _show_output(self) -> None:
+        name = self._chosen.name
+        TextSheet(f"Error Output of {name}", self._servers.error_output(name), self._theme, self.window()).open()
+
+    def _ask_for_file(self) -> None:
+        ask_to_open(self.window(), "Import Servers", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")
+
+    def import_file(self, paths: list[str]) -> None:
+        """Add the servers of a file, and say what was not understood."""
+        path = Path(paths[0])
+        try:
+            with file_errors(f"{path.name} cannot be read", "Choose another file."), path.open("rb") as file:
+                text = file.read(_MAX_IMPORT).decode("utf-8-sig", "replace")
+            imported = self._servers.import_servers(text)
+        except RdchatError as error:
+            self.result.show_text(str(error))
+            return
+        added = f"Imported {counted(len(imported.servers), 'server')}, off until you switch them on."
+        self.result.show_text(visible_text(" ".join([added, *imported.problems])))

@@ -1,0 +1,145 @@
+"""The calls that wait for the person's approval, below the last message."""
+
+from functools import partial
+
+from PySide6.QtCore import QRectF, Signal
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from rdchat.inference.api.messages import ToolCall
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls
+from rdchat.tools.definitions import ToolDefinition
+from rdchat.ui.style.buttons import TextButton, push_button
+from rdchat.ui.style.code_field import CodeField
+from rdchat.ui.style.formatting import MACHINE
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, visible_text
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme, paint_card
+from rdchat.ui.transcript.message_parts import EDGE
+from rdchat.ui.transcript.tool_messages import arguments_text
+
+_MAX_DESCRIPTION = 500
+_SCOPES = {
+    Scope.ALWAYS: ("Always", "Run this tool without a question from now on, until the tool or its server changes"),
+    Scope.CHAT: ("In This Chat", "Run this tool without a question in this chat, until rdchat quits"),
+    Scope.ONCE: ("Run", "Run this call once"),
+}
+_MANY = f"The model has called tools {MAX_ROUNDS} times for this question, so each further call waits for you."
+_UNANSWERED = "The model has not read these results."
+
+
+class CallCard(QWidget):
+    """One call with all its arguments, and buttons that run it or do not.
+
+    Attributes:
+        decided: Emitted with how far the approval goes; None refuses.
+    """
+
+    decided = Signal(object)
+
+    def __init__(self, call: ToolCall, tool: ToolDefinition | None, always: bool, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        server, _, name = call.name.partition("__")
+        title = f"Run {name or server}?"
+        self.setAccessibleName(f"{title} A tool of {server}")
+        self.arguments = CodeField(theme, f"Arguments of {name}", 12)
+        self.arguments.show_text(arguments_text(call))
+        described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
+        remark = f"The arguments leave {MACHINE}." if tool and tool.remote else ""
+        remarks = [remark, "The tool may change something." if tool and not tool.read_only else ""]
+        self.remark = ThemedLabel(theme, " ".join(filter(None, remarks)), "warning", -1, wraps=True)
+        self.refuse = push_button(
+            "Don't Run", "Tell the model that you did not run it", partial(self.decided.emit, None)
+        )
+        self.buttons = {
+            scope: push_button(text, tip, partial(self.decided.emit, scope))
+            for scope, (text, tip) in _SCOPES.items()
+            if always or scope is not Scope.ALWAYS
+        }
+        # Return presses it, but only where it has the focus.
+        self.buttons[Scope.ONCE].setDefault(True)
+        for button in (self.refuse, *self.buttons.values()):
+            button.setAccessibleDescription(f"{title} {button.toolTip()}")
+        head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
+        description = ElidedLabel(theme, described, "muted", -1)
+        description.setVisible(bool(described))
+        self.remark.setVisible(bool(self.remark.text()))
+        parts = (head, description, self.arguments, self.remark, row(None, self.refuse, *self.buttons.values()))
+        column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        paint_card(self, area, self._theme.colors.raised, self._theme.colors.border, RADIUS)
+
+
+class PendingCalls(QWidget):
+    """Cards of all calls that wait in the open chat. It never takes the keyboard by itself.
+
+    Args:
+        calls: The calls.
+        chat: The open chat.
+        theme: The appearance to follow.
+
+    Attributes:
+        changed: Emitted when other calls wait, so that the height is another.
+        decided: Emitted when the person has decided on a call with the keyboard in its card.
+        cards: The cards, by the ids of the calls.
+    """
+
+    changed = Signal()
+    decided = Signal()
+
+    def __init__(self, calls: ToolCalls, chat: OpenChat, theme: Theme) -> None:
+        super().__init__()
+        self._calls, self._chat, self._theme = calls, chat, theme
+        self.cards: dict[str, CallCard] = {}
+        self._shown: object = None
+        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.go_on = TextButton("Let It Go On", theme, calls.go_on)
+        self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
+        calls.changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the calls that wait now; a card stays as it is while its call waits."""
+        calls = self._calls
+        waiting = [(call, calls.definition(call), calls.may_always(call)) for call in calls.waiting]
+        # The last message but for results, as calls wait.
+        reply = next((each.id for each in reversed(self._chat.path) if each.tool_calls), 0) if waiting else 0
+        shown = (reply, waiting, calls.over_limit, calls.can_go_on)
+        if shown == self._shown:
+            return
+        self._shown, cards = shown, self.cards
+        self.note.show_text(_MANY if calls.over_limit else _UNANSWERED if calls.can_go_on else "")
+        self.go_on.setVisible(calls.can_go_on)
+        had_focus = self.isAncestorOf(self.window().focusWidget())
+        for card in cards.values():
+            card.hide()
+            card.deleteLater()
+        self.cards = {call.call_id: CallCard(call, tool, always, self._theme) for call, tool, always in waiting}
+        for call_id, card in self.cards.items():
+            card.decided.connect(partial(self._decide, reply, call_id))
+            self._column.addWidget(card)
+            card.show()
+        if had_focus:
+            self.decided.emit()
+        self.changed.emit()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.cards and not self.note.text()
+
+    def layout_for(self, width: int) -> int:
+        """Return the height that it needs at a width."""
+        for card in self.cards.values():
+            card.arguments.fit(width - 2 * (EDGE + MEDIUM))
+        self._column.activate()
+        return 0 if self.is_empty else max(self._column.heightForWidth(width), self._column.sizeHint().height())
+
+    def _decide(self, reply_id: int, call_id: str, scope: Scope | None) -> None:
+        if scope is None:
+            self._calls.refuse(reply_id, call_id)
+        else:
+            self._calls.approve(reply_id, call_id, scope)

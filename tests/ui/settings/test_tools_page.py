@@ -1,0 +1,164 @@
+"""The page of servers of tools, through its widgets: add, confirm, edit, remove, import."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import keyring
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from rdchat.services.tools.tool_servers import ServerState, ToolServers
+from rdchat.tools.definitions import ToolServer
+from rdchat.ui.settings.tools_page import ServerSheet, TextSheet, ToolsPage, state_text
+from rdchat.ui.style.theme import Theme
+from tests.hub.keychains import Keychain
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+@pytest.fixture
+def servers(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServers]:
+    """Servers whose starts are only noted, with a keychain of their own."""
+    before = keyring.get_keyring()
+    keyring.set_keyring(Keychain())
+    monkeypatch.setattr(ToolServers, "read_login_path", lambda servers: setattr(servers, "login_path", "/bin:/usr/bin"))
+    monkeypatch.setattr(ToolServers, "start", lambda servers, name: servers.started.append(name))
+    servers = ToolServers((), lambda _servers: None)
+    servers.started = []  # type: ignore[attr-defined]
+    yield servers
+    servers.close()
+    keyring.set_keyring(before)
+
+
+@pytest.fixture
+def page(qtbot: QtBot, theme: Theme, servers: ToolServers) -> ToolsPage:
+    page = ToolsPage(theme, lambda **_values: None, servers)
+    qtbot.addWidget(page)
+    page.show()
+    return page
+
+
+def button(page: ToolsPage, text: str) -> QPushButton:
+    return next(each for each in page.findChildren(QPushButton) if each.text() == text)
+
+
+def named(servers: ToolServers, name: str) -> ToolServer:
+    return next(each for each in servers.servers if each.name == name)
+
+
+def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ServerSheet:
+    qtbot.mouseClick(button(page, "Add…"), LEFT)
+    sheet = page.findChildren(ServerSheet)[-1]
+    qtbot.keyClicks(sheet.name, name)
+    sheet.target.setText(target)
+    sheet.values.setPlainText(values)
+    qtbot.keyClick(sheet.target, Qt.Key.Key_Return)
+    return sheet
+
+
+def test_what_comes_with_rdchat_is_there_and_off(page: ToolsPage) -> None:
+    texts = [page.list.item(row).text() for row in range(page.list.count())]
+    assert texts == ["folder\nOff", "time\nOff"]
+    assert page.target.text() == "No folder is chosen."
+    assert page.choose.isVisible()
+    assert not page.remove.isVisible()
+
+
+def test_an_added_server_shows_its_command_before_it_starts(
+    qtbot: QtBot, page: ToolsPage, servers: ToolServers
+) -> None:
+    add(qtbot, page, "files", "npx 'a b' \u202egnp", "KEY=secret")
+    server = named(servers, "files")
+    assert (server.command, server.secrets, server.enabled) == (("npx", "a b", "\u202egnp"), ("KEY",), False)
+    sheet = page.findChildren(TextSheet)[-1]
+    assert sheet.text.toPlainText() == "npx 'a b' '⟨U+202E⟩gnp'\n\nWith KEY"
+    assert not sheet.accept_button.isDefault()
+    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    assert not servers.started  # type: ignore[attr-defined]
+    page.list.item(2).setCheckState(Qt.CheckState.Checked)
+    assert page.list.item(2).checkState() is Qt.CheckState.Unchecked
+    qtbot.mouseClick(page.findChildren(TextSheet)[-1].accept_button, LEFT)
+    assert named(servers, "files").confirmed
+    assert page.list.item(2).checkState() is Qt.CheckState.Checked
+    assert servers.started == ["files"]  # type: ignore[attr-defined]
+    page.list.item(2).setCheckState(Qt.CheckState.Unchecked)
+    assert not named(servers, "files").enabled
+
+
+def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
+    for name, target, values, problem in (
+        ("time", "npx a", "", "There is a server time already."),
+        ("a b", "npx a", "", "has another name than"),
+        ("a", "npx 'a", "", "a quote that does not end"),
+        ("a", "http://example.test", "", "needs an address with https://"),
+        ("a", "npx a", "KEY", "KEY has no value."),
+    ):
+        sheet = add(qtbot, page, name, target, values)
+        assert problem in sheet.problem.text()
+        sheet.close()
+    assert len(servers.servers) == 2
+
+
+def test_editing_keeps_keys_that_are_not_shown_and_asks_again(
+    qtbot: QtBot, page: ToolsPage, servers: ToolServers
+) -> None:
+    servers.put(ToolServer("web", url="https://a.test/mcp", secrets=("One", "Two"), enabled=True, confirmed=True))
+    page.list.setCurrentRow(2)
+    assert "Data leaves this" in page.list.item(2).text()
+    qtbot.mouseClick(page.edit, LEFT)
+    sheet = page.findChildren(ServerSheet)[-1]
+    assert sheet.values.toPlainText() == "One\nTwo"
+    sheet.values.setPlainText("Two")
+    qtbot.mouseClick(sheet.accept_button, LEFT)
+    assert named(servers, "web").secrets == ("Two",)
+    assert named(servers, "web").confirmed
+    qtbot.mouseClick(page.edit, LEFT)
+    sheet = page.findChildren(ServerSheet)[-1]
+    sheet.target.setText("https://b.test/mcp")
+    qtbot.mouseClick(sheet.accept_button, LEFT)
+    assert not named(servers, "web").confirmed
+    assert page.findChildren(TextSheet)[-1].text.toPlainText().startswith("https://b.test/mcp")
+
+
+def test_a_server_is_removed_after_a_question(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
+    servers.put(ToolServer("files", ("npx",)))
+    page.list.setCurrentRow(2)
+    qtbot.mouseClick(page.remove, LEFT)
+    box = page.findChildren(QMessageBox)[-1]
+    qtbot.mouseClick(next(each for each in box.buttons() if each.text() == "Remove"), LEFT)
+    assert len(servers.servers) == 2
+
+
+def test_a_list_is_imported_and_what_is_not_understood_is_named(
+    page: ToolsPage, servers: ToolServers, tmp_path: Path
+) -> None:
+    file = tmp_path / "mcp.json"
+    entries = {"good": {"command": "npx", "args": ["x"], "cwd": "/"}, "bad": {"type": "sse", "url": "https://a.test"}}
+    file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    page.import_file([str(file)])
+    assert page.result.text().startswith("Imported 1 server, off until you switch them on.")
+    assert "bad was left out." in page.result.text()
+    assert "cwd" in page.result.text()
+    assert not named(servers, "good").enabled
+    page.import_file([str(tmp_path / "none.json")])
+    assert page.result.text().startswith("none.json cannot be read")
+
+
+def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:
+    page.list.item(0).setCheckState(Qt.CheckState.Checked)
+    assert not named(servers, "folder").enabled
+    dialog = page.findChildren(QFileDialog)[-1]
+    dialog.filesSelected.emit([str(tmp_path)])
+    dialog.close()
+    assert named(servers, "folder").enabled
+    assert page.target.text() == str(tmp_path)
+
+
+def test_states_are_words() -> None:
+    server = ToolServer("a", ("a",), enabled=True)
+    states = [ServerState(), ServerState("starting"), ServerState("running", left_out=2), ServerState("failed")]
+    texts = [state_text(server, each) for each in states]
+    assert texts == ["Starts when needed", "Starting…", "0 tools, 2 cannot be used", "Failed: "]

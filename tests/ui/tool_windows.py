@@ -1,0 +1,84 @@
+"""A window whose chats have tools, with servers that do what a test says."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.settings import SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.models.model_service import ModelSources
+from rdchat.services.tools.tool_servers import ServerState, ToolServers
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.pending_calls import PendingCalls
+from rdchat.ui.transcript.tool_messages import ToolMessage
+from rdchat.ui.transcript.view import TranscriptView
+from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.tool_fakes import ScriptedServers
+from tests.ui.conftest import Chat
+
+
+class ShownServers(ScriptedServers):
+    """Scripted servers with states as the window shows them."""
+
+    login_path = "/usr/bin"
+
+    def state(self, name: str) -> ServerState:  # type: ignore[override]
+        if name not in self.states:
+            return ServerState()
+        tools = self.tools[name] if self.is_known(name) else ()
+        return replace(ServerState(definitions=tools), status=self.states[name].status)  # type: ignore[arg-type]
+
+
+class ToolWindow:
+    """A window with a chat that has both servers."""
+
+    def __init__(self, chat: Chat, servers: ShownServers, window: MainWindow) -> None:
+        self.chat, self.servers, self.window = chat, servers, window
+
+    @property
+    def calls(self) -> PendingCalls:
+        return self.window.conversation.calls
+
+    @property
+    def results(self) -> list[ToolMessage]:
+        widgets = self.window.conversation.transcript.widgets.values()
+        return [each for each in widgets if isinstance(each, ToolMessage)]
+
+    def ask(self, *replies: Reply) -> None:
+        """Have the model answer a question, and wait until it has."""
+        self.chat.engine.replies[:] = replies
+        self.chat.say("What is in it?")
+
+    def wait(self) -> None:
+        """Wait until nothing goes on."""
+        replies, calls, path = self.chat.controller.replies, self.chat.controller.calls, self.chat.controller.chat
+        self.chat.qtbot.waitUntil(lambda: replies.free and not replies.live and not calls.runs_in(path.id))
+
+
+@pytest.fixture
+def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWindow]:
+    engine, servers = ScriptedEngine(), ShownServers()
+    store, client = ConversationStore(tmp_path / "chats.db"), EngineClient(lambda: engine, nullcontext)
+    settings = SettingsStore(tmp_path / "settings.json")
+    settings.save(replace(settings.settings, panel_visible=False))
+    controller = ChatController(store, settings, client, servers=servers)
+    transcript = TranscriptView(theme, unsent=controller.chat.unsent)
+    window = MainWindow(controller, theme, transcript, ModelSources(), cast("ToolServers", servers))
+    qtbot.addWidget(window)
+    window.resize(1200, 800)
+    window.show()
+    qtbot.waitExposed(window)
+    tools = ToolWindow(Chat(controller, engine, client, store, qtbot), servers, window)
+    tools.chat.start()
+    controller.chat.set_tools(("files", "web"), ())
+    yield tools
+    controller.close()
+    store.close()

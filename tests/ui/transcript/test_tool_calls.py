@@ -1,0 +1,197 @@
+"""Calls of tools in the window, with mouse and keys: approved, refused, stopped, unfolded; hostile texts."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.services.chat.tool_calls import Scope
+from rdchat.tools.definitions import ToolResult
+from rdchat.ui.files.chips import FileChip
+from rdchat.ui.style.labels import visible_text
+from tests.services.fakes import Reply
+from tests.services.tool_fakes import calling, read
+from tests.ui.tool_windows import ToolWindow, tool_window
+
+__all__ = ["tool_window"]
+
+LEFT = Qt.MouseButton.LeftButton
+ANSWER = Reply(("It says so.",))
+
+
+def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    calls, composer = tool_window.calls, tool_window.window.conversation.composer
+    composer.field.setFocus()
+    tool_window.ask(calling(read(), text="Let me look."), ANSWER)
+    (card,) = calls.cards.values()
+    assert card.isVisible()
+    assert card.arguments.toPlainText() == '{\n  "path": "a.txt"\n}'
+    assert card.accessibleName() == "Run read? A tool of files"
+    assert tool_window.window.focusWidget() is composer.field
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
+    qtbot.keyClick(card.arguments, Qt.Key.Key_Return)
+    qtbot.keyClick(card.refuse, Qt.Key.Key_Return)
+    assert not tool_window.servers.made
+    assert card is next(iter(calls.cards.values()))
+    card.buttons[Scope.ONCE].setFocus()
+    qtbot.keyClick(card.buttons[Scope.ONCE], Qt.Key.Key_Return)
+    tool_window.wait()
+    assert tool_window.servers.made == [("files__read", '{"path": "a.txt"}')]
+    assert not calls.cards
+    assert tool_window.window.focusWidget() is composer.field
+    (result,) = tool_window.results
+    assert (result.first_line.text(), result.state.text()) == ("the text", "8 characters")
+    assert not result.body.isVisible()
+    qtbot.mouseClick(result.toggle, LEFT)
+    qtbot.waitUntil(lambda: result.body.toPlainText() == "the text")
+    assert result.arguments.isVisible()
+    qtbot.mouseClick(result.toggle, LEFT)
+    assert not result.body.isVisible()
+
+
+def test_a_call_is_refused_and_another_runs_in_the_whole_chat(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.ask(calling(read("1", "1"), read("2", "2")), calling(read("3", "3")), ANSWER)
+    first, second = tool_window.calls.cards.values()
+    qtbot.mouseClick(first.refuse, LEFT)
+    assert list(tool_window.calls.cards) == ["2"]
+    (second,) = tool_window.calls.cards.values()
+    qtbot.mouseClick(second.buttons[Scope.CHAT], LEFT)
+    tool_window.wait()
+    assert [json.loads(arguments)["path"] for _, arguments in tool_window.servers.made] == ["2", "3"]
+    assert [each.state.text() for each in tool_window.results] == ["Not run", "8 characters", "8 characters"]
+
+
+def test_always_is_offered_for_tools_that_only_read_here(tool_window: ToolWindow) -> None:
+    write = ToolCall("files__write", '{"path": "a"}', "w")
+    tool_window.ask(calling(read(call_id="r"), write, ToolCall("web__search", "{}", "s")))
+    cards = tool_window.calls.cards
+    assert [Scope.ALWAYS in cards[each].buttons for each in ("r", "w", "s")] == [True, False, False]
+    assert cards["w"].remark.text() == "The tool may change something."
+    assert cards["s"].remark.text().startswith("The arguments leave this ")
+
+
+def test_a_call_that_runs_is_stopped_and_run_again(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.servers.result = None
+    tool_window.ask(calling(read(call_id="1")), ANSWER)
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    (result,) = tool_window.results
+    assert (result.state.text(), result.action.text()) == ("Running…", "Stop")
+    qtbot.mouseClick(result.action, LEFT)
+    assert (result.state.text(), result.action.text()) == ("Interrupted", "Run Again")
+    assert tool_window.calls.go_on.isVisible()
+    tool_window.servers.calls.clear()
+    tool_window.servers.result = ToolResult("an error", is_error=True)
+    qtbot.mouseClick(result.action, LEFT)
+    tool_window.wait()
+    assert result.state.text() == "Failed"
+    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+    assert not tool_window.calls.go_on.isVisible()
+
+
+def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.servers.result = None
+    tool_window.ask(calling(read(call_id="1")), ANSWER)
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    tool_window.window.actions_.stop.trigger()
+    assert tool_window.results[0].state.text() == "Interrupted"
+    qtbot.mouseClick(tool_window.calls.go_on, LEFT)
+    tool_window.wait()
+    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+
+
+@pytest.mark.parametrize(
+    "text", ["<b>bold</b> <img src='/dev/zero'> [a](https://example.test) **b**", "\u202eevil\u2066 a"]
+)
+def test_hostile_texts_stay_plain(qtbot: QtBot, tool_window: ToolWindow, text: str) -> None:
+    tool_window.servers.result = ToolResult(text)
+    tool_window.ask(calling(ToolCall("files__read", json.dumps({"path": text}), "1")), ANSWER)
+    card = tool_window.calls.cards["1"]
+    assert json.loads(card.arguments.toPlainText()) == {"path": visible_text(text)}
+    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    (result,) = tool_window.results
+    assert result.first_line.text() == visible_text(text)
+    qtbot.mouseClick(result.toggle, LEFT)
+    qtbot.waitUntil(lambda: result.body.toPlainText() == text)
+    assert not result.body.anchorAt(result.body.rect().center())
+
+
+def test_long_texts_are_whole_and_do_not_block(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    long = "x" * 100_000
+    tool_window.servers.result = ToolResult(long + "!")
+    tool_window.ask(calling(ToolCall("files__read", json.dumps({"path": long}), "1")), ANSWER)
+    card = tool_window.calls.cards["1"]
+    assert card.arguments.toPlainText().replace("\n", "").count("x") == len(long)
+    assert card.height() < 400
+    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    (result,) = tool_window.results
+    assert result.note.text().startswith("The result was longer")
+    began = time.process_time()
+    qtbot.mouseClick(result.toggle, LEFT)
+    assert time.process_time() - began < 1
+    qtbot.waitUntil(lambda: len(result.body.toPlainText()) > 50_000)
+
+
+def test_what_cannot_be_seen_is_shown() -> None:
+    assert (
+        visible_text("a\u202e\u200b\u3164\x00\t\nb\ufe0fé") == "a⟨U+202E⟩⟨U+200B⟩⟨U+3164⟩⟨U+0000⟩⟨U+0009⟩\nb⟨U+FE0F⟩é"
+    )
+
+
+def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    composer, popover = tool_window.window.conversation.composer, tool_window.window.conversation.tools
+    chat = tool_window.chat.controller.chat
+    assert popover is not None
+    qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools, on in this chat")
+    chat.set_tools((), ())
+    qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools")
+    qtbot.mouseClick(composer.tools, LEFT)
+    assert list(popover.items) == ["files", "web"]
+    popover.tree.setCurrentItem(popover.items["web"])
+    qtbot.keyClick(popover.tree, Qt.Key.Key_Space)
+    assert chat.conversation.own.tools == ("web",)
+    assert tool_window.servers.started == ["web"]
+    qtbot.waitUntil(lambda: popover.items["web"].text(1) == "1 tool")
+    assert "web: Data leaves this" in popover.note.text()
+    popover.items["web__search"].setCheckState(0, Qt.CheckState.Unchecked)
+    assert chat.conversation.own.tools_off == ("web__search",)
+    qtbot.mouseClick(popover.settings, LEFT)
+    assert not popover.isVisible()
+    assert tool_window.window.settings_window.isVisible()
+
+
+def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
+    tool_window.ask(calling(read(call_id="1")))
+    chat = tool_window.chat.controller.chat
+    before = chat.id
+    assert before is not None
+    tool_window.window.actions_.new_chat.trigger()
+    assert not tool_window.calls.cards
+    tool_window.servers.set("files", "stopped")
+    chat.open(before)
+    assert list(tool_window.calls.cards) == ["1"]
+    assert chat.path[-1].role is Role.ASSISTANT
+    assert not tool_window.servers.made
+
+
+def test_images_are_files_that_are_saved(qtbot: QtBot, tool_window: ToolWindow, tmp_path: Path) -> None:
+    png = b"\x89PNG\r\n\x1a\nand so on"
+    tool_window.servers.result = ToolResult("[image 1]", images=(png,))
+    tool_window.ask(calling(read(call_id="1")), ANSWER)
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    (chip,) = tool_window.results[0].findChildren(FileChip)
+    assert chip.isVisible()
+    assert chip.accessibleName() == "image 1.png, Image"
+    qtbot.mouseClick(chip, LEFT)
+    dialog = tool_window.window.findChildren(QFileDialog)[-1]
+    dialog.fileSelected.emit(str(tmp_path / "a.png"))
+    dialog.close()
+    assert (tmp_path / "a.png").read_bytes() == png
