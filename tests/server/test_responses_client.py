@@ -61,7 +61,7 @@ def test_a_response_has_all_fields_of_the_open_responses_specification(openai: O
     assert {name for name, value in response.items() if value is None} == empty
     assert response["temperature"] == 0.5
     assert response["reasoning"] == {"effort": "low", "summary": None}
-    (tool,) = response["tools"]  # type: ignore[misc]
+    (tool,) = response["tools"]
     assert tool == TOOL | {"description": "", "strict": False}
 
 
@@ -89,11 +89,9 @@ def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
     done = [each.item for each in events if each.type == "response.output_item.done"]
     assert done == last.response.output
     for kind in ("output_text", "reasoning_text", "function_call_arguments"):
-        parts = "".join(each.delta for each in events if each.type == f"response.{kind}.delta")  # type: ignore[union-attr]
-        ends = [
-            getattr(e, "text", None) or getattr(e, "arguments", "") for e in events if e.type == f"response.{kind}.done"
-        ]
-        assert parts == "".join(ends)
+        parts = "".join(each.delta for each in events if each.type == f"response.{kind}.delta")
+        ends = [each for each in events if each.type == f"response.{kind}.done"]
+        assert parts == "".join(str(getattr(each, "text", None) or getattr(each, "arguments", "")) for each in ends)
 
 
 @pytest.mark.parametrize("stream", [False, True])
