@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from PySide6.QtCore import QRectF, Signal
+from PySide6.QtCore import QRectF, QTimer, Signal
 from PySide6.QtGui import QPaintEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QApplication, QWidget
 
 from rdchat.inference.api.messages import ToolCall
 from rdchat.services.chat.open_chat import OpenChat
@@ -66,8 +66,15 @@ class CallCard(QWidget):
         description = ElidedLabel(theme, described, "muted", -1)
         description.setVisible(bool(described))
         self.remark.setVisible(bool(self.remark.text()))
-        parts = (head, description, self.arguments, self.remark, row(None, self.refuse, *self.buttons.values()))
+        self._decision = QWidget()
+        row(None, self.refuse, *self.buttons.values(), within=self._decision)
+        parts = (head, description, self.arguments, self.remark, self._decision)
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
+
+    def wait_a_moment(self) -> None:
+        """Take no decision for the time of a double click, which may have begun on another card."""
+        self._decision.setEnabled(False)
+        QTimer.singleShot(QApplication.doubleClickInterval(), self._decision, partial(self._decision.setEnabled, True))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
@@ -123,6 +130,8 @@ class PendingCalls(QWidget):
             card.decided.connect(partial(self._decide, reply, call_id))
             self._column.addWidget(card)
             card.show()
+            if cards:
+                card.wait_a_moment()
         if had_focus:
             self.decided.emit()
         self.changed.emit()

@@ -61,7 +61,10 @@ def test_a_call_is_refused_and_another_runs_in_the_whole_chat(qtbot: QtBot, tool
     qtbot.mouseClick(first.refuse, LEFT)
     assert list(tool_window.calls.cards) == ["2"]
     (second,) = tool_window.calls.cards.values()
-    qtbot.mouseClick(second.buttons[Scope.CHAT], LEFT)
+    in_chat = second.buttons[Scope.CHAT]
+    assert not in_chat.isEnabled(), "the second click of a double click would decide on it"
+    qtbot.waitUntil(in_chat.isEnabled)
+    qtbot.mouseClick(in_chat, LEFT)
     tool_window.wait()
     assert [json.loads(arguments)["path"] for _, arguments in tool_window.servers.made] == ["2", "3"]
     assert [each.state.text() for each in tool_window.results] == ["Not run", "8 characters", "8 characters"]
