@@ -18,7 +18,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
-from rdchat.services.chat.chat_tools import ChatTools, Servers
+from rdchat.services.chat.chat_tools import ChatTools
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
@@ -33,6 +33,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.server.server_control import ServerControl
+from rdchat.services.tools.tool_servers import ToolServers
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
@@ -63,7 +64,7 @@ class ChatController(QObject):
         settings: SettingsStore,
         engine: EngineClient,
         parent: QObject | None = None,
-        servers: Servers | None = None,
+        servers: ToolServers | None = None,
     ) -> None:
         super().__init__(parent)
         self._store, self._engine = store, engine

@@ -1,16 +1,12 @@
 """The tools that a chat has, and the servers that it needs for them."""
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
-
-from PySide6.QtCore import SignalInstance
+from typing import Any
 
 from rdchat.chat.conversation import Conversation
-from rdchat.errors import RdchatError
 from rdchat.inference.api.messages import ToolCall, parsed_json
-from rdchat.tools.definitions import ToolDefinition, ToolResult, ToolServer
-from rdchat.work.job import Job
+from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.tools.definitions import ToolDefinition
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
@@ -22,37 +18,6 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class ServerState(Protocol):
-    """What a server does: `stopped`, `starting`, `running` or `failed`."""
-
-    @property
-    def status(self) -> str: ...
-
-
-class Servers(Protocol):
-    """The servers of tools; `ToolServers` implements it."""
-
-    changed: SignalInstance
-
-    @property
-    def servers(self) -> tuple[ToolServer, ...]:
-        """All servers."""
-
-    def state(self, name: str) -> ServerState:
-        """Return what a server does."""
-
-    def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
-        """Return the tools of servers that were started."""
-
-    def start(self, name: str) -> None:
-        """Start a server, unless it runs or starts; `changed` follows."""
-
-    def call(
-        self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
-    ) -> Job[ToolResult]:
-        """Call a tool; `on_end` is called on the main thread."""
-
-
 class ChatTools:
     """Which tools a chat has, by the servers that are switched on in it.
 
@@ -60,7 +25,7 @@ class ChatTools:
         servers: The servers; None for no tools.
     """
 
-    def __init__(self, servers: Servers | None = None) -> None:
+    def __init__(self, servers: ToolServers | None = None) -> None:
         self.servers = servers
 
     def start(self, chat: Conversation) -> None:
