@@ -16,6 +16,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.models.model_service import ModelSources
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.tool_messages import ToolMessage
 from rdchat.ui.transcript.view import TranscriptView
@@ -48,9 +49,12 @@ class ToolWindow:
         return self.window.conversation.calls
 
     @property
+    def widgets(self) -> list[MessageWidget]:
+        return list(self.window.conversation.transcript.widgets.values())
+
+    @property
     def results(self) -> list[ToolMessage]:
-        widgets = self.window.conversation.transcript.widgets.values()
-        return [each for each in widgets if isinstance(each, ToolMessage)]
+        return [each for each in self.widgets if isinstance(each, ToolMessage)]
 
     def ask(self, *replies: Reply) -> None:
         """Have the model answer a question, and wait until it has."""

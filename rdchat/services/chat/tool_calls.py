@@ -209,6 +209,7 @@ class ToolCalls(QObject):
         live = self._replies.recorder.begin(result, ChatPrompt((), ""), conversation)
         self._runs[result.id] = _Run(live, call)
         self._replies.changed.emit(live.message)
+        self._replies.state_changed.emit()
         if refusal:
             self._take(result.id, RdchatError(refusal))
         else:

@@ -316,8 +316,8 @@ class ConversationView(Ground):
 
     def _show_state(self) -> None:
         replies = self._controller.replies
-        # A reply counts as being written while it waits for the model, too.
-        writing, state = self._chat.streaming_id is not None, replies.state
+        # A reply that waits for the model and a call of a tool count as well.
+        writing, state = self._chat.id in replies.chats_being_written, replies.state
         if state is EngineState.PREFILL:
             self._show_waiting("Reading the prompt…")
         if state in (EngineState.WRITING, EngineState.PREFILL) or writing:

@@ -62,7 +62,9 @@ class MessageWidget(QWidget):
         """Show the editor, or what it replaces."""
         reading = not self.is_edited
         self.body.setVisible(reading)
-        self.actions_row.setVisible(reading and not self.is_busy and self.area.has_actions)
+        # A reply of calls alone has nothing to copy; its calls stand below.
+        is_empty = not self.message.text and bool(self.message.tool_calls) and not self.is_last
+        self.actions_row.setVisible(reading and not self.is_busy and self.area.has_actions and not is_empty)
 
     @property
     def is_busy(self) -> bool:
@@ -282,6 +284,7 @@ class MessageWidget(QWidget):
         """Set whether it is the last message: its buttons always show."""
         self.is_last = last
         self.actions_row.set_revealed(last=last)
+        self._show_parts()
 
     def _report_caret(self, rect: QRect) -> None:
         self.area.caret_moved.emit(rect.translated(self.body.mapTo(self.area.column, QPoint(0, 0))))

@@ -14,6 +14,7 @@ from rdchat.services.chat.tool_calls import Scope
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.style.labels import visible_text
+from rdchat.ui.transcript.messages import ReplyMessage
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
 from tests.ui.tool_windows import ToolWindow, tool_window
@@ -97,12 +98,24 @@ def test_a_call_that_runs_is_stopped_and_run_again(qtbot: QtBot, tool_window: To
     assert not tool_window.calls.go_on.isVisible()
 
 
+def test_a_reply_of_calls_alone_takes_no_room_once_they_have_run(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.ask(calling(read(call_id="1")), ANSWER)
+    (reply,) = [each for each in tool_window.widgets if isinstance(each, ReplyMessage)]
+    assert reply.actions_row.isVisible()
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    assert not reply.actions_row.isVisible()
+
+
 def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolWindow) -> None:
     tool_window.servers.result = None
     tool_window.ask(calling(read(call_id="1")), ANSWER)
     qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
-    tool_window.window.actions_.stop.trigger()
+    button = tool_window.window.conversation.composer.button
+    assert (button.accessibleName(), tool_window.window.actions_.stop.isEnabled()) == ("Stop", True)
+    qtbot.mouseClick(button, LEFT)
     assert tool_window.results[0].state.text() == "Interrupted"
+    assert button.accessibleName() == "Send"
     qtbot.mouseClick(tool_window.calls.go_on, LEFT)
     tool_window.wait()
     assert tool_window.chat.controller.chat.path[-1].text == "It says so."
