@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 from rdchat.inference.api.events import FinishReason, PrefillProgress
@@ -75,9 +75,8 @@ class ResponseFormat:
         self._head = head | _FIXED | sampling | likely | dict(request.repeated)
         self._numbers = count()
         self._begun = False
-        # The last item may be open; its text is in parts until it is closed.
+        # The last item may be open.
         self._output: list[dict[str, Any]] = []
-        self._parts: list[str] = []
         self._ending: dict[str, Any] = {}
 
     def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -148,7 +147,6 @@ class ResponseFormat:
         begun = self._event("response.output_item.added", **self._place, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
-        self._parts = []
         part: dict[str, Any] = {"type": _TEXTS[kind], "text": ""}
         if kind == "message":
             part |= {"annotations": [], "logprobs": []}
@@ -158,7 +156,7 @@ class ResponseFormat:
     def _add(self, text: str, likely: Sequence[dict[str, Any]] = ()) -> str:
         """Add text to the open item."""
         part = self._output[-1]["content"][0]
-        self._parts.append(text)
+        part["text"] += text
         logged = {"logprobs": likely} if "logprobs" in part else {}
         if logged:
             part["logprobs"] += likely
@@ -172,7 +170,6 @@ class ResponseFormat:
         text = ""
         if item["type"] in _TEXTS:
             part = item["content"][0]
-            part["text"] = "".join(self._parts)
             logged = {"logprobs": part["logprobs"]} if "logprobs" in part else {}
             text += self._part_event(f"response.{part['type']}.done", text=part["text"], **logged)
             text += self._part_event("response.content_part.done", part=part)
@@ -239,7 +236,7 @@ def _read_log_probs(fields: Fields) -> int | None:
 
 
 def _read_conversation(fields: Fields) -> Iterator[ChatMessage]:
-    """Yield the instructions, and the messages of `input`; neighbouring items of one reply are one message."""
+    """Yield the instructions, and the messages of `input`; neighbouring items of the assistant are one message."""
     if instructions := fields.text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.take("input")
@@ -248,32 +245,18 @@ def _read_conversation(fields: Fields) -> Iterator[ChatMessage]:
         raise wrong("input", "`input` must be a text, or a list with at least one item.")
     if isinstance(given, str):
         yield ChatMessage(Role.USER, given)
-    # The items of one reply.
-    reply: list[ChatMessage] = []
-    for item in items:
-        message = _read_item(item, fields, last=item is items[-1])
-        if message and message.role is Role.ASSISTANT:
-            if reply and not (message.tool_calls or _is_thought(reply[-1])):
-                yield from _joined(reply)
-                reply = []
-            reply.append(message)
-        elif message:
-            yield from _joined(reply)
-            yield message
-            reply = []
-    yield from _joined(reply)
-
-
-def _is_thought(message: ChatMessage) -> bool:
-    return not (message.content or message.tool_calls)
+    messages = (_read_item(item, fields, last=item is items[-1]) for item in items)
+    for is_reply, group in groupby(filter(None, messages), lambda message: message.role is Role.ASSISTANT):
+        neighbours = list(group)
+        yield from _joined(neighbours) if is_reply else neighbours
 
 
 def _joined(reply: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
     """Yield the items of a reply as one message; thoughts alone are none."""
-    if not all(map(_is_thought, reply)):
-        content = "\n".join(each.content for each in reply if each.content)
-        calls = tuple(call for each in reply for call in each.tool_calls)
-        thought = "\n".join(each.thought for each in reply if each.thought)
+    content = "\n".join(each.content for each in reply if each.content)
+    calls = tuple(call for each in reply for call in each.tool_calls)
+    thought = "\n".join(each.thought for each in reply if each.thought)
+    if content or calls:
         yield ChatMessage(Role.ASSISTANT, content, tool_calls=calls, thought=thought)
 
 
