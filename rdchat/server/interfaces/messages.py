@@ -11,6 +11,7 @@ from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, part_text, text_of
 from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.openai_format import read_effort
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -33,7 +34,6 @@ _STOP_REASONS = {
     FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
     FinishReason.STOP_STRING: "stop_sequence",
 }
-_EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
 
 
 class MessageFormat:
@@ -153,13 +153,11 @@ class Messages:
         output = fields.part("output_config") or Fields({})
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
-        kind, effort = thinking.text("type") if thinking else "", output.text("effort", "")
+        kind, effort = thinking.text("type") if thinking else "", read_effort(output, "effort")
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
         if thinking and kind == "enabled":
             common["thinking_tokens"] = thinking.whole_number("budget_tokens", 0, MAX_TOKENS)
-        if effort not in _EFFORTS:
-            raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
         return ReplyRequest(
             prompts=(prompt,),
             effort=read_thinking(fields, effort or _THINKING[kind]),
