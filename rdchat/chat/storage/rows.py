@@ -27,7 +27,6 @@ CONVERSATION_COLUMNS = (
 _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
-_CHOICES = {each.value: each for each in ThinkingChoice}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 # The limits of a reply's counters, far beyond real values.
@@ -50,7 +49,7 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         pinned_at=None if row[7] is None else _date(row[7]) or 0.0,
         archived=bool(row[8]),
         deleted_at=_date(row[9]),
-        thinking_choice=_CHOICES.get(row[10]),
+        thinking_choice=_member_of(ThinkingChoice, None)(row[10]),
         answer_shape=shape_from(json_or_none(row[11] or "")),
         own=_own_options(row[12]),
     )
@@ -142,8 +141,7 @@ def _column(hint: Any) -> _Column:
 
 
 def _member_of(kind: type[StrEnum], default: StrEnum | None) -> Callable[[Any], Any]:
-    members = {each.value: each for each in kind}
-    return lambda value: members.get(value, default) if isinstance(value, str) else default
+    return lambda value: kind(value) if value in kind else default
 
 
 def _seed_column(seed: int | None) -> int | None:

@@ -36,7 +36,6 @@ _TEXTS = """
     SELECT DISTINCT f.digest, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
     WHERE f.conversation_id = ?
 """
-_KINDS = {each.value: each for each in FileKind}
 # The ids of one statement; every build of SQLite accepts 999.
 _AT_ONCE = 500
 _NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
@@ -117,9 +116,8 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
 
 
 def _file_from(row: Sequence[Any]) -> AttachedFile:
-    return AttachedFile(
-        printable_name(row[1]), _KINDS.get(row[2], FileKind.TEXT), row[3], max(row[4], 0), row[5], row[6]
-    )
+    kind = FileKind(row[2]) if row[2] in FileKind else FileKind.TEXT
+    return AttachedFile(printable_name(row[1]), kind, row[3], max(row[4], 0), row[5], row[6])
 
 
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:

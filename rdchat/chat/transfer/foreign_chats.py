@@ -10,7 +10,7 @@ from typing import Any
 
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
-from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.rows import END_OF_DATES, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.messages import Role
@@ -18,7 +18,6 @@ from rdchat.inference.api.requests import SamplingParams
 
 # A character takes up to four bytes in UTF-8.
 _LONGEST_TEXT = LONGEST_VALUE // 4
-_END_OF_DATES = 253_402_214_400
 # As seconds, this would be the year 5138.
 _MILLISECONDS_FROM = 1e11
 
@@ -93,10 +92,10 @@ def date(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Dividing a huge integer would overflow.
-    if not 0 < value < _END_OF_DATES * 1000:
+    if not 0 < value < END_OF_DATES * 1000:
         return None
     seconds = value / 1000 if value > _MILLISECONDS_FROM else float(value)
-    return seconds if seconds < _END_OF_DATES else None
+    return seconds if seconds < END_OF_DATES else None
 
 
 def _sampling(values: Json) -> SamplingParams | None:

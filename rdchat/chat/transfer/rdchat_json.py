@@ -48,9 +48,7 @@ from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
-_KINDS = {each.value for each in FileKind}
-_ROLES = {each.value for each in (Role.USER, Role.ASSISTANT, Role.TOOL)}
-_CHOICES = {each.value for each in ThinkingChoice}
+_ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _SEEDS = 1 << 64
 _HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2
@@ -112,7 +110,7 @@ def read(data: Any) -> FullChat:
         pinned_at=0.0 if chat.get("pinned") is True else None,
         archived=chat.get("archived") is True,
         answer_shape=shape_from(chat.get("answer_shape")),
-        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
+        thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
         own=from_plain(OwnOptions(), chat["own"])[0].portable if isinstance(chat.get("own"), dict) else OwnOptions(),
     )
     folder = items(chat.get("folder") or [], "Its folder")
@@ -169,7 +167,7 @@ def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     text = string(file.get("text"), "A file's text")
     if len(text) > MAX_CHARACTERS:
         raise DamagedChatError("The text of a file is too long")
-    kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
+    kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in FileKind else FileKind.TEXT
     called, taken, note = (
         string(file.get(each), "The description of a file")[:1000] for each in ("name", "taken", "note")
     )
