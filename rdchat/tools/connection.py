@@ -1,7 +1,6 @@
 """The connection to one server of tools, with the MCP SDK. What a server sends is limited before it is parsed."""
 
 import asyncio
-import itertools
 import os
 import shutil
 import signal
@@ -28,12 +27,11 @@ from rdchat.tools.results import result_fields
 
 # Of the app's environment, servers get these, what begins with LC_, and PATH of the login shell.
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
-_TICK_S, _POLITE_S = 0.5, 0.5
 # Looking at the memory of a server's processes takes some milliseconds.
-_TICKS_OF_MEMORY = 4
+_TICK_S, _POLITE_S = 1.0, 0.5
 _LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
-# A server may send so many bytes at once, and then so many a second; a short message costs as much as a longer one.
-_BURST, _PER_SECOND, _MESSAGE_COST = 16_000_000, 200_000, 4_000
+# A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
+_BURST, _PER_TICK, _MESSAGE_COST = 16_000_000, 200_000, 4_000
 _MAX_GARBAGE = 100
 
 
@@ -66,7 +64,7 @@ class Connection:
         self._task: asyncio.Task[Any] | None = None
         self._report: Callable[[dict[str, Any]], object] = lambda _progress: None
         self._is_ending = self._list_changed = self._log_changed = False
-        self._allowance, self._spent_at = float(_BURST), time.monotonic()
+        self._allowance = _BURST
 
     async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
         """Serve until the server ends, or this is cancelled.
@@ -162,14 +160,15 @@ class Connection:
         self._report({"tools": listed, "left_out": left_out})
 
     async def _tick(self) -> None:
-        """Notice the end of the program, its memory, changed tools, and what it logged."""
-        for tick in itertools.count(1):
+        """Notice the end of the program, its memory, changed tools, and what it logged; renew its allowance."""
+        while True:
             await asyncio.sleep(_TICK_S)
+            self._allowance = min(_BURST, self._allowance + _PER_TICK)
             self._report_log()
-            if self._process is not None and tick % _TICKS_OF_MEMORY == 0:
+            if self._process is not None and self._process.returncode is None:
                 self._check_memory(tree_of(self._process.pid))
-            # A child of the program may hold the pipe open.
-            if self._process is not None and self._process.returncode is not None:
+            elif self._process is not None:
+                # A child of the program may hold the pipe open.
                 self.fail(_ended(self._process.returncode))
             if self._list_changed and self._session is not None:
                 self._list_changed = False
@@ -202,9 +201,7 @@ class Connection:
 
     def spend(self, size: int) -> None:
         """Count what the server sends; end it if that never stops."""
-        now = time.monotonic()
-        self._allowance = min(_BURST, self._allowance + (now - self._spent_at) * _PER_SECOND) - size
-        self._spent_at = now
+        self._allowance -= size
         if self._allowance < 0:
             self.fail("sent too many messages, so it was ended.")
 
