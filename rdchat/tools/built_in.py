@@ -19,7 +19,13 @@ from rdchat.tools.definitions import BUILT_IN, ToolServer, cut_text
 FOLDER, TIME = f"{BUILT_IN}folder", f"{BUILT_IN}time"
 BUILT_IN_SERVERS = (ToolServer("folder", (FOLDER,), confirmed=True), ToolServer("time", (TIME,), confirmed=True))
 """Off at first. The folder's command has the chosen folder as its argument."""
+_TITLES = {"folder": "Folder", "time": "Clock"}
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_BYTES, _SEARCH_S = 1_000, 100, 4_000_000, 20.0
+
+
+def server_title(name: str) -> str:
+    """Return a server's name for people."""
+    return _TITLES.get(name, name)
 
 
 class BuiltInServer:

@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QWidget
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.tools.built_in import server_title
 from rdchat.ui.settings.tools_page import LEAVES, state_text
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, tip_text, visible_text
@@ -70,7 +71,7 @@ class ChatToolsPopover(Popover):
             tree.clear()
             for server in usable:
                 state, on = self._servers.state(server.name), server.name in own.tools
-                item = self._add(tree.invisibleRootItem(), server.name, server.name, on, current)
+                item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
                 item.setText(1, visible_text(state_text(server, state)))
                 item.setToolTip(1, tip_text(state_text(server, state)))
                 for tool in state.definitions if on else ():

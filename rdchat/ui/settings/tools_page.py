@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QListWidget, QListWidgetItem, 
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
-from rdchat.tools.built_in import FOLDER
+from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style.buttons import dialog_buttons, push_button
@@ -205,12 +205,12 @@ class ToolsPage(SettingsPage):
         with QSignalBlocker(self.list):
             if self.list.count() != len(servers):
                 self.list.clear()
-                self.list.addItems([server.name for server in servers])
+                self.list.addItems([server_title(server.name) for server in servers])
                 self.list.setCurrentRow(min(max(chosen, 0), len(servers) - 1))
             for index, server in enumerate(servers):
                 item, state = self.list.item(index), state_text(server, self._servers.state(server.name))
                 mark = f" · {LEAVES}" if server.is_remote else ""
-                item.setText(f"{server.name}\n{visible_text(state)[:60]}{mark}")
+                item.setText(f"{server_title(server.name)}\n{visible_text(state)[:60]}{mark}")
                 item.setFlags(item.flags() | Qt.ItemFlag.ItemIsUserCheckable)
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from rdchat.inference.api.messages import ToolCall
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls
+from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.code_field import CodeField
@@ -42,7 +43,7 @@ class CallCard(QWidget):
         super().__init__()
         self._theme = theme
         server, _, name = call.name.partition("__")
-        title = f"Run {name or server}?"
+        title, server = f"Run {name or server}?", server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_text(arguments_text(call))

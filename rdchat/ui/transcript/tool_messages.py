@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QMenu
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN
+from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import MAX_TEXT
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import TextButton
@@ -35,7 +36,7 @@ _CUT = f"The result was longer: the first {MAX_TEXT:,} characters of it are show
 def tool_title(full_name: str) -> str:
     """Return a tool's name with that of its server."""
     server, _, name = full_name.partition("__")
-    return f"{name} · {server}" if name else server
+    return f"{name} · {server_title(server)}" if name else server
 
 
 def arguments_text(call: ToolCall) -> str:

@@ -61,7 +61,7 @@ def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "")
 
 def test_what_comes_with_rdchat_is_there_and_off(page: ToolsPage) -> None:
     texts = [page.list.item(row).text() for row in range(page.list.count())]
-    assert texts == ["folder\nOff", "time\nOff"]
+    assert texts == ["Folder\nOff", "Clock\nOff"]
     assert page.target.text() == "No folder is chosen."
     assert page.choose.isVisible()
     assert not page.remove.isVisible()
