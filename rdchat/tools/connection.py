@@ -153,9 +153,8 @@ class Connection:
         while page.next_cursor and page.tools and len(tools) <= MAX_TOOLS:
             page = await session.list_tools(params=types.PaginatedRequestParams(cursor=page.next_cursor))
             tools += page.tools
-        listed, left_out = listed_tools(
-            (tool.name, tool.description or "", tool.input_schema, _is_read_only(tool)) for tool in tools
-        )
+        fields = [(tool.name, tool.description or "", tool.input_schema, _is_read_only(tool)) for tool in tools]
+        listed, left_out = listed_tools(fields)
         self.tools = {tool["name"]: tool for tool in listed}
         self._report({"tools": listed, "left_out": left_out})
 

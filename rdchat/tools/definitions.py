@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -145,7 +145,7 @@ class ServerLimits:
     memory_bytes: int = 4_000_000_000
 
 
-def listed_tools(listed: Iterable[tuple[str, str, dict[str, Any], bool]]) -> tuple[list[dict[str, Any]], int]:
+def listed_tools(listed: Sequence[tuple[str, str, dict[str, Any], bool]]) -> tuple[list[dict[str, Any]], int]:
     """Return the tools of a server's list, without those that are not valid.
 
     Args:
@@ -156,16 +156,13 @@ def listed_tools(listed: Iterable[tuple[str, str, dict[str, Any], bool]]) -> tup
         usable name, with the name of an earlier one, with parameters that are too large, and more than `MAX_TOOLS`.
     """
     tools: dict[str, dict[str, Any]] = {}
-    left_out = 0
     for name, description, parameters, read_only in listed:
         usable = 0 < len(name) <= _MAX_TOOL_NAME and name.isprintable() and name not in tools
-        if not usable or len(tools) == MAX_TOOLS or len(json.dumps(parameters)) > _MAX_PARAMETERS:
-            left_out += 1
-            continue
-        text = "".join(letter for letter in description if letter.isprintable() or letter == "\n")
-        text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
-        tools[name] = {"name": name, "description": text, "parameters": parameters, "read_only": read_only}
-    return list(tools.values()), left_out
+        if usable and len(tools) < MAX_TOOLS and len(json.dumps(parameters)) <= _MAX_PARAMETERS:
+            text = "".join(letter for letter in description if letter.isprintable() or letter == "\n")
+            text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
+            tools[name] = {"name": name, "description": text, "parameters": parameters, "read_only": read_only}
+    return list(tools.values()), len(listed) - len(tools)
 
 
 def cut_text(text: str) -> str:

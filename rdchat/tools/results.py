@@ -30,18 +30,14 @@ def result_fields(result: types.CallToolResult) -> dict[str, Any]:
 def _text(block: types.ContentBlock, images: list[str]) -> str:
     """Return a block's text, or what stands for it; an image is added to `images`."""
     match block:
-        case types.TextContent():
-            text = block.text
+        case types.TextContent(text=text) | types.EmbeddedResource(resource=types.TextResourceContents(text=text)):
+            return text
         case types.ImageContent() if len(images) < _MAX_IMAGES and _is_image(block.data):
             images.append(block.data)
-            text = f"[image {len(images)}]"
+            return f"[image {len(images)}]"
         case types.ResourceLink():
-            text = f"[a link, which was not followed: {block.name} {block.uri}]"
-        case types.EmbeddedResource(resource=types.TextResourceContents(text=inner)):
-            text = inner
-        case _:
-            text = f"[{block.type}, which cannot be shown]"
-    return text
+            return f"[a link, which was not followed: {block.name} {block.uri}]"
+    return f"[{block.type}, which cannot be shown]"
 
 
 def _is_image(data: str) -> bool:

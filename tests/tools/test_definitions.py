@@ -85,7 +85,7 @@ def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
 
 
 def test_a_list_of_tools_has_one_of_each_name() -> None:
-    tools, left_out = listed_tools(("a", text, {}, False) for text in ("first\x07\n", "second"))
+    tools, left_out = listed_tools([("a", text, {}, False) for text in ("first\x07\n", "second")])
     assert (tools, left_out) == ([{"name": "a", "description": "first\n", "parameters": {}, "read_only": False}], 1)
 
 
