@@ -36,9 +36,7 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.model_service import ModelSources
-from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.services.transfers import Transfers
-from rdchat.tools.definitions import ToolServer
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
@@ -128,13 +126,12 @@ class App:
         self._garbage = GarbageCollector()
         engine = EngineClient(engine_factory, host.keep_awake)
         try:
-            self._servers = ToolServers(settings.settings.tool_servers, self._save_servers)
-            self.controller = ChatController(store, settings, engine, servers=self._servers)
+            self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             finders = (library_models, machine_memory, fitting_drafters, measured_calls)
             sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
-            self.window = MainWindow(self.controller, theme, transcript, sources, self._servers)
+            self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
@@ -154,9 +151,6 @@ class App:
             self._garbage.release()
             raise
 
-    def _save_servers(self, servers: tuple[ToolServer, ...]) -> None:
-        self.controller.settings.update(tool_servers=servers)
-
     def start(self) -> None:
         """Show the window, then load the model."""
         self.window.show()
@@ -170,7 +164,6 @@ class App:
         with errors_logged("Closing"):
             self.transfer.close()
         ended = self.controller.close()
-        self._servers.close()
         self._updates.close()
         self._installed.close()
         self._drafters.close()

@@ -51,6 +51,13 @@ class ChatController(QObject):
 
     A new chat is stored with its first prompt. One reply is written at a time, in the open chat or in another one that
     was open before. Editing and regenerating stop it first; what is sent meanwhile waits for its end.
+
+    Args:
+        store: The conversations.
+        settings: The settings.
+        engine: The engine, which is shut down with the controller.
+        parent: The Qt parent.
+        servers: The servers of tools; None for those of the settings.
     """
 
     notice_raised = Signal(Notice)
@@ -76,8 +83,12 @@ class ChatController(QObject):
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
         self.kept_caches = KeptCacheControl(store, control, self)
+        self.servers = servers or ToolServers(
+            control.values.tool_servers, lambda changed: control.update(tool_servers=changed)
+        )
+        tools = ChatTools(self.servers)
         replies = self.replies = Replies(
-            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(servers)
+            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=tools
         )
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
@@ -156,7 +167,7 @@ class ChatController(QObject):
         self._opened.stop()
         # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop, self.calls.stop)
-        parts = (self.earlier, self.kept_caches, self.titles, self.context, self.chat, self.chats)
+        parts = (self.servers, self.earlier, self.kept_caches, self.titles, self.context, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
                 close()

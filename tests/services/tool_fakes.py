@@ -86,6 +86,9 @@ class ScriptedServers(QObject):
             self.end(self.result)
         return job
 
+    def close(self) -> None:
+        """End nothing: no server runs."""
+
     def end(self, result: ToolResult | RdchatError) -> None:
         """End the oldest call that runs."""
         self.calls.pop(0)[1].end(result)

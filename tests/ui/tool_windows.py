@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from pytestqt.qtbot import QtBot
@@ -13,8 +12,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.models.model_service import ModelSources
-from rdchat.services.tools.tool_servers import ServerState, ToolServers
+from rdchat.services.tools.tool_servers import ServerState
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.pending_calls import PendingCalls
@@ -75,7 +73,7 @@ def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWind
     settings.save(replace(settings.settings, panel_visible=False))
     controller = ChatController(store, settings, client, servers=servers)
     transcript = TranscriptView(theme, unsent=controller.chat.unsent)
-    window = MainWindow(controller, theme, transcript, ModelSources(), cast("ToolServers", servers))
+    window = MainWindow(controller, theme, transcript)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

@@ -22,29 +22,24 @@ class ChatTools:
     """Which tools a chat has, by the servers that are switched on in it.
 
     Args:
-        servers: The servers; None for no tools.
+        servers: The servers.
     """
 
-    def __init__(self, servers: ToolServers | None = None) -> None:
+    def __init__(self, servers: ToolServers) -> None:
         self.servers = servers
 
     def start(self, chat: Conversation) -> None:
         """Start the servers of a chat that do not run."""
-        if self.servers is not None:
-            for name in self.names(chat):
-                self.servers.start(name)
+        for name in self.names(chat):
+            self.servers.start(name)
 
     def names(self, chat: Conversation, status: str = "") -> list[str]:
         """Return the names of the chat's servers that may be started, or of those with a status."""
-        if self.servers is None:
-            return []
         usable = (each.name for each in self.servers.servers if each.enabled and each.confirmed)
         return [each for each in usable if each in chat.own.tools and status in {"", self.servers.state(each).status}]
 
     def definitions(self, chat: Conversation) -> dict[str, ToolDefinition]:
         """Return the tools of the chat's servers that run, by their full names."""
-        if self.servers is None:
-            return {}
         known = self.servers.definitions(self.names(chat, "running"))
         return {each.full_name: each for each in known if each.full_name not in chat.own.tools_off}
 

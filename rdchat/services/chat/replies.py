@@ -77,8 +77,7 @@ class Replies(QObject):
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text, self.tools = store.file_text, tools
-        if tools.servers is not None:
-            tools.servers.changed.connect(self._on_model_changed)
+        tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
         for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):

@@ -83,8 +83,7 @@ class ToolCalls(QObject):
         self._replies.ended.connect(self._on_reply_ended)
         for changed in (chat.opened, chat.path_changed, chat.message_added, chat.message_changed, chat.options_changed):
             changed.connect(self.changed)
-        if self._tools.servers is not None:
-            self._tools.servers.changed.connect(self._on_servers_changed)
+        self._tools.servers.changed.connect(self._on_servers_changed)
 
     # What a view shows
 
@@ -227,7 +226,7 @@ class ToolCalls(QObject):
         definition = self._tools.definitions(conversation).get(call.name)
         if problem := problem_of(call, definition):
             self._take(message_id, RdchatError(problem))
-        elif definition is not None and self._tools.servers is not None:
+        elif definition is not None:
             run.job = self._tools.servers.call(definition, call.arguments, partial(self._take, message_id))
 
     def _take(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
@@ -273,7 +272,6 @@ class ToolCalls(QObject):
         for message_id in list(self._runs):
             self._call(message_id)
         servers, approvals = self._tools.servers, self._settings.values.tool_approvals
-        assert servers is not None
         tools = servers.definitions([each.name for each in servers.servers]) if approvals else ()
         known = {each.full_name: _approval(each) for each in tools}
         valid = tuple(each for each in approvals if known.get(each.tool, each) == each)

@@ -226,7 +226,6 @@ class Composer(QWidget):
         self.attach.setFixedHeight(_BUTTON)
         self.tools = IconButton("tools", "Tools", theme)
         self.tools.setFixedHeight(_BUTTON)
-        self.tools.hide()
         self.files = PendingRow(theme)
         self.shape = ShapeChip(theme)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)

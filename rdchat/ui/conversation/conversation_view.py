@@ -13,7 +13,6 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
@@ -140,19 +139,13 @@ class ConversationView(Ground):
 
     choose_model_requested = Signal()
 
-    def __init__(
-        self,
-        controller: ChatController,
-        theme: Theme,
-        transcript: TranscriptView,
-        servers: ToolServers | None = None,
-    ) -> None:
+    def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
         super().__init__(theme, "surface")
         self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
         self.composer = Composer(theme)
-        self.tools = ChatToolsPopover(self._chat, servers, self._model, theme) if servers is not None else None
+        self.tools = ChatToolsPopover(self._chat, controller.servers, self._model, theme)
         self.waiting = WaitingList(theme)
         self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
@@ -246,16 +239,13 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
-        if (tools := self.tools) is not None:
-            self.composer.tools.show()
-            self.composer.tools.clicked.connect(lambda: tools.open_above(self.composer.tools))
-            tools.changed.connect(self._show_tools)
-            self._show_tools()
+        self.composer.tools.clicked.connect(lambda: self.tools.open_above(self.composer.tools))
+        self.tools.changed.connect(self._show_tools)
+        self._show_tools()
 
     def _show_tools(self) -> None:
-        if self.tools is not None:
-            self.composer.tools.set_color("accent" if self.tools.is_on else "muted")
-            self.composer.tools.show_as("tools", "Tools, on in this chat" if self.tools.is_on else "Tools")
+        self.composer.tools.set_color("accent" if self.tools.is_on else "muted")
+        self.composer.tools.show_as("tools", "Tools, on in this chat" if self.tools.is_on else "Tools")
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""

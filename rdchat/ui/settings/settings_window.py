@@ -12,7 +12,6 @@ from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Setting
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
@@ -60,13 +59,7 @@ class SettingsWindow(SideWindow):
     choose_models_folder_requested = Signal()
     token_requested = Signal()
 
-    def __init__(
-        self,
-        controller: ChatController,
-        theme: Theme,
-        parent: QWidget | None = None,
-        servers: ToolServers | None = None,
-    ) -> None:
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
         self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
         self._hot_key = controller.hot_key
@@ -81,7 +74,7 @@ class SettingsWindow(SideWindow):
             "New Chats": self._build_chat(),
             "Presets": self.presets,
             "Model": self._build_model(),
-            **({"Tools": ToolsPage(theme, self._settings.update, servers)} if servers is not None else {}),
+            "Tools": ToolsPage(theme, self._settings.update, controller.servers),
             "Server": self.server,
             "Downloads": self._build_downloads(),
             "Files": self._build_files(),

@@ -14,7 +14,6 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.model_service import ModelSources
-from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -63,7 +62,6 @@ class MainWindow(QMainWindow):
         theme: The appearance to follow.
         transcript: Shows the open chat.
         sources: Read the models on this machine.
-        servers: The servers of tools; None for a window without tools.
 
     Attributes:
         closed: Emitted when the window is closed for good, and the app should quit.
@@ -76,15 +74,10 @@ class MainWindow(QMainWindow):
     closed = Signal()
 
     def __init__(
-        self,
-        controller: ChatController,
-        theme: Theme,
-        transcript: TranscriptView,
-        sources: ModelSources | None = None,
-        servers: ToolServers | None = None,
+        self, controller: ChatController, theme: Theme, transcript: TranscriptView, sources: ModelSources | None = None
     ) -> None:
         super().__init__()
-        self._controller, self._theme, self._servers = controller, theme, servers
+        self._controller, self._theme = controller, theme
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
@@ -93,7 +86,7 @@ class MainWindow(QMainWindow):
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
         self.sidebar = Sidebar(controller.chats, theme)
-        self.conversation = ConversationView(controller, theme, transcript, servers)
+        self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
         model = ModelButton(controller.model_slot, controller.settings)
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
@@ -120,7 +113,7 @@ class MainWindow(QMainWindow):
     @cached_property
     def settings_window(self) -> SettingsWindow:
         """The settings window, built when it is first needed."""
-        window = SettingsWindow(self._controller, self._theme, self, self._servers)
+        window = SettingsWindow(self._controller, self._theme, self)
         self.windows.restore_geometry("settings", window)
         window.choose_model_requested.connect(self.commands.choose_model)
         window.choose_models_folder_requested.connect(self.commands.choose_models_folder)
@@ -263,8 +256,7 @@ class MainWindow(QMainWindow):
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)
-        if conversation.tools is not None:
-            conversation.tools.settings_requested.connect(lambda: self._show_settings("Tools"))
+        conversation.tools.settings_requested.connect(lambda: self._show_settings("Tools"))
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
         # The keyboard is still in the other program.

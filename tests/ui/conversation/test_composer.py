@@ -123,7 +123,7 @@ def test_refused_text_comes_back_but_never_over_newer_text(composer: Composer) -
 
 def test_a_narrow_field_has_a_short_placeholder(qtbot: QtBot, composer: Composer) -> None:
     assert "Shift-Return" in composer.field.placeholderText()
-    composer.resize(340, 300)
+    composer.resize(376, 300)
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything. Return sends.")
     composer.resize(200, 300)
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything")
