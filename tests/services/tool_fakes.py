@@ -52,6 +52,10 @@ class ScriptedServers(QObject):
             ToolServer("unseen", ("rm",), enabled=True),
         )
 
+    @property
+    def usable(self) -> tuple[ToolServer, ...]:
+        return self.servers[:2]
+
     def state(self, name: str) -> State:
         return self.states[name]
 

@@ -35,8 +35,8 @@ class ChatTools:
 
     def names(self, chat: Conversation, status: str = "") -> list[str]:
         """Return the names of the chat's servers that may be started, or of those with a status."""
-        usable = (each.name for each in self.servers.servers if each.enabled and each.confirmed)
-        return [each for each in usable if each in chat.own.tools and status in {"", self.servers.state(each).status}]
+        names = (each.name for each in self.servers.usable if each.name in chat.own.tools)
+        return [each for each in names if status in {"", self.servers.state(each).status}]
 
     def definitions(self, chat: Conversation) -> dict[str, ToolDefinition]:
         """Return the tools of the chat's servers that run, by their full names."""

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, results_after
+from rdchat.chat.message_path import MessagePath, call_of, results_after
 from rdchat.chat.settings import ToolApproval
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
@@ -122,17 +122,17 @@ class ToolCalls(QObject):
 
     # Commands of the person
 
-    def approve(self, message_id: int, call_id: str, scope: Scope = Scope.ONCE) -> None:
-        """Run a call of the open chat's last reply, unless it does not wait any more.
+    def decide(self, call: ToolCall, scope: Scope | None) -> None:
+        """Run or refuse a call of the open chat, unless it does not wait any more.
 
         With a larger scope, the other calls that wait and are approved by it are run too.
 
         Args:
-            message_id: The reply.
-            call_id: The call.
-            scope: How far it goes; `ALWAYS` counts as `ONCE` where `may_always` does not hold.
+            call: The call.
+            scope: How far an approval goes; `ALWAYS` counts as `ONCE` where `may_always` does not hold. None refuses
+                the call: its result says that the person did not run it.
         """
-        if (call := self._find(message_id, call_id)) is None:
+        if call not in self.waiting:
             return
         if (definition := self.definition(call)) is not None:
             approval = _approval(definition)
@@ -141,24 +141,17 @@ class ToolCalls(QObject):
             elif scope is Scope.ALWAYS and self.may_always(call):
                 others = (each for each in self._settings.values.tool_approvals if each.tool != approval.tool)
                 self._settings.update(tool_approvals=(*others, approval))
+        runs_others = scope in {Scope.CHAT, Scope.ALWAYS}
+        refusal = NOT_RUN if scope is None else ""
         with self._storage.writing():
             for each in self.waiting:
-                if each is call or (
-                    scope is not Scope.ONCE and self._is_approved(self._chat.id, self.definition(each))
-                ):
-                    self._begin(self._chat.conversation, self._chat.add_result(self._chat.path, each), each)
-
-    def refuse(self, message_id: int, call_id: str) -> None:
-        """Give a call of the open chat's last reply a result that says that the person did not run it."""
-        if (call := self._find(message_id, call_id)) is not None:
-            with self._storage.writing():
-                self._begin(self._chat.conversation, self._chat.add_result(self._chat.path, call), call, NOT_RUN)
+                if each == call or (runs_others and self._is_approved(self._chat.id, self.definition(each))):
+                    self._begin(self._chat.conversation, self._chat.add_result(self._chat.path, each), each, refusal)
 
     def run_again(self, message_id: int) -> None:
         """Run the call of an interrupted result of the open chat again."""
-        result, path = self._chat.path.find(message_id), self._chat.path
-        calls = (call for each in reversed(path[: path.index_of(message_id)]) for call in each.tool_calls)
-        call = next((each for each in calls if result and each.call_id == result.tool_call_id), None)
+        result = self._chat.path.find(message_id)
+        call = call_of(self._chat.path, result) if result is not None else None
         if result is not None and call is not None and result.status is MessageStatus.INTERRUPTED:
             with self._storage.writing():
                 self._begin(self._chat.conversation, self._store.reopen_message(message_id), call)
@@ -193,11 +186,6 @@ class ToolCalls(QObject):
                 if problem_of(call, definition) or self._is_approved(conversation.id, definition):
                     self._begin(conversation, self._chat.add_result(path, call), call)
 
-    def _find(self, message_id: int, call_id: str) -> ToolCall | None:
-        reply = _last_reply(self._chat.path)
-        is_last = reply is not None and reply.id == message_id
-        return next((each for each in self.waiting if is_last and each.call_id == call_id), None)
-
     def _is_approved(self, conversation_id: int | None, definition: ToolDefinition | None) -> bool:
         approval = None if definition is None else _approval(definition)
         always = _only_reads(definition) and approval in self._settings.values.tool_approvals
@@ -224,10 +212,14 @@ class ToolCalls(QObject):
         if call.name.partition("__")[0] in self._tools.names(conversation, "starting"):
             return
         definition = self._tools.definitions(conversation).get(call.name)
-        if problem := problem_of(call, definition):
+        problem = problem_of(call, definition)
+        if problem or definition is None:
             self._take(message_id, RdchatError(problem))
-        elif definition is not None:
+            return
+        try:
             run.job = self._tools.servers.call(definition, call.arguments, partial(self._take, message_id))
+        except RdchatError as error:
+            self._take(message_id, error)
 
     def _take(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
         """Store the end of a call, and go on."""
@@ -256,10 +248,8 @@ class ToolCalls(QObject):
 
     def _go_on(self, conversation: Conversation, path: MessagePath) -> None:
         """Have the model answer, if all calls of the path's last reply have results that let it."""
-        reply = _last_reply(path)
-        results = results_after(path, reply.id) if reply is not None else {}
-        calls = reply.tool_calls if reply is not None else ()
-        if calls and all(call.call_id in results and results[call.call_id].status in _ANSWERED for call in calls):
+        results = _last_calls(path).values()
+        if results and all(result is not None and result.status in _ANSWERED for result in results):
             self._answer(conversation, path)
 
     def _answer(self, conversation: Conversation, path: MessagePath) -> None:
@@ -289,18 +279,18 @@ def _only_reads(definition: ToolDefinition | None) -> bool:
     return definition is not None and definition.read_only and not definition.remote
 
 
-def _last_reply(path: Sequence[Message]) -> Message | None:
-    """Return the reply that ends a path, perhaps with results behind it; None where the path ends otherwise."""
-    last = next((each for each in reversed(path) if each.role is not Role.TOOL), None)
-    return last if last is not None and last.role is Role.ASSISTANT and last.tool_calls else None
+def _last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
+    """Return the calls of the reply that ends a path, perhaps with results behind it; None for a call without one."""
+    reply = next((each for each in reversed(path) if each.role is not Role.TOOL), None)
+    if reply is None or not reply.tool_calls:
+        return {}
+    results = results_after(path, reply.id)
+    return {call: results.get(call.call_id) for call in reply.tool_calls}
 
 
 def _waiting(path: Sequence[Message]) -> tuple[ToolCall, ...]:
     """Return the calls of a path's last reply that have no result."""
-    if (reply := _last_reply(path)) is None or reply.status is MessageStatus.STREAMING:
-        return ()
-    results = results_after(path, reply.id)
-    return tuple(call for call in reply.tool_calls if call.call_id not in results)
+    return tuple(call for call, result in _last_calls(path).items() if result is None)
 
 
 def _rounds(path: Sequence[Message]) -> int:

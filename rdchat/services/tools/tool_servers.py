@@ -18,13 +18,14 @@ from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, T
 from rdchat.tools.server_list import ImportedServers, read_servers
 from rdchat.work.child_limits import Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.job import CancelledError, Job
+from rdchat.work.job import Job
 
 _KEYCHAIN = "rdchat: tool server"
 _AT_ONCE = 10_000
 # The child stops a call at its own limit; if it does not, it hangs.
 _CHILD_S, _CANCEL_S, _CHILD_BYTES = 30.0, 10.0, 1_000_000_000
 _END_S = 2.5
+_LIMITS = ServerLimits()
 
 Save = Callable[[tuple[ToolServer, ...]], object]
 
@@ -53,8 +54,6 @@ class ToolServers(QObject):
     Args:
         servers: The person's servers.
         save: Saves them after each change.
-        limits: Limits of each server; None for the usual ones.
-        parent: The Qt parent.
 
     Attributes:
         changed: Emitted when a server or its state changes, at most a few times a second for each.
@@ -63,15 +62,9 @@ class ToolServers(QObject):
 
     changed = Signal()
 
-    def __init__(
-        self,
-        servers: Sequence[ToolServer],
-        save: Save,
-        limits: ServerLimits | None = None,
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
-        self._save, self._limits, self.login_path = save, limits or ServerLimits(), ""
+    def __init__(self, servers: Sequence[ToolServer], save: Save) -> None:
+        super().__init__()
+        self._save, self.login_path = save, ""
         self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *servers)}
         self._states: dict[str, ServerState] = {}
         self._runs: dict[str, Job[Any]] = {}
@@ -85,12 +78,13 @@ class ToolServers(QObject):
         """All servers; first those that come with rdchat."""
         return tuple(self._servers.values())
 
+    @property
+    def usable(self) -> tuple[ToolServer, ...]:
+        """Those that may be started: they are on, and the person has agreed."""
+        return tuple(server for server in self.servers if server.enabled and server.confirmed)
+
     def state(self, name: str) -> ServerState:
         return self._states.get(name, ServerState())
-
-    def error_output(self, name: str) -> str:
-        """Return the last lines that a server wrote to its standard error."""
-        return self.state(name).error_output
 
     def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
         """Return the tools of some servers, as far as they are known: a server has to start to list them."""
@@ -103,7 +97,8 @@ class ToolServers(QObject):
             server: The server.
             secrets: New values of some of its secrets, for the keychain. Others of its name are kept while it has them.
         """
-        self.stop(server.name)
+        if (run := self._runs.pop(server.name, None)) is not None:
+            run.cancel()
         self._states.pop(server.name, None)
         self._work.do(partial(self._store, server, secrets or {}))
         self._servers[server.name] = server
@@ -127,28 +122,18 @@ class ToolServers(QObject):
         self._child.submit("login_path", {}, on_end=self._main.bring(self._take_path, once=True))
 
     def start(self, name: str) -> None:
-        """Start a server unless it runs; `changed` follows."""
+        """Start a server that is usable, unless it runs; `changed` follows."""
         server = self._servers[name]
-        if name in self._runs:
-            return
-        if not (server.enabled and server.confirmed):
-            problem = f"The server {name} is switched off. Switch it on in Settings > Tools."
-            self._set(name, status="failed", problem=problem)
+        if name in self._runs or server not in self.usable:
             return
         run = self._runs[name] = Job[Any]()
         self._set(name, status="starting", problem="", error_output="")
         self._work.do(partial(self._secrets, server), partial(self._run, server, run))
 
-    def stop(self, name: str) -> None:
-        """End a server; its calls end with an error."""
-        if (run := self._runs.pop(name, None)) is not None:
-            run.cancel()
-            self._set(name, status="stopped")
-
     def call(
         self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
     ) -> Job[ToolResult]:
-        """Call a tool; its server is started if it does not run.
+        """Call a tool of a server that runs.
 
         Args:
             definition: The tool as the person saw it. The call fails if its server now describes it otherwise.
@@ -157,14 +142,20 @@ class ToolServers(QObject):
 
         Returns:
             The job; cancelling it stops the call.
+
+        Raises:
+            RdchatError: If the server does not run, or describes the tool otherwise.
         """
-        job: Job[ToolResult] = Job(on_end=self._main.bring(on_end, once=True))
-        job.when_cancelled(lambda: job.end(CancelledError()))
-        if definition.server in self._servers:
-            self.start(definition.server)
-        # Behind what a start does on the thread.
-        self._work.do(lambda: None, lambda _: self._send(job, definition, arguments_json))
-        return job
+        name = definition.server
+        if definition not in self.state(name).definitions:
+            raise RdchatError(f"The server {name} is not what it was when its tool was shown.", "Look at it again.")
+        if name not in self._runs:
+            raise RdchatError(self.state(name).problem or f"The server {name} was stopped.")
+        tool = {field: getattr(definition, field) for field in ("name", "description", "parameters", "read_only")}
+        limits = Limits(_LIMITS.start_s + _LIMITS.call_s + _CHILD_S, _CHILD_BYTES, _CANCEL_S)
+        message = {"server": name, "tool": tool, "arguments": arguments_json}
+        take = self._main.bring(on_end, once=True)
+        return self._child.submit("call", message, limits, read=_result, on_end=take)
 
     def close(self) -> None:
         """End all servers and their process."""
@@ -176,7 +167,7 @@ class ToolServers(QObject):
         if isinstance(values, RdchatError):
             self._ended(server.name, run, values)
         elif not run.cancelled:
-            message = {"server": asdict(server), "values": values, "limits": asdict(self._limits)}
+            message = {"server": asdict(server), "values": values, "limits": asdict(_LIMITS)}
             callbacks = {
                 "on_progress": self._main.bring(partial(self._take, server, run)),
                 "on_end": self._main.bring(partial(self._ended, server.name, run), once=True),
@@ -205,25 +196,6 @@ class ToolServers(QObject):
     def _set(self, name: str, **values: Any) -> None:
         self._states[name] = replace(self.state(name), **values)
         self.changed.emit()
-
-    def _send(self, job: Job[ToolResult], definition: ToolDefinition, arguments: str) -> None:
-        name, server = definition.server, self._servers.get(definition.server)
-        if server is None or server.origin != definition.origin:
-            job.end(RdchatError(f"The server {name} is not what it was when its tool was shown.", "Look at it again."))
-        elif name not in self._runs:
-            job.end(RdchatError(self.state(name).problem or f"The server {name} was stopped."))
-        elif not job.ended:
-            tool = {field: getattr(definition, field) for field in ("name", "description", "parameters", "read_only")}
-            limits = Limits(self._limits.start_s + self._limits.call_s + _CHILD_S, _CHILD_BYTES, _CANCEL_S)
-            message = {"server": name, "tool": tool, "arguments": arguments}
-            request = self._child.submit("call", message, limits, read=_result, on_end=job.end)
-
-            def stop() -> None:
-                """Stop without waiting for a server that is slow to stop."""
-                request.forget()
-                job.end(CancelledError())
-
-            job.when_cancelled(stop)
 
     def _save_servers(self) -> None:
         self._save(tuple(server for server in self.servers if server not in BUILT_IN_SERVERS))

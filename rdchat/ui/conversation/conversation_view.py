@@ -153,7 +153,7 @@ class ConversationView(Ground):
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
         transcript.on_edit = self._add_files_to
-        self.calls = PendingCalls(controller.calls, self._chat, theme)
+        self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.stack = QStackedWidget()

@@ -63,7 +63,7 @@ class ChatToolsPopover(Popover):
     def refresh(self) -> None:
         """Show which servers and tools there are, and which are on."""
         own, tree = self._chat.conversation.own, self.tree
-        usable = [server for server in self._servers.servers if server.enabled and server.confirmed]
+        usable = self._servers.usable
         unfolded = {key for key, item in self.items.items() if item.isExpanded()}
         current = {key for key, item in self.items.items() if item.isSelected()}
         self.items = {}

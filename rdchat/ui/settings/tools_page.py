@@ -255,8 +255,7 @@ class ToolsPage(SettingsPage):
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
         self._servers.put(server, secrets)
-        if server.enabled and server.confirmed:
-            self._servers.start(server.name)
+        self._servers.start(server.name)
 
     def _choose_folder(self) -> None:
         def choose(paths: list[str]) -> None:
@@ -285,7 +284,7 @@ class ToolsPage(SettingsPage):
 
     def _show_output(self) -> None:
         name = self._chosen.name
-        TextSheet(f"Error Output of {name}", self._servers.error_output(name), self._theme, self.window()).open()
+        TextSheet(f"Error Output of {name}", self._servers.state(name).error_output, self._theme, self.window()).open()
 
     def _ask_for_file(self) -> None:
         ask_to_open(self.window(), "Import Servers", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")

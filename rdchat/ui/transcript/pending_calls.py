@@ -7,7 +7,6 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls
 from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import ToolDefinition
@@ -87,7 +86,6 @@ class PendingCalls(QWidget):
 
     Args:
         calls: The calls.
-        chat: The open chat.
         theme: The appearance to follow.
 
     Attributes:
@@ -99,9 +97,9 @@ class PendingCalls(QWidget):
     changed = Signal()
     decided = Signal()
 
-    def __init__(self, calls: ToolCalls, chat: OpenChat, theme: Theme) -> None:
+    def __init__(self, calls: ToolCalls, theme: Theme) -> None:
         super().__init__()
-        self._calls, self._chat, self._theme = calls, chat, theme
+        self._calls, self._theme = calls, theme
         self.cards: dict[str, CallCard] = {}
         self._shown: object = None
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -114,9 +112,7 @@ class PendingCalls(QWidget):
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
         waiting = [(call, calls.definition(call), calls.may_always(call)) for call in calls.waiting]
-        # The last message but for results, as calls wait.
-        reply = next((each.id for each in reversed(self._chat.path) if each.tool_calls), 0) if waiting else 0
-        shown = (reply, waiting, calls.over_limit, calls.can_go_on)
+        shown = (waiting, calls.over_limit, calls.can_go_on)
         if shown == self._shown:
             return
         self._shown, cards = shown, self.cards
@@ -127,8 +123,8 @@ class PendingCalls(QWidget):
             card.hide()
             card.deleteLater()
         self.cards = {call.call_id: CallCard(call, tool, always, self._theme) for call, tool, always in waiting}
-        for call_id, card in self.cards.items():
-            card.decided.connect(partial(self._decide, reply, call_id))
+        for call, card in zip(calls.waiting, self.cards.values(), strict=True):
+            card.decided.connect(partial(calls.decide, call))
             self._column.addWidget(card)
             card.show()
             if cards:
@@ -147,9 +143,3 @@ class PendingCalls(QWidget):
             card.arguments.fit(width - 2 * (EDGE + MEDIUM))
         self._column.activate()
         return 0 if self.is_empty else max(self._column.heightForWidth(width), self._column.sizeHint().height())
-
-    def _decide(self, reply_id: int, call_id: str, scope: Scope | None) -> None:
-        if scope is None:
-            self._calls.refuse(reply_id, call_id)
-        else:
-            self._calls.approve(reply_id, call_id, scope)

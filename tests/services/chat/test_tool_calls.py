@@ -45,8 +45,7 @@ def roles(window: Window) -> list[str]:
 def approve(window: Window, scope: Scope = Scope.ONCE) -> None:
     """Approve the first call that waits, and wait until nothing goes on."""
     calls = window.controller.calls
-    reply = next(each for each in reversed(window.controller.chat.path) if each.tool_calls)
-    calls.approve(reply.id, calls.waiting[0].call_id, scope)
+    calls.decide(calls.waiting[0], scope)
     window.wait_for(EngineState.IDLE)
 
 
@@ -108,7 +107,7 @@ def test_a_refused_call_is_an_error_for_the_model(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     reply = ask(tools, engine, calling(read()), ANSWER)
-    tools.controller.calls.refuse(reply.id, reply.tool_calls[0].call_id)
+    tools.controller.calls.decide(reply.tool_calls[0], None)
     tools.wait_for(EngineState.IDLE)
     result = tools.controller.chat.path[2]
     assert (result.status, result.error) == (MessageStatus.FAILED, NOT_RUN)
@@ -133,10 +132,10 @@ def test_results_come_in_the_order_of_the_calls(
     reply = ask(tools, engine, calling(read("1"), read("2")), ANSWER)
     first, second = reply.tool_calls
     servers.result = None
-    tools.controller.calls.approve(reply.id, second.call_id)
-    tools.controller.calls.approve(reply.id, second.call_id)
+    tools.controller.calls.decide(second, Scope.ONCE)
+    tools.controller.calls.decide(second, Scope.ONCE)
     assert tools.controller.calls.waiting == (first,)
-    tools.controller.calls.approve(reply.id, first.call_id)
+    tools.controller.calls.decide(first, Scope.ONCE)
     servers.end(ToolResult("two"))
     assert len(engine.requests) == 1
     servers.end(ToolResult("one", is_error=True))

@@ -18,6 +18,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_context import Doing
+from rdchat.services.chat.tool_calls import Scope
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
@@ -202,7 +203,7 @@ class Work:
         reply = chat.path[-1]
         self._tell_message(reply)
         self._pipe.send(("wanted", ("result", reply.id)))
-        calls.approve(reply.id, reply.tool_calls[0].call_id)
+        calls.decide(reply.tool_calls[0], Scope.ONCE)
         result = chat.path[-1]
         self._pipe.send(("done", ("begun", result.id, reply.id)))
         for _ in range(self._draw.randrange(200)):

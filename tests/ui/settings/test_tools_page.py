@@ -25,7 +25,8 @@ def servers(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServe
     before = keyring.get_keyring()
     keyring.set_keyring(Keychain())
     monkeypatch.setattr(ToolServers, "read_login_path", lambda servers: setattr(servers, "login_path", "/bin:/usr/bin"))
-    monkeypatch.setattr(ToolServers, "start", lambda servers, name: servers.started.append(name))
+    usable = lambda servers, name: [each.name for each in servers.usable if each.name == name]  # noqa: E731
+    monkeypatch.setattr(ToolServers, "start", lambda servers, name: servers.started.extend(usable(servers, name)))
     servers = ToolServers((), lambda _servers: None)
     servers.started = []  # type: ignore[attr-defined]
     yield servers
