@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt, QTimer
-from PySide6.QtWidgets import QCheckBox, QDialog, QFormLayout, QPushButton, QRadioButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
 from rdchat.chat.transfer.child import OnEnd, OnProgress
@@ -17,18 +17,16 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
+from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.style.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
+from rdchat.ui.style.layouts import form_layout, row, show_share, text_field, thin_bar
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.sheet import Answer, Sheet, nothing
+from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError
 
-type Answer = tuple[str, Action]
-
-_WIDTH = 440 + 2 * LARGE
 # Shorter work shows no progress.
 _WAIT_MS = 400
 _SOURCES = (
@@ -47,62 +45,6 @@ _EXPORTS: dict[str, tuple[str, list[str]]] = {
     "markdown": (".md", ["Markdown (*.md)"]),
     "folder": ("", []),
 }
-
-
-def nothing() -> None:
-    """Do nothing: the action of a button that only closes its sheet."""
-
-
-class Sheet(QDialog):
-    """A title, a text, widgets, and buttons that close the sheet. Escape presses the first button, Return the last.
-
-    Args:
-        window: The sheet stands in front of it.
-        theme: The appearance to follow.
-        title: The subject, or a question.
-        text: Shown below the title.
-        answers: The buttons.
-        parts: Shown below the text.
-        left: A button at the left end of the row.
-    """
-
-    def __init__(
-        self,
-        window: QWidget,
-        theme: Theme,
-        title: str,
-        text: str,
-        answers: Sequence[Answer],
-        *,
-        parts: Sequence[Part] = (),
-        left: Answer | None = None,
-    ) -> None:
-        super().__init__(window, Qt.WindowType.Sheet)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(title)
-        self.setAccessibleName(title)
-        self.setAccessibleDescription(text)
-        self.text, self._escape = text, answers[0][1]
-        head: list[Part] = [ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)]
-        if text:
-            head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
-        self.buttons = [self._button(answer) for answer in answers]
-        by_role = dict(zip(("reject", "accept"), self.buttons, strict=False))
-        line = dialog_buttons(**({"action": self._button(left)} if left else {}), **by_role)
-        self.buttons[-1].setDefault(True)
-        layout = column(*head, *parts, MEDIUM, line, within=self, margins=LARGE)
-        self.setFixedSize(_WIDTH, layout.totalHeightForWidth(_WIDTH))
-
-    def _button(self, answer: Answer) -> QPushButton:
-        return push_button(answer[0], "", lambda: self.answer(answer[1]))
-
-    def answer(self, act: Action) -> None:
-        """Close the sheet and act."""
-        self.done(0)
-        act()
-
-    def reject(self) -> None:
-        self.answer(self._escape)
 
 
 class ProgressSheet(Sheet):

@@ -1,31 +1,32 @@
 """The page of servers of tools in Settings."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, Slot
+from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialog, QLineEdit, QListWidget, QListWidgetItem, QWidget
+from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
-from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.buttons import Action, push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, visible_text
-from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
+from rdchat.ui.style.layouts import add_row, form_layout, row, text_field
 from rdchat.ui.style.opening import FileMode, ask, ask_to_open
-from rdchat.ui.style.theme import LARGE, SMALL, Theme
+from rdchat.ui.style.sheet import WIDTH, Answer, Sheet, nothing
+from rdchat.ui.style.theme import SMALL, Theme
 
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call the tools of a server that is on here and in the chat. Each call asks you first."
-_SHEET_WIDTH, _LINES, _MAX_IMPORT = 480, 14, 1_000_001
+_LINES, _MAX_IMPORT = 14, 1_000_001
 _TARGET = "Command, or https:// address"
 _VALUES = "NAME=value, one a line"
 _VALUES_TIP = (
@@ -61,61 +62,23 @@ def target_text(server: ToolServer) -> str:
     return server.url or shlex.join(server.command)
 
 
-class _Sheet(QDialog):
-    """A sheet with a title, and a button besides that which closes it; without a text there is none."""
-
-    def __init__(self, title: str, accept: str, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Sheet)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setFixedWidth(_SHEET_WIDTH)
-        self.accept_button = push_button(accept)
-        self.leave_button = push_button("Cancel" if accept else "Close", act=self.reject)
-        roles = {"accept": self.accept_button} if accept else {}
-        self._title = ThemedLabel(theme, title, points_more=2, bold=True)
-        self._buttons = dialog_buttons(reject=self.leave_button, **roles)
-        self._note = ThemedLabel(theme, "", "muted", -1, wraps=True)
-
-
-class TextSheet(_Sheet):
-    """Shows a stranger's text, and perhaps a button for what follows from it, which is not the default."""
-
-    def __init__(
-        self, title: str, text: str, theme: Theme, parent: QWidget, *, note: str = "", accept: str = ""
-    ) -> None:
-        super().__init__(title, accept, theme, parent)
-        self.accept_button.clicked.connect(self.accept)
-        self.text = CodeField(theme, title, _LINES)
-        self.text.show_text(text)
-        self.text.fit(_SHEET_WIDTH - 2 * LARGE)
-        column(self._title, self._note, self.text, SMALL, self._buttons, within=self, margins=LARGE)
-        self._note.show_text(note)
-        self.leave_button.setDefault(True)
-        self.leave_button.setFocus()
-
-
-class ServerSheet(_Sheet):
+class ServerSheet(Sheet):
     """A sheet that adds or edits a server.
 
     Args:
         server: The server to edit; None for a new one.
         taken: Names of other servers.
-        save: Called with the server, and the new values of its secrets.
         theme: The appearance to follow.
         parent: The window of the sheet.
+
+    Attributes:
+        saved: Emitted with the server, and the new values of its secrets.
     """
 
-    def __init__(
-        self,
-        server: ToolServer | None,
-        taken: set[str],
-        save: Callable[[ToolServer, Mapping[str, str]], object],
-        theme: Theme,
-        parent: QWidget,
-    ) -> None:
-        super().__init__(
-            f"Edit {server.name}" if server else "Add a Server", "Save" if server else "Add", theme, parent
-        )
-        self._server, self._taken, self._save = server, taken, save
+    saved = Signal(object, object)
+
+    def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget) -> None:
+        self._server, self._taken = server, taken
         self.name = QLineEdit(server.name if server else "", maxLength=24)
         self.name.setReadOnly(server is not None)
         self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
@@ -127,20 +90,21 @@ class ServerSheet(_Sheet):
         add_row(form, "Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it.")
         add_row(form, "Server", self.target, "A command such as uvx mcp-server-fetch, or an address.")
         add_row(form, "Keys", self.values, _VALUES_TIP)
-        self.accept_button.setDefault(True)
-        self.accept_button.clicked.connect(self._accept)
-        self._note.setText(_VALUES_TIP)
-        parts = self._title, SMALL, form, self._note, self.problem, SMALL, self._buttons
-        column(*parts, within=self, margins=LARGE)
+        title, accept = (f"Edit {server.name}", "Save") if server else ("Add a Server", "Add")
+        parts = SMALL, form, ThemedLabel(theme, _VALUES_TIP, "muted", -1, wraps=True), self.problem
+        answers = ("Cancel", nothing), (accept, lambda: self.saved.emit(*self._read()))
+        super().__init__(parent, theme, title, "", answers, parts=parts)
 
-    def _accept(self) -> None:
+    def answer(self, act: Action) -> None:
+        """Close the sheet and act, unless the server to save is not valid."""
         try:
-            server, secrets = self._read()
+            if act is not nothing:
+                self._read()
         except InvalidSettingError as error:
             self.problem.show_text(str(error))
-            return
-        self.accept()
-        self._save(server, secrets)
+            self.fit()
+        else:
+            super().answer(act)
 
     def _read(self) -> tuple[ToolServer, dict[str, str]]:
         """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
@@ -174,7 +138,7 @@ class ToolsPage(SettingsPage):
         self.list.setSpacing(2)
         self.target = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
         self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
-        self.edit = push_button("Edit…", act=self._edit)
+        self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
         self.remove = push_button("Remove…", act=self._ask_to_remove)
         self.output = push_button("Error Output", "Show what the server wrote to its standard error", self._show_output)
         add = push_button("Add…", act=partial(self._open_sheet, None))
@@ -211,7 +175,6 @@ class ToolsPage(SettingsPage):
                 item, state = self.list.item(index), state_text(server, self._servers.state(server.name))
                 mark = f" · {LEAVES}" if server.is_remote else ""
                 item.setText(f"{server_title(server.name)}\n{visible_text(state)[:60]}{mark}")
-                item.setFlags(item.flags() | Qt.ItemFlag.ItemIsUserCheckable)
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
         self.path.setText(f"Programs are looked for in {path}" if path else "")
@@ -247,11 +210,20 @@ class ToolsPage(SettingsPage):
             note = _ADDRESS if server.url else _PROGRAM
             names = f"\n\nWith {', '.join(server.secrets)}" if server.secrets else ""
             title = f"{kind} {'to ' * bool(server.url)}{server.name}?"
-            sheet = TextSheet(title, target_text(server) + names, self._theme, self.window(), note=note, accept=kind)
-            sheet.accepted.connect(lambda: self._put(replace(server, enabled=True, confirmed=True)))
-            sheet.open()
+            agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
+            self._show_text(title, target_text(server) + names, note, ("Cancel", nothing), (kind, agreed))
         elif on is not server.enabled:
             self._put(replace(server, enabled=on))
+
+    def _show_text(self, title: str, text: str, note: str, *answers: Answer) -> None:
+        """Show a stranger's text in a sheet; the first answer is the default."""
+        field = CodeField(self._theme, title, _LINES)
+        field.show_text(text)
+        field.fit(WIDTH)
+        sheet = Sheet(self.window(), self._theme, title, note, answers, parts=[field])
+        sheet.buttons[0].setDefault(True)
+        sheet.buttons[0].setFocus()
+        sheet.open()
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
         self._servers.put(server, secrets)
@@ -268,15 +240,14 @@ class ToolsPage(SettingsPage):
 
         def save(saved: ToolServer, secrets: Mapping[str, str]) -> None:
             self._put(saved, secrets)
-            names = [each.name for each in self._servers.servers]
-            self.list.setCurrentRow(names.index(saved.name))
+            if server is None:
+                self.list.setCurrentRow(self.list.count() - 1)
             if not saved.confirmed:
                 self._switch(saved, on=True)
 
-        ServerSheet(server, taken, save, self._theme, self.window()).open()
-
-    def _edit(self) -> None:
-        self._open_sheet(self._chosen)
+        sheet = ServerSheet(server, taken, self._theme, self.window())
+        sheet.saved.connect(save)
+        sheet.open()
 
     def _ask_to_remove(self) -> None:
         name = self._chosen.name
@@ -284,7 +255,7 @@ class ToolsPage(SettingsPage):
 
     def _show_output(self) -> None:
         name = self._chosen.name
-        TextSheet(f"Error Output of {name}", self._servers.state(name).error_output, self._theme, self.window()).open()
+        self._show_text(f"Error Output of {name}", self._servers.state(name).error_output, "", ("Close", nothing))
 
     def _ask_for_file(self) -> None:
         ask_to_open(self.window(), "Import Servers", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")

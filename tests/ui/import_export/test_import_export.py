@@ -13,7 +13,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.messages import Role
 from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.import_export.import_export import ImportExport, ProgressSheet, Sheet
+from rdchat.ui.import_export.import_export import ImportExport, ProgressSheet
+from rdchat.ui.style.sheet import Sheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything

@@ -12,7 +12,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
-from rdchat.ui.settings.tools_page import ServerSheet, TextSheet, ToolsPage, state_text
+from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
+from rdchat.ui.style.code_field import CodeField
+from rdchat.ui.style.sheet import Sheet
 from rdchat.ui.style.theme import Theme
 from tests.hub.keychains import Keychain
 
@@ -50,6 +52,11 @@ def named(servers: ToolServers, name: str) -> ToolServer:
     return next(each for each in servers.servers if each.name == name)
 
 
+def shown_text(sheet: Sheet) -> str:
+    (field,) = sheet.findChildren(CodeField)
+    return field.toPlainText()
+
+
 def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ServerSheet:
     qtbot.mouseClick(button(page, "Add…"), LEFT)
     sheet = page.findChildren(ServerSheet)[-1]
@@ -74,14 +81,14 @@ def test_an_added_server_shows_its_command_before_it_starts(
     add(qtbot, page, "files", "npx 'a b' \u202egnp", "KEY=secret")
     server = named(servers, "files")
     assert (server.command, server.secrets, server.enabled) == (("npx", "a b", "\u202egnp"), ("KEY",), False)
-    sheet = page.findChildren(TextSheet)[-1]
-    assert sheet.text.toPlainText() == "npx 'a b' '⟨U+202E⟩gnp'\n\nWith KEY"
-    assert not sheet.accept_button.isDefault()
+    sheet = page.findChildren(Sheet)[-1]
+    assert shown_text(sheet) == "npx 'a b' '⟨U+202E⟩gnp'\n\nWith KEY"
+    assert not sheet.buttons[-1].isDefault()
     qtbot.keyClick(sheet, Qt.Key.Key_Escape)
     assert not servers.started  # type: ignore[attr-defined]
     page.list.item(2).setCheckState(Qt.CheckState.Checked)
     assert page.list.item(2).checkState() is Qt.CheckState.Unchecked
-    qtbot.mouseClick(page.findChildren(TextSheet)[-1].accept_button, LEFT)
+    qtbot.mouseClick(page.findChildren(Sheet)[-1].buttons[-1], LEFT)
     assert named(servers, "files").confirmed
     assert page.list.item(2).checkState() is Qt.CheckState.Checked
     assert servers.started == ["files"]  # type: ignore[attr-defined]
@@ -113,15 +120,15 @@ def test_editing_keeps_keys_that_are_not_shown_and_asks_again(
     sheet = page.findChildren(ServerSheet)[-1]
     assert sheet.values.toPlainText() == "One\nTwo"
     sheet.values.setPlainText("Two")
-    qtbot.mouseClick(sheet.accept_button, LEFT)
+    qtbot.mouseClick(sheet.buttons[-1], LEFT)
     assert named(servers, "web").secrets == ("Two",)
     assert named(servers, "web").confirmed
     qtbot.mouseClick(page.edit, LEFT)
     sheet = page.findChildren(ServerSheet)[-1]
     sheet.target.setText("https://b.test/mcp")
-    qtbot.mouseClick(sheet.accept_button, LEFT)
+    qtbot.mouseClick(sheet.buttons[-1], LEFT)
     assert not named(servers, "web").confirmed
-    assert page.findChildren(TextSheet)[-1].text.toPlainText().startswith("https://b.test/mcp")
+    assert shown_text(page.findChildren(Sheet)[-1]).startswith("https://b.test/mcp")
 
 
 def test_a_server_is_removed_after_a_question(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
