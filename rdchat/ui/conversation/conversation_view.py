@@ -145,7 +145,7 @@ class ConversationView(Ground):
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
         self.composer = Composer(theme)
-        self.tools = ChatToolsPopover(self._chat, controller.servers, self._model, theme)
+        self.tools = ChatToolsPopover(self._chat, controller.servers, self._model, self.composer.tools, theme)
         self.waiting = WaitingList(theme)
         self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
         self.banners = self.notices.area
@@ -239,13 +239,6 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.example_chosen.connect(self._take_example)
-        self.composer.tools.clicked.connect(lambda: self.tools.open_above(self.composer.tools))
-        self.tools.changed.connect(self._show_tools)
-        self._show_tools()
-
-    def _show_tools(self) -> None:
-        self.composer.tools.set_color("accent" if self.tools.is_on else "muted")
-        self.composer.tools.show_as("tools", "Tools, on in this chat" if self.tools.is_on else "Tools")
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""

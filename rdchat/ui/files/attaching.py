@@ -3,15 +3,13 @@
 import base64
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
-from rdchat.errors import RdchatError, StorageError, file_errors
+from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
@@ -20,7 +18,7 @@ from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, scrolled
-from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save
+from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 # The chips take three lines at most; more scroll.
@@ -28,6 +26,7 @@ _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
 _REFUSALS = 3
 MAX_TEXT = 500_000
 """A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
+_IMAGES = ("Images (*.png *.jpg *.gif *.webp)",)
 # Laying out a line with more characters would block the window.
 _LONG_LINE = re.compile(r"(.{4000})(?=.)")
 
@@ -185,17 +184,10 @@ class FileAttacher(QObject):
     def view(self, file: AttachedFile) -> None:
         """Show what was sent of a file; offer to save an image of a tool's result, which is not opened here."""
         if file.kind is FileKind.IMAGE:
-            filters = ("Images (*.png *.jpg *.gif *.webp)",)
-            ask_to_save(self._parent.window(), "Save Image", file.name, filters, partial(self._save_image, file))
+            image = lambda: base64.b64decode(self._controller.replies.file_text(file))  # noqa: E731
+            ask_to_save_content(self._parent.window(), "Save Image", file.name, _IMAGES, image)
             return
         FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
-
-    def _save_image(self, file: AttachedFile, path: str) -> None:
-        try:
-            with file_errors(f"{Path(path).name} cannot be written", "Choose another folder or name."):
-                Path(path).write_bytes(base64.b64decode(self._controller.replies.file_text(file)))
-        except StorageError as error:
-            self.noted.emit(str(error))
 
     def choose_part(self, file_id: int, question: str = "") -> None:
         """Ask which part of a file to send, for a question or for the typed text."""

@@ -1,17 +1,18 @@
 """The popover with switches for one chat's servers of tools, and their tools."""
 
-from PySide6.QtCore import QPoint, QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem
 
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.tools.built_in import server_title
 from rdchat.ui.settings.tools_page import LEAVES, state_text
-from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, tip_text, visible_text
 from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.style.opening import open_above
+from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _SIZE, _NAMES = (320, 200), 150
 _KEY = Qt.ItemDataRole.UserRole
@@ -20,21 +21,28 @@ _UNTRAINED = "This model was not trained to call tools."
 
 
 class ChatToolsPopover(Popover):
-    """Switches servers on in the open chat, and some of their tools off.
+    """Switches servers on in the open chat, and some of their tools off; its button shows whether one is on.
+
+    Args:
+        chat: The open chat.
+        servers: The servers.
+        model: The loaded model.
+        button: Opens it.
+        theme: The appearance to follow.
 
     Attributes:
-        changed: Emitted when `is_on` may have changed.
         settings_requested: The person wants to set servers up.
-        is_on: Whether a server is on in the chat.
         items: The switches, by the names of servers and the full names of tools.
     """
 
-    changed = Signal()
     settings_requested = Signal()
 
-    def __init__(self, chat: OpenChat, servers: ToolServers, model: ModelSlot, theme: Theme) -> None:
+    def __init__(
+        self, chat: OpenChat, servers: ToolServers, model: ModelSlot, button: IconButton, theme: Theme
+    ) -> None:
         super().__init__(theme, "window")
-        self._chat, self._servers, self._model, self.is_on = chat, servers, model, False
+        self._chat, self._servers, self._model, self._button = chat, servers, model, button
+        button.clicked.connect(self._open)
         self.items: dict[str, QTreeWidgetItem] = {}
         self.tree = QTreeWidget(columnCount=2)
         self.tree.setHeaderHidden(True)
@@ -52,12 +60,8 @@ class ChatToolsPopover(Popover):
             changed.connect(self.refresh, Qt.ConnectionType.QueuedConnection)
         self.refresh()
 
-    def open_above(self, anchor: QWidget) -> None:
-        """Open above a button, inside the screen."""
-        self.adjustSize()
-        corner = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
-        self.move(corner.x(), max(corner.y(), anchor.screen().availableGeometry().top()))
-        self.show()
+    def _open(self) -> None:
+        open_above(self, self._button)
         self.tree.setFocus()
 
     def refresh(self) -> None:
@@ -78,13 +82,14 @@ class ChatToolsPopover(Popover):
                     child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
                     child.setToolTip(0, tip_text(visible_text(tool.description)))
                 item.setExpanded(server.name in unfolded)
-        self.is_on = any(server.name in own.tools for server in usable)
+        is_on = any(server.name in own.tools for server in usable)
+        name, color = ("Tools, on in this chat", "accent") if is_on else ("Tools", "muted")
+        self._button.show_as("tools", name, color)
         remote = [server.name for server in usable if server.is_remote and server.name in own.tools]
         untrained = self._model.info is not None and not self._model.info.trained_for_tools
         notes = _UNTRAINED if untrained else "", f"{', '.join(remote)}: {LEAVES}" if remote else ""
         self.note.show_text("\n".join(filter(None, notes)) if usable else _NONE)
         tree.setVisible(bool(usable))
-        self.changed.emit()
 
     def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:
         item = self.items[key] = QTreeWidgetItem(above, [visible_text(name)])

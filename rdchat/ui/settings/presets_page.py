@@ -16,7 +16,7 @@ from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.layouts import row, text_field
-from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_text
+from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import Theme
 
 _NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."
@@ -156,7 +156,7 @@ class PresetsPage(SettingsPage):
         self.save_text()
         settings = self._settings.values
         text = presets_text(settings.presets, settings.prompts)
-        ask_to_save_text(self, "Export Presets", "presets.json", _FILES, lambda: text)
+        ask_to_save_content(self, "Export Presets", "presets.json", _FILES, lambda: text)
 
     def import_files(self, paths: list[str]) -> None:
         """Add what files hold, and say what was not understood."""

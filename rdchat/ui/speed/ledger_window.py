@@ -14,7 +14,7 @@ from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import LEDGER_COLUMNS, STAGES
 from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
 from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.opening import SideWindow, ask_to_save_text
+from rdchat.ui.style.opening import SideWindow, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.style.throttle import Throttle
 
@@ -146,7 +146,7 @@ class LedgerWindow(SideWindow):
 
     def _choose_file(self) -> None:
         kinds, table = ["Comma-separated values (*.csv)"], lambda: ledger_csv(self.tree.rows)
-        ask_to_save_text(self, "Export the time ledger", "time-ledger.csv", kinds, table)
+        ask_to_save_content(self, "Export the time ledger", "time-ledger.csv", kinds, table)
 
 
 def _cost_text(cost: ProfileCost | None) -> str:

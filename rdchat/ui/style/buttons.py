@@ -64,15 +64,14 @@ class IconButton(FlatButton):
         super().__init__(parent, act)
         self._theme = theme
         self._concealed = self._drawn = False
-        self._color = "muted"
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)
         theme.changed.connect(self._draw)
 
-    def show_as(self, icon: str, name: str) -> None:
-        """Set the icon and the name, which is also the tooltip."""
-        self._icon_name = icon
+    def show_as(self, icon: str, name: str, color: str = "muted") -> None:
+        """Set the icon, its colour of `Colors`, and the name, which is also the tooltip."""
+        self._icon_name, self._color = icon, color
         self.setAccessibleName(name)
         set_tip(self, name)
         self._draw()
@@ -81,11 +80,6 @@ class IconButton(FlatButton):
         """Draw the icon when it is seen: a transcript has hundreds of concealed buttons."""
         self._drawn = False
         self.update()
-
-    def set_color(self, color: str) -> None:
-        """Draw the icon in another colour of `Colors`."""
-        self._color = color
-        self._draw()
 
     def set_concealed(self, concealed: bool) -> None:
         if concealed != self._concealed:

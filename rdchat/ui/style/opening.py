@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, Qt, QUrl
+from PySide6.QtCore import QEvent, QPoint, Qt, QUrl
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
 from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
 
@@ -13,6 +13,7 @@ from rdchat import host
 from rdchat.errors import StorageError, file_errors
 from rdchat.files.privacy import with_persons_umask
 from rdchat.ui.style.labels import message_box
+from rdchat.ui.style.theme import TIGHT
 
 _LOG = logging.getLogger(__name__)
 FileMode = QFileDialog.FileMode
@@ -65,6 +66,18 @@ def show_in_front(window: QWidget) -> None:
     window.show()
     window.raise_()
     window.activateWindow()
+
+
+def open_above(popup: QWidget, button: QWidget) -> None:
+    """Show a popup over a button, or below it where there is no room."""
+    popup.adjustSize()
+    corner = button.mapToGlobal(QPoint(0, -popup.height() - TIGHT))
+    room = button.screen().availableGeometry()
+    if corner.y() < room.top():
+        corner = button.mapToGlobal(QPoint(0, button.height() + TIGHT))
+    corner.setX(max(room.left(), min(corner.x(), room.right() - popup.width())))
+    popup.move(corner)
+    popup.show()
 
 
 def announce(widget: QWidget) -> None:
@@ -164,23 +177,24 @@ def ask_to_save(
     return dialog
 
 
-def ask_to_save_text(
-    parent: QWidget, title: str, name: str, filters: Sequence[str], text: Callable[[], str]
+def ask_to_save_content(
+    parent: QWidget, title: str, name: str, filters: Sequence[str], content: Callable[[], str | bytes]
 ) -> QFileDialog:
-    """Ask where to save a text, and write it there in UTF-8; a message box reports an error.
+    """Ask where to save something, and write it there, text in UTF-8; a message box reports an error.
 
     Args:
         parent: See `ask_to_save`, as for the next ones.
         title: The dialog's title.
         name: The suggested name.
         filters: Name filters.
-        text: Returns the text, when the person has chosen the file.
+        content: Returns the text or bytes, when the person has chosen the file.
     """
 
     def write(path: str) -> None:
         try:
             with file_errors(f"{Path(path).name} cannot be written", "Choose another folder or name."):
-                Path(path).write_text(text(), encoding="utf-8", newline="")
+                written = content()
+                Path(path).write_bytes(written.encode() if isinstance(written, str) else written)
         except StorageError as error:
             _LOG.warning("%s", error.message)
             message_box(QMessageBox.Icon.Warning, error.message, error.hint, title=title, parent=parent).open()

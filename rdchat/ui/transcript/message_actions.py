@@ -19,6 +19,7 @@ from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
 from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
+from rdchat.ui.style.opening import open_above
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 
@@ -136,9 +137,10 @@ class ReplyDetails(QFrame):
 
     tokens_requested = Signal()
 
-    def __init__(self, message: Message, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Popup)
+    def __init__(self, message: Message, theme: Theme, button: QWidget) -> None:
+        super().__init__(button, Qt.WindowType.Popup)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._button = button
         self.setFrameShape(QFrame.Shape.StyledPanel)
         self.setAccessibleName("Details of the reply")
         self.setFixedWidth(_WIDTH)
@@ -166,19 +168,7 @@ class ReplyDetails(QFrame):
         """Show all figures, at the same position."""
         self.more.hide()
         self.rest.show()
-        self.open_above(self._anchor)
-
-    def open_above(self, anchor: QWidget) -> None:
-        """Show over a button, or below it where there is no room."""
-        self._anchor = anchor
-        self.adjustSize()
-        corner = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
-        room = anchor.screen().availableGeometry()
-        if corner.y() < room.top():
-            corner = anchor.mapToGlobal(QPoint(0, anchor.height() + TIGHT))
-        corner.setX(max(room.left(), min(corner.x(), room.right() - self.width())))
-        self.move(corner)
-        self.show()
+        open_above(self, self._button)
 
 
 HEIGHT = 28
@@ -286,6 +276,6 @@ class MessageActions(QWidget):
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))
 
     def _show_details(self) -> None:
-        details = ReplyDetails(self._message, self._area.theme, self)
+        details = ReplyDetails(self._message, self._area.theme, self._details)
         details.tokens_requested.connect(self._tokens.clicked)
-        details.open_above(self._details)
+        open_above(details, self._details)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QTextEdit, QWidget
 from rdchat.ui.style.buttons import CopyButton, IconButton
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import row
-from rdchat.ui.style.opening import ask_to_save_text
+from rdchat.ui.style.opening import ask_to_save_content
 from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
@@ -202,7 +202,7 @@ class Decorations(QObject):
         code = self._writer.code_text(number)
         name = file_name(self._writer.code_spans[number].language, code)
         text = code if code.endswith("\n") else f"{code}\n"
-        ask_to_save_text(self._edit.window(), "Save code", name, [], lambda: text)
+        ask_to_save_content(self._edit.window(), "Save code", name, [], lambda: text)
 
     def _wide_code(self, span: CodeSpan, panel: QRect) -> WidePart:
         area = panel.adjusted(1, code_header_height(self._theme) - 1, -1, -1)
