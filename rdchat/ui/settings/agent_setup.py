@@ -26,7 +26,7 @@ class AgentSetup(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._values: dict[str, str] = {}
+        self._values = {"url": "", "key": "", "model": "", "context": ""}
         self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
         self.agent.currentIndexChanged.connect(self._show)
         self.where = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -36,21 +36,20 @@ class AgentSetup(QWidget):
         self.lines.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.lines.setAccessibleName("Lines for the agent")
         self.copy_lines = CopyButton("Copy the lines, with the key", theme)
-        self.copy_lines.clicked.connect(lambda: self.copy_lines.copy(self._filled(self._values["key"])))
+        self.copy_lines.clicked.connect(lambda: self.copy_lines.copy(self._filled(self._values)))
         column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
 
-    def show_server(self, url: str, key: str, model: str, context: int) -> None:
-        """Show the lines for a server; with an empty address or without a model there are none."""
-        ready = bool(url and key and model)
-        self._values = {"url": url, "key": key, "model": model, "context": str(context)} if ready else {}
+    def show_values(self, **values: str) -> None:
+        """Show the lines with other values of some fields; without an address, a key or a model there are none."""
+        self._values |= values
         self._show()
 
     def _show(self) -> None:
         agent = AGENTS[self.agent.currentText()]
         self.where.setText(agent["where"] if "tried" in agent else f"{agent['where']} {_NOT_TRIED}")
-        self.lines.setPlainText(self._filled("\N{BULLET}" * 16) if self._values else "")
-        self.copy_lines.setEnabled(bool(self._values))
+        is_ready = all(self._values.values())
+        self.lines.setPlainText(self._filled(self._values | {"key": "\N{BULLET}" * 16}) if is_ready else "")
+        self.copy_lines.setEnabled(is_ready)
 
-    def _filled(self, key: str) -> str:
-        values = {**self._values, "key": key}
+    def _filled(self, values: Mapping[str, str]) -> str:
         return _FIELD.sub(lambda field: values[field[1]], AGENTS[self.agent.currentText()]["lines"].strip())

@@ -133,7 +133,6 @@ class ServerPage(SettingsPage):
     def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
         super().__init__(theme, change)
         self._server, self._settings = server, Settings()
-        self._info: ModelInfo | None = None
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
         self.add("Server", self.on, _PURPOSE)
@@ -188,14 +187,10 @@ class ServerPage(SettingsPage):
 
     def show_model(self, info: ModelInfo | None) -> None:
         """Show the name by which programs call the loaded model."""
-        self._info = info
         self.model.setText(info.name if info else "No model is loaded.")
         self.copy_model.setEnabled(info is not None)
-        self._show_agents()
-
-    def _show_agents(self) -> None:
-        name, context = (self._info.name, self._info.context_length) if self._info else ("", 0)
-        self.agents.show_server(self._server.address, self._server.key, name, context)
+        model = {"model": info.name, "context": str(info.context_length)} if info else {"model": ""}
+        self.agents.show_values(**model)
 
     @Slot()
     def _show_server(self) -> None:
@@ -210,7 +205,7 @@ class ServerPage(SettingsPage):
             label.set_color("text" if runs else "muted")
             button.setEnabled(runs)
         self.new_key.setEnabled(runs)
-        self._show_agents()
+        self.agents.show_values(url=server.address, key=server.key)
 
     @property
     def _ends(self) -> str:

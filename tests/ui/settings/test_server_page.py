@@ -74,7 +74,7 @@ def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerP
     assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()
-    agents.show_server("http://127.0.0.1:8817", "the-key", info.name, 4096)
+    agents.show_values(url="http://127.0.0.1:8817", key="the-key", model=info.name, context="4096")
     agents.agent.setCurrentText(agent)
     shown = agents.lines.toPlainText()
     agents.copy_lines.click()
