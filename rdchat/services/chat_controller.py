@@ -56,8 +56,7 @@ class ChatController(QObject):
         store: The conversations.
         settings: The settings.
         engine: The engine, which is shut down with the controller.
-        parent: The Qt parent.
-        servers: The servers of tools; None for those of the settings.
+        tools: The servers of tools; None for those of the settings.
     """
 
     notice_raised = Signal(Notice)
@@ -66,14 +65,9 @@ class ChatController(QObject):
     hot_key_pressed = Signal()
 
     def __init__(
-        self,
-        store: ConversationStore,
-        settings: SettingsStore,
-        engine: EngineClient,
-        parent: QObject | None = None,
-        servers: ToolServers | None = None,
+        self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, tools: ToolServers | None = None
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._store, self._engine = store, engine
         self.storage = StorageWatch(self)
         control = self.settings = SettingsControl(settings, self.storage, self)
@@ -83,12 +77,11 @@ class ChatController(QObject):
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
         self.kept_caches = KeptCacheControl(store, control, self)
-        self.servers = servers or ToolServers(
+        self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.update(tool_servers=changed)
         )
-        tools = ChatTools(self.servers)
         replies = self.replies = Replies(
-            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=tools
+            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
         )
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
@@ -194,7 +187,7 @@ class ChatController(QObject):
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
         """
         if text.strip():
-            self._load_model()
+            self.replies.load_model()
         reason = self.chat.files.reason_to_wait() if text.strip() else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
@@ -224,11 +217,6 @@ class ChatController(QObject):
             self.chat.take_back(message)
         else:
             unsent.end_wait(message)
-
-    def _load_model(self) -> None:
-        """Load the chosen model if none is loaded."""
-        if self.replies.state is EngineState.NO_MODEL:
-            self.model_slot.retry()
 
     def stop(self) -> None:
         """Stop the open chat's reply that is being written, or that waits for the model.
@@ -371,7 +359,7 @@ class ChatController(QObject):
         if measuring := self.model_slot.engine.measuring:
             self.notice_raised.emit(_MEASURING)
         elif load:
-            self._load_model()
+            self.replies.load_model()
         return not measuring
 
     # Models

@@ -114,7 +114,7 @@ def window_on(
 
     def make(folder: Path) -> Window:
         store = ConversationStore(folder / "conversations.db")
-        controller = ChatController(store, settings, make_client(), servers=servers)
+        controller = ChatController(store, settings, make_client(), tools=servers)
         windows.append(Window(controller, store, qtbot))
         return windows[-1]
 

@@ -71,7 +71,7 @@ def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWind
     store, client = ConversationStore(tmp_path / "chats.db"), EngineClient(lambda: engine, nullcontext)
     settings = SettingsStore(tmp_path / "settings.json")
     settings.save(replace(settings.settings, panel_visible=False))
-    controller = ChatController(store, settings, client, servers=servers)
+    controller = ChatController(store, settings, client, tools=servers)
     transcript = TranscriptView(theme, unsent=controller.chat.unsent)
     window = MainWindow(controller, theme, transcript)
     qtbot.addWidget(window)

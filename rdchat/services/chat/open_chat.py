@@ -273,7 +273,11 @@ class OpenChat(QObject):
         return (self.conversation, self.path) if is_open else self._read(conversation_id)
 
     def answer(self, conversation: Conversation, path: MessagePath) -> None:
-        """Have a reply written to the prompt or the results of calls that end a chat's path. Raises StorageError."""
+        """Have a reply written to the prompt or the results of calls that end a chat's path.
+
+        Without a model the chosen one is loaded. Raises StorageError.
+        """
+        self.replies.load_model()
         prompts = path[:]
         self.write(
             self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling)), conversation, prompts

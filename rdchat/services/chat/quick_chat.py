@@ -14,7 +14,6 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.unsent_memory import WaitingMessage
-from rdchat.services.engine.engine_request import EngineState
 
 
 class QuickChat(QObject):
@@ -56,8 +55,7 @@ class QuickChat(QObject):
 
     def ask(self, text: str) -> None:
         """Ask a question while it is not busy; without a model, the chosen one is loaded."""
-        if self._replies.state is EngineState.NO_MODEL:
-            self._replies.model.retry()
+        self._replies.load_model()
         self._add(Role.USER, text)
         model, seed = self._replies.model.name, self._chat.reply_seed(len(self.path))
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())

@@ -114,6 +114,11 @@ class Replies(QObject):
         info = self.model.info
         return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None)
 
+    def load_model(self) -> None:
+        """Load the chosen model if none is loaded."""
+        if self.state is EngineState.NO_MODEL:
+            self.model.retry()
+
     def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 

@@ -22,7 +22,6 @@ from rdchat.services.chat.chat_tools import problem_of
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolDefinition, ToolResult
 from rdchat.work.job import CancelledError, Job
 
@@ -160,7 +159,7 @@ class ToolCalls(QObject):
         """Have the model answer the results at the end of the open chat, also those of interrupted calls."""
         if self.can_go_on:
             with self._storage.writing():
-                self._answer(self._chat.conversation, self._chat.path)
+                self._chat.answer(self._chat.conversation, self._chat.path)
 
     def stop(self, conversation_id: int | None = None) -> None:
         """Stop the calls of one chat, or all; the model does not answer them by itself."""
@@ -222,7 +221,7 @@ class ToolCalls(QObject):
             self._take(message_id, error)
 
     def _take(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
-        """Store the end of a call, and go on."""
+        """Store the end of a call; the model answers once all calls of the path's last reply have results."""
         if (run := self._runs.pop(message_id, None)) is None:
             return
         message = run.live.message
@@ -243,19 +242,9 @@ class ToolCalls(QObject):
         with self._storage.writing():
             conversation, path = self._chat.at(message.conversation_id)
             # The person may have gone on elsewhere in the chat.
-            if path.index_of(message_id) is not None:
-                self._go_on(conversation, path)
-
-    def _go_on(self, conversation: Conversation, path: MessagePath) -> None:
-        """Have the model answer, if all calls of the path's last reply have results that let it."""
-        results = _last_calls(path).values()
-        if results and all(result is not None and result.status in _ANSWERED for result in results):
-            self._answer(conversation, path)
-
-    def _answer(self, conversation: Conversation, path: MessagePath) -> None:
-        if self._replies.state is EngineState.NO_MODEL:
-            self._replies.model.retry()
-        self._chat.answer(conversation, path)
+            results = _last_calls(path).values() if path.index_of(message_id) is not None else ()
+            if results and all(result is not None and result.status in _ANSWERED for result in results):
+                self._chat.answer(conversation, path)
 
     def _on_servers_changed(self) -> None:
         """Call tools whose servers have started, and forget approvals of tools that have changed."""

@@ -50,7 +50,7 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     engine.context_length = 400 if kind == "summarise" else 10**6
     store, settings = ConversationStore(folder / DATABASE), SettingsStore(folder / SETTINGS)
     servers = ScriptedServers()
-    controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), servers=servers)
+    controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), tools=servers)
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
     work.servers = servers
     controller.start()
