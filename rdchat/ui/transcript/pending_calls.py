@@ -20,7 +20,8 @@ from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.tool_messages import arguments_text
 
 _MAX_DESCRIPTION = 500
-_SCOPES = {
+_DECISIONS: dict[Scope | None, tuple[str, str]] = {
+    None: ("Don't Run", "Tell the model that you did not run it"),
     Scope.ALWAYS: ("Always", "Run this tool without a question from now on, until the tool or its server changes"),
     Scope.CHAT: ("In This Chat", "Run this tool without a question in this chat, until rdchat quits"),
     Scope.ONCE: ("Run", "Run this call once"),
@@ -34,6 +35,7 @@ class CallCard(QWidget):
 
     Attributes:
         decided: Emitted with how far the approval goes; None refuses.
+        buttons: The buttons, by what `decided` has.
     """
 
     decided = Signal(object)
@@ -47,29 +49,26 @@ class CallCard(QWidget):
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_text(arguments_text(call))
         described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
-        remark = f"The arguments leave {MACHINE}." if tool and tool.remote else ""
-        remarks = [remark, "The tool may change something." if tool and not tool.read_only else ""]
-        self.remark = ThemedLabel(theme, " ".join(filter(None, remarks)), "warning", -1, wraps=True)
-        self.refuse = push_button(
-            "Don't Run", "Tell the model that you did not run it", partial(self.decided.emit, None)
-        )
+        leaves = f"The arguments leave {MACHINE}." if tool and tool.remote else ""
+        changes = "The tool may change something." if tool and not tool.read_only else ""
+        self.remark = ThemedLabel(theme, "", "warning", -1, wraps=True)
         self.buttons = {
             scope: push_button(text, tip, partial(self.decided.emit, scope))
-            for scope, (text, tip) in _SCOPES.items()
+            for scope, (text, tip) in _DECISIONS.items()
             if always or scope is not Scope.ALWAYS
         }
         # Return presses it, but only where it has the focus.
         self.buttons[Scope.ONCE].setDefault(True)
-        for button in (self.refuse, *self.buttons.values()):
+        for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
-        description = ElidedLabel(theme, described, "muted", -1)
-        description.setVisible(bool(described))
-        self.remark.setVisible(bool(self.remark.text()))
+        description = ElidedLabel(theme, "", "muted", -1)
         self._decision = QWidget()
-        row(None, self.refuse, *self.buttons.values(), within=self._decision)
+        row(None, *self.buttons.values(), within=self._decision)
         parts = (head, description, self.arguments, self.remark, self._decision)
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
+        description.show_text(described)
+        self.remark.show_text(f"{leaves} {changes}".strip())
 
     def wait_a_moment(self) -> None:
         """Take no decision for the time of a double click, which may have begun on another card."""
@@ -119,11 +118,12 @@ class PendingCalls(QWidget):
         self.note.show_text(_MANY if calls.over_limit else _UNANSWERED if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
         had_focus = self.isAncestorOf(self.window().focusWidget())
-        for card in cards.values():
+        for card in self.findChildren(CallCard):
             card.hide()
             card.deleteLater()
-        self.cards = {call.call_id: CallCard(call, tool, always, self._theme) for call, tool, always in waiting}
-        for call, card in zip(calls.waiting, self.cards.values(), strict=True):
+        self.cards = {}
+        for call, tool, always in waiting:
+            card = self.cards[call.call_id] = CallCard(call, tool, always, self._theme)
             card.decided.connect(partial(calls.decide, call))
             self._column.addWidget(card)
             card.show()
@@ -133,13 +133,10 @@ class PendingCalls(QWidget):
             self.decided.emit()
         self.changed.emit()
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.cards and not self.note.text()
-
     def layout_for(self, width: int) -> int:
         """Return the height that it needs at a width."""
         for card in self.cards.values():
             card.arguments.fit(width - 2 * (EDGE + MEDIUM))
         self._column.activate()
-        return 0 if self.is_empty else max(self._column.heightForWidth(width), self._column.sizeHint().height())
+        is_empty = not self.cards and not self.note.text()
+        return 0 if is_empty else max(self._column.heightForWidth(width), self._column.sizeHint().height())

@@ -37,7 +37,7 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
     qtbot.keyClick(card.arguments, Qt.Key.Key_Return)
-    qtbot.keyClick(card.refuse, Qt.Key.Key_Return)
+    qtbot.keyClick(card.buttons[None], Qt.Key.Key_Return)
     assert not tool_window.servers.made
     assert card is next(iter(calls.cards.values()))
     card.buttons[Scope.ONCE].setFocus()
@@ -59,7 +59,7 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
 def test_a_call_is_refused_and_another_runs_in_the_whole_chat(qtbot: QtBot, tool_window: ToolWindow) -> None:
     tool_window.ask(calling(read("1", "1"), read("2", "2")), calling(read("3", "3")), ANSWER)
     first, second = tool_window.calls.cards.values()
-    qtbot.mouseClick(first.refuse, LEFT)
+    qtbot.mouseClick(first.buttons[None], LEFT)
     assert list(tool_window.calls.cards) == ["2"]
     (second,) = tool_window.calls.cards.values()
     in_chat = second.buttons[Scope.CHAT]
