@@ -129,15 +129,26 @@ class _Rounding:
         """Return a @ b, rounded as for so many rows; a is (..., n, inner) and b (..., inner, m)."""
         kept = mx.result_type(a, b)
         length = next((piece for most, piece in _PIECES if rows <= most), _PIECE)
-        left, right = a.astype(mx.float32)[..., None], b.astype(mx.float32)[..., None, :, :]
+        terms = a.astype(mx.float32)[..., None] * b.astype(mx.float32)[..., None, :, :]
         total: mx.array | None = None
-        for start in range(0, a.shape[-1], length):
-            end = start + length
-            part = _sum_of_rows(left[..., start:end, :] * right[..., start:end, :])
+        for part in _sums_of_pieces(terms, length):
             total = part if total is None else total + part
             total = total.astype(self._rounded_to or kept).astype(mx.float32)
         assert total is not None
         return total.astype(kept)
+
+
+def _sums_of_pieces(terms: mx.array, length: int) -> list[mx.array]:
+    """Return the sums (..., m) of every `length` rows of (..., n, m); whole pieces are added up together."""
+    pieces, width = terms.shape[-2] // length, terms.shape[-1]
+    sums = []
+    if pieces:
+        whole = terms[..., : pieces * length, :].reshape(*terms.shape[:-2], pieces, length, width)
+        together = _sum_of_rows(whole)
+        sums += [together[..., piece, :] for piece in range(pieces)]
+    if terms.shape[-2] % length:
+        sums.append(_sum_of_rows(terms[..., pieces * length :, :]))
+    return sums
 
 
 def _sum_of_rows(terms: mx.array) -> mx.array:
