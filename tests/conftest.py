@@ -26,14 +26,13 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
 _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
-# They share packages that take seconds to import.
+# Those of a line share what takes seconds: packages that are imported, the real model.
 _ON_ONE_WORKER = (
-    "tests/server/test_openai_client.py",
-    "tests/server/test_responses_client.py",
-    "tests/server/test_anthropic_client.py",
-    "tests/server/test_other_programs.py",
-    "tests/cases/test_agents.py",
-)
+    ("tests/server/test_openai_client.py", "tests/server/test_responses_client.py",
+     "tests/server/test_anthropic_client.py", "tests/server/test_other_programs.py", "tests/cases/test_agents.py"),
+    ("tests/e2e/test_automatic_mode.py", "tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py",
+     "tests/e2e/test_real_model.py", "tests/e2e/test_serving_engine.py"),
+)  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
 _LONG = ("tests/e2e/", "tests/inference/training/", "tests/services/killed/", "tests/services/models/test_")
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
@@ -67,7 +66,7 @@ def _let_threads_finish_their_slices() -> None:
 
 
 class _Files(LoadFileScheduling):
-    """Gives a worker one file after the other, and one worker all of `_ON_ONE_WORKER`.
+    """Gives a worker one file after the other, and one worker all of a line of `_ON_ONE_WORKER`.
 
     Those with most tests come first, as ever, but behind those of `_LONG`: a long one must not be the last.
     """
@@ -79,7 +78,7 @@ class _Files(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return _ON_ONE_WORKER[0] if file in _ON_ONE_WORKER else file
+        return next((files[0] for files in _ON_ONE_WORKER if file in files), file)
 
 
 @pytest.hookimpl(optionalhook=True)

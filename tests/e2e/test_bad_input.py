@@ -24,6 +24,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
+from rdchat.inference.prompts import tokenizer_process
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.transcript.messages import PersonMessage
 from tests.disks import SmallDisk, small_disk
@@ -188,9 +189,10 @@ def test_a_bad_folder_picked_in_the_middle_of_a_chat(
 
 
 def test_a_template_without_end_can_be_stopped_and_quit(
-    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path
+    qapp: QApplication, qtbot: QtBot, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds the interpreter's lock: rendered in this process, it froze the window for good."""
+    monkeypatch.setattr(tokenizer_process, "_TRY_S", 0.5)  # each load tries the template, for so long
     bad = with_template(small_model, tmp_path / "bad", "{{ 9**(9**9) }}")
     start_with(bad)
     with running_app(qapp, qtbot) as app:

@@ -22,14 +22,15 @@ from tests.services.server.ports import free_port
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_keychain")]
 __all__ = ["no_keychain"]
 openai_module = LateModule("openai")
-_TOKENS = 120
+_TOKENS = 40
 _PROMPT = "Write a story about the sea."
 
 
 class Client:
     """OpenAI's client on a thread; `text` grows as the reply streams in."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, max_tokens: int = _TOKENS) -> None:
+        self._max_tokens = max_tokens
         server = app.controller.server
         self._client = openai_module.OpenAI(
             base_url=f"{server.address}/v1", api_key=server.key, max_retries=0, timeout=120
@@ -48,7 +49,7 @@ class Client:
         chunks = self._client.chat.completions.create(
             model=self._model,
             messages=[{"role": "user", "content": _PROMPT}],
-            max_tokens=_TOKENS,
+            max_tokens=self._max_tokens,
             temperature=0.8,
             seed=5,
             stream=True,
@@ -89,6 +90,6 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         assert "Paris" in controller.chat.path[-1].text
         control = controller.settings
         control.change(replace(control.values, server_at_start=False))
-        last = Client(app).start()
+        last = Client(app, 400).start()  # more than it is given time for
         qtbot.waitUntil(lambda: len(last.text) > 5, timeout=120_000)
     qtbot.waitUntil(lambda: bool(last.problem), timeout=60_000)  # quitting ended it, and says so

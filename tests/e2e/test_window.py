@@ -55,7 +55,7 @@ def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> Non
 def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_while_it_writes(
     qapp: QApplication, qtbot: QtBot, default_model: Path
 ) -> None:
-    short = SamplingParams(temperature=0, max_tokens=64)
+    short = SamplingParams(temperature=0, max_tokens=32)
     SettingsStore(paths.settings_path()).save(Settings(sampling=short, titles_by_model=False))
     with running_app(qapp, qtbot) as app:
         controller = app.controller
