@@ -11,7 +11,7 @@ from rdchat.chat.store import ConversationStore
 from tests.chat.changes import changes, state
 from tests.chat.conftest import StartProcess
 
-KILLS = int(os.environ.get("KILLS", "6"))
+KILLS = int(os.environ.get("KILLS", "3"))
 CHANGE = """
 import sys
 from pathlib import Path

@@ -25,8 +25,8 @@ from tests.hub.downloading import NAME, cached, check_not_half_installed, check_
 from tests.hub.hub_server import HubServer, sha256
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, run, target_of
 
-ROUNDS = int(os.environ.get("KILLS", "10"))
-MTP_KILLS = 20
+ROUNDS = int(os.environ.get("KILLS", "6"))
+MTP_KILLS = 2 * ROUNDS
 KILLED = "The downloading process was killed. Perhaps memory is short."
 _KILLED_S = 0.7  # after the first byte, at most
 
@@ -125,7 +125,7 @@ def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_pa
     original.put(hub)
     plan = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL)
     place, weights = target.folder_for(ORIGINAL), plan.files.files[0]
-    hub.bytes_per_second = plan.size / 3
+    hub.bytes_per_second = plan.size / 2
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):
         download = plan.begin()

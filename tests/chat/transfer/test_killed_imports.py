@@ -26,7 +26,7 @@ import_into(store, [Path(sys.argv[2])])
 print("done", flush=True)
 """
 CHATS, MESSAGES = 12, 40
-KILLS, LONGEST_S = int(os.environ.get("KILLS", "20")), 1.5
+KILLS, LONGEST_S = int(os.environ.get("KILLS", "8")), 1.5
 
 
 def write_chats(path: Path) -> Path:

@@ -21,8 +21,8 @@ from rdchat.host import MACOS
 from rdchat.inference.api.messages import Role
 from tests.services.killed import work
 
-KILLS = int(os.environ.get("KILLS", "10"))
-TOOL_KILLS = 5 * KILLS
+KILLS = int(os.environ.get("KILLS", "4"))  # KILLS=50 is how often it was tried
+TOOL_KILLS = 3 * KILLS
 _LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
 _START_S = 60.0
