@@ -34,7 +34,12 @@ _ON_ONE_WORKER = (
      "tests/e2e/test_real_model.py", "tests/e2e/test_serving_engine.py"),
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
-_LONG = ("tests/e2e/", "tests/inference/training/", "tests/services/killed/", "tests/services/models/test_")
+_LONG = (
+    "tests/e2e/", "tests/commands/", "tests/inference/training/", "tests/services/killed/",
+    "tests/services/models/test_", "tests/hub/test_killed", "tests/chat/test_killed", "tests/chat/transfer/test_killed",
+    "tests/inference/caches/test_kills", "tests/inference/decoding/test_distribution",
+    "tests/inference/drafting/test_quantised_targets",
+)  # fmt: skip
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
