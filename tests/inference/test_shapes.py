@@ -87,7 +87,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(30))
+@pytest.mark.parametrize("number", range(15))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     model, source = json_model(), schema(random.Random(number))
     jsonschema.Draft202012Validator.check_schema(source)
@@ -241,7 +241,7 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("temperature", "number", "control"),
-    [(0.9, 4, 0), (0, 0, 1), (0.9, 1, 2), (0, 2, 0), (0.9, 3, 1), (0, 5, 2)],
+    [(0.9, 4, 0), (0, 0, 1), (0.9, 1, 2), (0, 2, 0)],
 )
 def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     number: int, control: int, temperature: float
@@ -249,7 +249,7 @@ def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     """Whether the marker that ends it is a text, a control token, or a text and a control token."""
     model, source = thinking_model(control), schema(random.Random(number))
     request = shaped(source, seed=number, temperature=temperature, top_p=1)
-    request = replace(request, sampling=replace(request.sampling, max_tokens=400))
+    request = replace(request, sampling=replace(request.sampling, max_tokens=240))
     plain = reply(model, request, Mode.OFF)
     _check_thinking(plain, plain.text, source)
     for mode in (Mode.LOOKUP, Mode.AUTO):
