@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
@@ -174,7 +175,7 @@ class ToolsPage(SettingsPage):
             for index, server in enumerate(servers):
                 item, state = self.list.item(index), state_text(server, self._servers.state(server.name))
                 mark = f" · {LEAVES}" if server.is_remote else ""
-                item.setText(f"{server_title(server.name)}\n{visible_text(state)[:60]}{mark}")
+                item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
         self.path.setText(f"Programs are looked for in {path}" if path else "")
