@@ -269,17 +269,18 @@ def application() -> Application:
     return qt
 
 
-def local_engine() -> Engine:
+def make_engine() -> Engine:
     """Make the engine; called on the engine thread, where MLX is imported."""
-    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  not before the window is shown
+    import_module(_ENGINE)
+    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  not before the window is shown
 
-    return LocalEngine()
+    return ChosenEngine()
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
     """Make the app while the store is opened; None if the person gave up."""
     while (store := open_store()) is not None:
-        app = App(qt, store, settings, local_engine)
+        app = App(qt, store, settings, make_engine)
         try:
             store.wait()
             return app

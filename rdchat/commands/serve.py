@@ -142,9 +142,9 @@ class _Serving(QObject):
 
 
 def _engine() -> Engine:
-    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: on the engine thread
+    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-    return LocalEngine()
+    return ChosenEngine()
 
 
 def _models() -> Sequence[ModelCard]:

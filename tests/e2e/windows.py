@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import App, local_engine
+from rdchat.app import App, make_engine
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -37,7 +37,7 @@ def running_app(
     """Show the real app with the real engine; it is closed as its window is."""
     if app is None:
         store = store or ConversationStore(paths.database_path())
-        app = App(qapp, store, SettingsStore(paths.settings_path()), local_engine)
+        app = App(qapp, store, SettingsStore(paths.settings_path()), make_engine)
     with qtbot.waitExposed(app.window):
         app.start()
     try:

@@ -201,7 +201,7 @@ def main() -> int:
     assert store is not None
     if store.notice:
         journal.note("notice", text=str(store.notice))
-    app = App(qt, store, settings, composition.local_engine if model else SteadyEngine)
+    app = App(qt, store, settings, composition.make_engine if model else SteadyEngine)
     person = Person(app, journal, seed)
     app.start()
     journal.note("started")

@@ -61,7 +61,7 @@ class Visitor(QObject):
         self._faults: list[str] = []
         self._heart = Heartbeat(self._answer, self)
         sys.excepthook = self._note_exception
-        self._app = self._open(paths.database_path(), composition.local_engine)
+        self._app = self._open(paths.database_path(), composition.make_engine)
         self.ordered.connect(self._take, Qt.ConnectionType.QueuedConnection)
         self._heart.play(self._warm_up())
 

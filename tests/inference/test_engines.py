@@ -1,0 +1,70 @@
+"""Which engine runs a model, by the model's address."""
+
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import PrefixCacheFacts
+from rdchat.inference.api.model_address import ranked_address, ranked_model, remote_address, remote_model
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.engines import ChosenEngine
+
+
+@pytest.mark.parametrize("model", ["qwen", "mlx-community/Qwen3-8B-4bit", "a:b/c"])
+def test_an_address_of_a_remote_model_is_read_as_it_was_written(model: str) -> None:
+    assert remote_model(remote_address("studio", model)) == ("studio", model)
+
+
+def test_an_address_of_a_model_over_hosts_is_read_as_it_was_written() -> None:
+    assert ranked_model(ranked_address(("a", "me@b.local"), "org/m:1")) == (("a", "me@b.local"), "org/m:1")
+    assert ranked_model(ranked_address(("a", "b"), None)) == (("a", "b"), None)
+
+
+@pytest.mark.parametrize("address", [None, "", "org/model", "/models/remote:x", "remote:x", "remote:/x", "remote:x/"])
+def test_other_addresses_are_local(address: str | None) -> None:
+    assert remote_model(address) is None
+    assert ranked_model(address) is None
+
+
+class _Engine:
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self._name, self._calls = name, calls
+
+    def load(self, model: str | None, *_: object) -> str:
+        self._calls.append(f"{self._name} loads {model}")
+        return self._name
+
+    def unload(self) -> int:
+        self._calls.append(f"{self._name} unloads")
+        return 1
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        self._calls.append(f"{self._name} keeps {limit_bytes}")
+        return PrefixCacheFacts(0, 0, limit_bytes or 0)
+
+    def close(self) -> None:
+        self._calls.append(f"{self._name} closes")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    calls: list[str] = []
+    for kind in ("local", "remote", "ranks"):
+        monkeypatch.setattr(ChosenEngine, f"_{kind}_engine", lambda _, kind=kind: _Engine(kind, calls))
+    return calls
+
+
+def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[str]) -> None:
+    engine = ChosenEngine()
+    with pytest.raises(ModelError, match="No model"):
+        engine.count_tokens([])
+    engine.prefix_caches(7)
+    for model in ("m", "n", "remote:s/m", None, "ranks:a,b:m"):
+        engine.load(model, Dtype.AUTO, lambda _: None)
+    engine.close()
+    assert calls == [
+        *("local keeps 7", "local keeps 7", "local loads m", "local loads n"),
+        *("remote keeps 7", "local unloads", "remote loads remote:s/m"),
+        *("remote unloads", "local loads None"),
+        *("ranks keeps 7", "local unloads", "ranks loads ranks:a,b:m"),
+        *("local closes", "remote closes", "ranks closes"),
+    ]
