@@ -20,7 +20,7 @@ from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, host, paths
-from rdchat.chat.settings import SettingsStore
+from rdchat.chat.settings import SettingsStore, stored_settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
@@ -274,7 +274,7 @@ def make_engine() -> Engine:
     import_module(_ENGINE)
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  not before the window is shown
 
-    return ChosenEngine()
+    return ChosenEngine(lambda: stored_settings().remote_servers)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

@@ -59,6 +59,11 @@ def server_key_path() -> Path:
     return data_dir() / "server-key"
 
 
+def server_certificate_path() -> Path:
+    """Return the file of the server's self-signed certificate and its key."""
+    return data_dir() / "server-certificate.pem"
+
+
 def log_path() -> Path:
     return data_dir() / "logs" / "rdchat.log"
 

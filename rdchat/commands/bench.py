@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import host, paths
+from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -203,7 +204,7 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = ChosenEngine()
+        engine = ChosenEngine(lambda: stored_settings().remote_servers)
         info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
         measurement.environment = environment(info)

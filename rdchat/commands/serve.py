@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QObject, Qt
 
 from rdchat import host
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
 from rdchat.errors import RdchatError
@@ -17,6 +17,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
+from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
@@ -61,6 +62,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file with the key that requests need; made if it is missing (default: a key in the system's keychain)",
     )
+    tls = parser.add_argument_group("encryption", "the printed fingerprint lets rdchat on another Mac recognise it")
+    tls.add_argument("--tls", action="store_true", help="use a certificate that rdchat makes once, and signs itself")
+    tls.add_argument("--certificate", metavar="FILE", type=Path, help="use this certificate, in PEM")
+    tls.add_argument("--certificate-key", metavar="FILE", type=Path, help="its private key (default: in the same file)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         args.load_models,
         (CONTAINER_HOST, *args.allow_host),
         not args.only_installed_models,
+        certificate=args.certificate or (own_certificate() if args.tls else None),
+        certificate_key=args.certificate_key,
     )
     qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])
     with ProgressLine() as progress:
@@ -123,7 +130,9 @@ class _Serving(QObject):
         address = self._server.address
         print(f"rdchat serves {info.name} at {address}/v1 (for Anthropic's API: {address}).", flush=True)
         print(f"{self._key_text} Ctrl-C ends it.", flush=True)
-        if not is_loopback(self._server.settings.host):
+        if certificate := self._server.settings.certificate:
+            print(f"Fingerprint of its certificate (SHA-256): {fingerprint(certificate)}", flush=True)
+        elif not is_loopback(self._server.settings.host):
             print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
 
     def _fail(self, failure: Failure) -> None:
@@ -144,7 +153,7 @@ class _Serving(QObject):
 def _engine() -> Engine:
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-    return ChosenEngine()
+    return ChosenEngine(lambda: stored_settings().remote_servers)
 
 
 def _models() -> Sequence[ModelCard]:

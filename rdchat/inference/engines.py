@@ -9,6 +9,7 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.remote.server_list import RemoteServer
 
 
 class ChosenEngine:
@@ -16,9 +17,13 @@ class ChosenEngine:
 
     An engine is imported and made at its first use, on the thread of the calls, and kept without its model while
     another one is used.
+
+    Args:
+        remote_servers: Returns the remote servers that the person added.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, remote_servers: Callable[[], Sequence[RemoteServer]] = tuple) -> None:
+        self._remote_servers = remote_servers
         self._engines: dict[str, Engine] = {}
         # Other threads read it.
         self._used: Engine | None = None
@@ -101,7 +106,9 @@ class ChosenEngine:
         return LocalEngine()
 
     def _remote_engine(self) -> Engine:
-        raise ModelError("rdchat cannot use remote models yet.", "Choose a model on this Mac.")
+        from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  it loads an HTTP client
+
+        return RemoteEngine(self._remote_servers)
 
     def _ranks_engine(self) -> Engine:
         raise ModelError("rdchat cannot split a model over several Macs yet.", "Choose a model that fits this Mac.")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from rdchat.inference.api.events import PrefillProgress
+from rdchat.inference.api.events import ModelInfo, PrefillProgress
 from rdchat.server.guard import Guard, cors_headers
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions
@@ -143,7 +143,7 @@ class Endpoints:
 
     async def _send_models(self, name: str, response: Response) -> None:
         """Send the models that a client may name, or the named one, for the clients of both interfaces."""
-        listed = [_model(*each) for each in (await self._queue.models.listed()).items()]
+        listed = [_model(*each, self._queue.engine.model) for each in (await self._queue.models.listed()).items()]
         first, last = (listed[0]["id"], listed[-1]["id"]) if listed else (None, None)
         body: Any = {"object": "list", "data": listed, "has_more": False, "first_id": first, "last_id": last}
         if name:
@@ -153,9 +153,11 @@ class Endpoints:
         await response.json(200, body, {})
 
 
-def _model(name: str, changed: float) -> dict[str, Any]:
+def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any]:
     moment = datetime.fromtimestamp(int(changed), UTC)
     openai = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
+    if loaded is not None and loaded.name == name:
+        openai |= {"context_length": loaded.context_length, "thinking": list(loaded.thinking)}
     return openai | {"type": "model", "display_name": name, "created_at": moment.isoformat().replace("+00:00", "Z")}
 
 

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rdchat.errors import RdchatError
+from rdchat.server.certificate import server_tls
 from rdchat.server.endpoints import Endpoints
 from rdchat.server.facts import ServerFacts
 from rdchat.server.guard import Guard
@@ -62,13 +63,16 @@ class Server:
         """Listen, and begin to answer. A server is started once.
 
         Raises:
-            RdchatError: If the address cannot be listened on, such as a port in use.
+            RdchatError: If the address cannot be listened on, such as a port in use, or the certificate
+                cannot be used.
         """
         assert self._thread is None
+        file = self.settings.certificate
+        tls = server_tls(file, self.settings.certificate_key) if file else None
         listener = self._listen()
         port = listener.getsockname()[1]
         host = self.settings.host
-        self._queue.facts = ServerFacts(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        self._queue.facts = ServerFacts(f"http{'s' if tls else ''}://{f'[{host}]' if ':' in host else host}:{port}")
         limits = self.settings.limits
         config = uvicorn.Config(
             Endpoints(self._queue, Guard(self.settings, port), limits),
@@ -88,6 +92,8 @@ class Server:
             timeout_graceful_shutdown=_STOP_SECONDS,
             h11_max_incomplete_event_size=limits.header_bytes,
         )
+        config.load()
+        config.ssl = tls
         self._server = server = uvicorn.Server(config)
         self._loop = loop = asyncio.new_event_loop()
         run = partial(asyncio.run, self._serve(listener, server), loop_factory=lambda: loop)

@@ -49,7 +49,7 @@ def find_key(file: Path | None = None) -> ServerKey:
         if stored is None:
             return replace_key()
         file = paths.server_key_path()
-    return ServerKey(_read(file) if file.exists() else _write(file, new_key()), str(file))
+    return ServerKey(_read(file) if file.exists() else write_private(file, new_key()), str(file))
 
 
 def replace_key() -> ServerKey:
@@ -67,7 +67,7 @@ def replace_key() -> ServerKey:
             "The keychain did not store a new key for the server.", "The old key stays. Switch the server on again."
         )
     file = paths.server_key_path()
-    return ServerKey(_write(file, key), str(file))
+    return ServerKey(write_private(file, key), str(file))
 
 
 def new_key() -> str:
@@ -97,12 +97,12 @@ def _read(file: Path) -> str:
     return key
 
 
-def _write(file: Path, key: str) -> str:
-    """Write a key for this user alone, and return it."""
+def write_private(file: Path, key: str, what: str = "key") -> str:
+    """Write a key, or something else with one, for this user alone, and return it. Raises StorageError."""
     make_folder(file.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with (
-        atomic_file(file, f"The server's key {file} cannot be written") as temporary,
+        atomic_file(file, f"The server's {what} {file} cannot be written") as temporary,
         os.fdopen(os.open(temporary, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as opened,
     ):
         os.fchmod(opened.fileno(), stat.S_IRUSR | stat.S_IWUSR)

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import require
@@ -54,6 +55,8 @@ class ServerSettings:
         allowed_hosts: More names of this machine in `Host`; see `host_names`.
         substitutes_models: Whether the loaded model answers for one that is not installed.
         queue_length: Limit of waiting requests; more are answered with 429.
+        certificate: PEM file of the certificate that encrypts the connections; None for none.
+        certificate_key: PEM file of its key; None where the same file has it.
 
     Raises:
         InvalidSettingError: If a value is out of range.
@@ -67,6 +70,8 @@ class ServerSettings:
     substitutes_models: bool = True
     queue_length: int = 64
     limits: Limits = Limits()
+    certificate: Path | None = None
+    certificate_key: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allowed_hosts", host_names(self.allowed_hosts))

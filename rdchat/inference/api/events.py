@@ -42,6 +42,8 @@ class ModelInfo:
         trained_for_tools: Whether the chat template has a place for tools, and the markers are its own. Otherwise tools
             are described in the system prompt, in one form for all such models.
         token_markers: Markers of thoughts and answers that the model writes with control tokens.
+        server: Name of the remote server that runs it, with its address as `device`; empty where this computer runs it.
+            Sizes that such a server does not say are 0.
     """
 
     name: str
@@ -60,6 +62,7 @@ class ModelInfo:
     tool_markers: tuple[str, str] | None = None
     trained_for_tools: bool = False
     token_markers: frozenset[str] = frozenset()
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class TokenEvent:
     Attributes:
         request_id: Id of the request.
         index: Position in the reply, from 0.
-        token_id: Id of the token.
+        token_id: Id of the token; -1 for text of a remote server, which may be of several tokens.
         text: Characters that became final with this token. It may be empty (half a character, the start of a stop
             string), and it may hold characters of earlier tokens.
         drafter: Who drafted the token: `speculative`, `drafter` or `lookup`; empty for the target's own.

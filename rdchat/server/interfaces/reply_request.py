@@ -206,13 +206,16 @@ class Delta:
 def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     """Return what drafting did for a request, our own addition to its usage.
 
-    `drafted` and `accepted` count tokens, `target_calls` the decode calls of the model, and `cached_tokens` the prompt
-    tokens that were in a KV cache already. `tokens_per_second` leaves out the first token; it is null below two tokens.
-    `reply_seeds` are the seeds of the replies: `rdchat ask --seed` with one of them gives the same reply.
+    `mode` is that of the first reply. `drafted` and `accepted` count tokens, `target_calls` the decode calls of the
+    model, and `cached_tokens` the prompt tokens that were in a KV cache already. `tokens_per_second` leaves out the
+    first token; it is null below two tokens. `reply_seeds` are the seeds of the replies: `rdchat ask --seed` with one
+    of them gives the same reply.
     """
     each = [choice.last.statistics for choice in choices]
     later, spent_ms = sum(max(one.generated_tokens - 1, 0) for one in each), sum(one.decode_ms for one in each)
     return {
+        "mode": choices[0].last.mode.value if choices else "",
+        "rounds": sum(one.rounds for one in each),
         "drafted": sum(one.drafted for one in each),
         "accepted": sum(one.accepted for one in each),
         "target_calls": sum(one.target_calls for one in each),

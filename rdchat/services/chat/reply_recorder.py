@@ -396,7 +396,8 @@ class TraceRecorder(QObject):
         self._live[message_id] = ReplyTrace(begins_at)
 
     def add(self, message_id: int, tokens: Sequence[TokenEvent]) -> None:
-        if tokens and (trace := self._live.get(message_id)) is not None:
+        # Text of a remote server has no tokens.
+        if tokens and tokens[0].token_id >= 0 and (trace := self._live.get(message_id)) is not None:
             trace.add(tokens)
             self.tokens_added.emit(message_id, tokens)
 

@@ -1,0 +1,93 @@
+"""Writes requests for OpenAI's chat completions."""
+
+import json
+from typing import Any
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
+
+_EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
+# Not in OpenAI's API, so they are sent only where they change something.
+_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
+_MAX_SEED = 2**31
+
+
+def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> dict[str, Any]:
+    """Return the body of a streamed request.
+
+    Args:
+        request: The request. Its drafting is the server's business.
+        model: Name of the model at the server.
+        is_rdchat: Whether the server is rdchat's own, which takes 64-bit seeds and returns token ids.
+
+    Raises:
+        ModelError: If a server cannot be asked for this.
+    """
+    if request.text is not None or request.top_log_probs is not None:
+        raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a model on this Mac.")
+    sampling, neutral = request.sampling, SamplingParams()
+    changed = {name: value for name in _EXTENSIONS if (value := getattr(sampling, name)) != getattr(neutral, name)}
+    penalties = {
+        name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))
+    }
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [
+            _message(each, is_continued=each is request.messages[-1] and request.continue_last)
+            for each in request.messages
+        ],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "seed": request.seed if is_rdchat else request.seed % _MAX_SEED,
+        **changed,
+        **penalties,
+    }
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if request.thinking is not None:
+        body["reasoning_effort"] = _EFFORTS.get(request.thinking, request.thinking.value)
+    if request.thinking_tokens is not None:
+        body["thinking_token_budget"] = request.thinking_tokens
+    if request.tools:
+        body["tools"] = json.loads(request.tools)
+    if request.shape is not None:
+        body["response_format"] = _format(request.shape)
+    if is_rdchat:
+        body["return_token_ids"] = True
+    elif request.continue_last:
+        # As vLLM and llama.cpp name it; rdchat always continues a reply that ends the messages.
+        body |= {"continue_final_message": True, "add_generation_prompt": False}
+    return body
+
+
+def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
+    """Return a message without the thoughts in its text: a server knows its own markers only."""
+    content = message.content
+    if message.answer is not None:
+        if is_continued and not message.answer and content.strip():
+            raise ModelError(
+                "A thought that was cut off cannot be continued by a remote model.", "Regenerate the reply."
+            )
+        content = "".join(content[start:end] for start, end in message.answer).lstrip()
+    written: dict[str, Any] = {"role": message.role.value, "content": content}
+    if message.tool_calls:
+        calls = ((call, {"name": call.name, "arguments": call.arguments}) for call in message.tool_calls)
+        written["tool_calls"] = [{"id": call.call_id, "type": "function", "function": each} for call, each in calls]
+    if message.role is Role.TOOL:
+        written |= {"tool_call_id": message.tool_call_id}
+    return written
+
+
+def _format(shape: AnswerShape) -> dict[str, Any]:
+    if shape.kind is ShapeKind.JSON:
+        return {"type": "json_object"}
+    if shape.kind is ShapeKind.SCHEMA:
+        schema = {"name": "answer", "schema": json.loads(shape.source), "strict": True}
+        return {"type": "json_schema", "json_schema": schema}
+    # These two are rdchat's own.
+    return {"type": shape.kind.value, shape.kind.value: shape.source}

@@ -1,0 +1,243 @@
+"""HTTP with a remote server, within limits. Importing it takes a quarter of a second."""
+
+import asyncio
+import hashlib
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+from socksio import SOCKSError
+
+from rdchat import __version__
+from rdchat.errors import ModelError, NetworkError, PromptTooLongError, one_line
+from rdchat.inference.remote.server_list import RemoteServer, is_address
+
+_CONNECT_S, _SHORT_S = 15.0, 30.0
+# A server may read a long prompt before it sends anything.
+_SILENT_S = 600.0
+_SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
+_MAX_QUOTED = 300
+_REACH = "Check that it runs and that the address is right."
+# macOS refuses an app's connections in the local network with this error.
+_NO_ROUTE = "No route to host"
+_PERMISSION = (
+    " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat to find other computers."
+)
+
+
+class UntrustedCertificateError(NetworkError):
+    """The system does not trust a server's certificate; the person may accept it by its `fingerprint`."""
+
+    def __init__(self, message: str, hint: str, fingerprint: str) -> None:
+        super().__init__(message, hint)
+        self.fingerprint = fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Sends requests to one server, with its key.
+
+    All methods raise RdchatError where there is no answer, a refusal, or an answer beyond the limits.
+
+    Attributes:
+        server: The server.
+        key: Its key; empty for none.
+    """
+
+    server: RemoteServer
+    key: str = ""
+
+    def read_json(self, path: str) -> Any:
+        """Return the JSON at a path, such as `/v1/models`. It waits for the answer, at most half a minute."""
+
+        async def read() -> bytes:
+            async with asyncio.timeout(_SHORT_S), self._answer("GET", path) as response:
+                return await self._body(response)
+
+        try:
+            return json.loads(asyncio.run(read()))
+        except TimeoutError as error:
+            raise NetworkError(f"{self.server.host} takes too long to answer.", _REACH) from error
+        except (ValueError, RecursionError) as error:
+            raise self._stranger() from error
+
+    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]`."""
+        async with self._answer("POST", path, body) as response:
+            if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
+                raise self._stranger()
+            line, received = bytearray(), 0
+            async for data in response.aiter_raw():
+                received += len(data)
+                *ended, rest = data.split(b"\n")
+                for each in ended:
+                    text = bytes(line + each).strip()
+                    line.clear()
+                    if text == b"data: [DONE]":
+                        return
+                    if text.startswith(b"data:"):
+                        yield self._event(text[5:])
+                line += rest
+                if received > _REPLY_BYTES or len(line) > _LINE_BYTES:
+                    raise NetworkError(f"{self.server.host} sends more than a reply can have.", "Try another model.")
+        raise self.stopped()
+
+    def stopped(self) -> NetworkError:
+        """Return the error for a reply that ends too early."""
+        return NetworkError(f"{self.server.host} stopped answering.", "Try again; check that the server still runs.")
+
+    def _event(self, data: bytes) -> dict[str, Any]:
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self._stranger() from error
+        if not isinstance(event, dict):
+            raise self._stranger()
+        if event.get("error"):
+            raise self._refusal(500, event)
+        return event
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send a request and return its answer, which has status 200; the body is not read yet."""
+        host, response = self.server.host, None
+        headers = {"User-Agent": f"rdchat/{__version__}", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        try:
+            context = await self._tls()
+            async with httpx2.AsyncClient(
+                verify=context,
+                timeout=httpx2.Timeout(_SILENT_S, connect=_CONNECT_S),
+                follow_redirects=False,
+                # A proxy is for addresses elsewhere, which have trusted certificates.
+                trust_env=self.server.address.startswith("https:") and not self.server.fingerprint,
+            ) as client:
+                request = client.build_request(method, f"{self.server.address}{path}", json=body, headers=headers)
+                response = await client.send(request, stream=True)
+                try:
+                    await self._check(response)
+                    yield response
+                finally:
+                    await response.aclose()
+        except httpx2.ConnectError as error:
+            raise await self._unreachable(error) from error
+        except httpx2.TimeoutException as error:
+            raise NetworkError(f"{host} does not answer.", _REACH) from error
+        except (httpx2.TransportError, httpx2.StreamError, SOCKSError, ValueError) as error:
+            raise (
+                self.stopped() if response is not None else NetworkError(f"{host} cannot be reached.", _REACH)
+            ) from error
+
+    async def _tls(self) -> ssl.SSLContext:
+        if not self.server.fingerprint:
+            return _trusted() if self.server.address.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        certificate = await self._certificate()
+        if fingerprint_of(certificate) != self.server.fingerprint:
+            raise NetworkError(
+                f"{self.server.host} has another certificate than the one you accepted, so nothing was sent.",
+                "If you changed it there, remove the server in rdchat and add it again.",
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=certificate)
+        return context
+
+    async def _certificate(self) -> bytes:
+        """Return the certificate that the server shows, unchecked."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        parts = urlsplit(self.server.address)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context)
+        except (OSError, TimeoutError) as error:
+            raise self._no_connection(str(error)) from error
+        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return certificate or b""
+
+    async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
+        """Return the error for a connection that was not made."""
+        if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+            return self._no_connection(str(error))
+        host = self.server.host
+        if self.server.fingerprint:
+            return NetworkError(f"The certificate of {host} is no longer valid.", "Make a new one on the server.")
+        return UntrustedCertificateError(
+            f"This computer does not trust the certificate of {host}.",
+            "If it is your own server, accept it by its fingerprint, which `rdchat serve` prints.",
+            fingerprint_of(await self._certificate()),
+        )
+
+    def _no_connection(self, reason: str) -> NetworkError:
+        hint = _REACH + (_PERMISSION if _NO_ROUTE in reason else "")
+        return NetworkError(f"{self.server.host} cannot be reached.", hint)
+
+    async def _check(self, response: httpx2.Response) -> None:
+        """Raise RdchatError for an answer that is a redirect, a refusal or compressed."""
+        status, host = response.status_code, self.server.host
+        if 300 <= status < 400:
+            target = urljoin(self.server.address, response.headers.get("location", ""))
+            other = urlsplit(target).netloc if is_address(target) else "another address"
+            raise NetworkError(
+                f"{host} redirects to {other[:100]}; nothing was sent there.", "Add that address instead."
+            )
+        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise self._stranger()
+        if status != 200:
+            try:
+                answer = json.loads(await self._body(response))
+            except (ValueError, RecursionError):
+                answer = None
+            raise self._refusal(status, answer)
+
+    async def _body(self, response: httpx2.Response) -> bytes:
+        body = bytearray()
+        async for data in response.aiter_raw():
+            body += data
+            if len(body) > _SHORT_BYTES:
+                raise NetworkError(f"{self.server.host} answers with more than {_SHORT_BYTES // 2**20} MB.", _REACH)
+        return bytes(body)
+
+    def _refusal(self, status: int, answer: object) -> NetworkError | ModelError | PromptTooLongError:
+        """Return the error for a refusal, with the server's own words where it has some."""
+        error = answer.get("error") if isinstance(answer, dict) else None
+        fields = error if isinstance(error, dict) else {"message": error}
+        said, code, host = fields.get("message"), fields.get("code"), self.server.host
+        words = f" It says: {one_line(said)[:_MAX_QUOTED]}" if isinstance(said, str) and said else ""
+        if status in {401, 403}:
+            text = f"{host} refused the key." if self.key else f"{host} needs a key."
+            return ModelError(f"{text}{words}", "Remove the server in Models, and add it with its key.")
+        if code == "context_length_exceeded":
+            return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
+        if status == 404 and not words:
+            return self._stranger()
+        if status in {429, 503}:
+            return NetworkError(f"{host} is busy.{words}", "Try again soon.")
+        return ModelError(
+            f"{host} refused the request ({status}).{words}" if status < 500 else f"{host} failed.{words}"
+        )
+
+    def _stranger(self) -> ModelError:
+        hint = "Give the address up to /v1, such as https://studio.local:8817."
+        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the trusted certificates; they are read once, which takes a sixth of a second."""
+    return httpx2.create_ssl_context()
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """Return the SHA-256 fingerprint of a certificate (DER), as `AB:CD:...`."""
+    return hashlib.sha256(certificate).digest().hex(":").upper()

@@ -1,0 +1,179 @@
+"""The engine for models that a remote server runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
+from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.model_address import remote_address, remote_model
+from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
+from rdchat.inference.remote.connection import Connection
+from rdchat.inference.remote.remote_reply import RemoteReply
+from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of
+from rdchat.thoughts import markers_among
+
+UNKNOWN_LENGTH = 2**31 - 1
+"""The context length of a model whose server does not say it."""
+_MAX_MODELS, _LONGEST_NAME = 1000, 300
+# A token of English text has some four bytes; other texts have fewer, so that nothing is refused that might fit.
+_TOKEN_BYTES, _MESSAGE_TOKENS = 4, 4
+# As vLLM, LM Studio and OpenRouter name it.
+_LENGTHS = ("context_length", "max_model_len", "max_context_length")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model as its server lists it.
+
+    Attributes:
+        name: Its name at the server.
+        context_length: `UNKNOWN_LENGTH` where the server does not say it.
+        thinking: Its choices of thinking; all where the server does not say them.
+        is_rdchat: Whether the server is rdchat's own.
+    """
+
+    name: str
+    context_length: int = UNKNOWN_LENGTH
+    thinking: tuple[ThinkingChoice, ...] = (*ThinkingChoice,)
+    is_rdchat: bool = False
+
+
+def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:
+    """Return the models of a server, in its own order. It waits for the answer, at most half a minute.
+
+    Raises:
+        RdchatError: If there is no answer, or none of an OpenAI-compatible server.
+    """
+    answer = Connection(server, key).read_json("/v1/models")
+    listed = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(listed, list):
+        raise ModelError(f"{server.host} does not list models as an OpenAI-compatible server.", "Check the address.")
+    models = [_model(each) for each in listed[:_MAX_MODELS] if isinstance(each, dict)]
+    return tuple(model for model in models if model is not None)
+
+
+def _model(listed: dict[str, Any]) -> RemoteModel | None:
+    name = listed.get("id")
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        return None
+    lengths = [value for label in _LENGTHS if type(value := listed.get(label)) is int and 0 < value < UNKNOWN_LENGTH]
+    said = listed.get("thinking")
+    known = [each for each in ThinkingChoice if each in said] if isinstance(said, list) else [*ThinkingChoice]
+    return RemoteModel(name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), listed.get("owned_by") == "rdchat")
+
+
+class RemoteEngine:
+    """Implements `api.protocol.Engine` with one model of a remote server.
+
+    The server drafts and keeps caches as it likes, so there is nothing to choose, to measure or to keep here.
+
+    Args:
+        servers: Returns the servers that the person added.
+    """
+
+    def __init__(self, servers: Callable[[], Sequence[RemoteServer]]) -> None:
+        self._servers = servers
+        self._loaded: tuple[Connection, RemoteModel, ModelInfo] | None = None
+        self._cache_bytes = 0
+
+    def load(
+        self,
+        model: str | None,
+        dtype: Dtype,  # noqa: ARG002  the server has its own
+        on_progress: Callable[[LoadProgress], None],
+        anyway: bool = False,  # noqa: ARG002  it takes no memory here
+    ) -> ModelInfo:
+        self._loaded = None
+        named = remote_model(model)
+        assert named is not None
+        server = find_server(self._servers(), named[0])
+        on_progress(LoadProgress(f"Connecting to {server.name}", None))
+        connection = Connection(server, key_of(server))
+        found = next((each for each in list_models(server, connection.key) if each.name == named[1]), None)
+        if found is None:
+            raise ModelError(f"{server.name} has no model {named[1]} now.", "Choose another one from the menu.")
+        info = _info(server, found)
+        self._loaded = connection, found, info
+        return info
+
+    def unload(self) -> int:
+        self._loaded = None
+        return 0
+
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+        connection, model, _ = self._model()
+        if stopped():
+            raise StoppedError
+        return RemoteReply(connection, request, model.name, is_rdchat=model.is_rdchat)
+
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:  # noqa: ARG002
+        return DraftOptions(self._model()[2].path, ())
+
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Do nothing: the server drafts."""
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        self._cache_bytes = self._cache_bytes if limit_bytes is None else limit_bytes
+        return PrefixCacheFacts(0, 0, self._cache_bytes)
+
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        """Return an estimate: nothing is sent to a server before the person sends it."""
+        context = self._model()[1].context_length
+        if context == UNKNOWN_LENGTH:
+            raise ModelError("The server does not say how long a chat can be.")
+        messages, tools = (prompt.messages, prompt.tools) if isinstance(prompt, GenerationRequest) else (prompt, "")
+        texts = [tools, *(each.content for each in messages)]
+        tokens = sum(len(text.encode("utf-8", "replace")) // _TOKEN_BYTES + _MESSAGE_TOKENS for text in texts)
+        if tokens > 4 * context:
+            raise PromptTooLongError(f"This chat has about {tokens:,} tokens; the model takes {context:,}.")
+        return tokens
+
+    def idle(self, *, hidden: bool = False) -> bool:  # noqa: ARG002
+        return False
+
+    def rest(self) -> None:
+        """Do nothing: no memory is held."""
+
+    def sleep(self) -> None:
+        """Do nothing: no memory is held."""
+
+    def wake(self) -> None:
+        """Do nothing: no memory is held."""
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:  # noqa: ARG002
+        raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")
+
+    def close(self) -> None:
+        self._loaded = None
+
+    def _model(self) -> tuple[Connection, RemoteModel, ModelInfo]:
+        if (loaded := self._loaded) is None:
+            raise ModelError("No model is loaded.", "Choose one from the menu above the chat.")
+        return loaded
+
+
+def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
+    return ModelInfo(
+        name=model.name,
+        path=Path(remote_address(server.name, model.name)),
+        architecture="",
+        dtype="",
+        device=server.address,
+        context_length=model.context_length,
+        vocabulary_size=0,
+        parameters=0,
+        weights_bytes=0,
+        load_ms=0.0,
+        thinking=model.thinking,
+        # Calls come beside the text, which never has this character.
+        tool_markers=("\0", "\0"),
+        trained_for_tools=True,
+        # Markers in the text of rdchat's server are plain text.
+        token_markers=markers_among([""]) if model.is_rdchat else frozenset(),
+        server=server.name,
+    )

@@ -1,0 +1,287 @@
+"""A reply that a remote server writes."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.remote.chat_request import chat_request
+from rdchat.inference.remote.connection import Connection
+from rdchat.thoughts import THINK
+
+UNKNOWN_TOKEN = -1
+"""The id in a `TokenEvent` whose text may be of any number of tokens."""
+_MAX_CALLS, _MAX_IDS, _MAX_COUNT = 128, 2**20, 2**31
+# A server that writes more than a reply's tokens can have does not keep the limit.
+_TOKEN_CHARACTERS, _MORE_CHARACTERS = 64, 100_000
+_SPEEDS = (1e-3, 1e6)
+_FINISH = {"stop": FinishReason.EOS, "length": FinishReason.LENGTH, "tool_calls": FinishReason.EOS}
+_MODES = {mode.value: mode for mode in Mode}
+
+
+class RemoteReply:
+    """Implements `api.protocol.TokenIterator`. Each `TokenEvent` has what came at once, without an id.
+
+    A thought, which comes beside the answer, is put before it with the marker that ends it; `PrefillProgress` says that
+    the reply begins with one.
+
+    Args:
+        connection: The server.
+        request: The request.
+        model: Name of the model at the server.
+        is_rdchat: Whether the server is rdchat's own.
+    """
+
+    def __init__(self, connection: Connection, request: GenerationRequest, model: str, *, is_rdchat: bool) -> None:
+        self._connection, self._request, self._model = connection, request, model
+        self._events = connection.events("/v1/chat/completions", chat_request(request, model, is_rdchat=is_rdchat))
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[dict[str, Any] | None] | None = None
+        self._cancelled = self._ended = False
+        self._ready: deque[GenerationEvent] = deque()
+        self._answer = _Answer(connection)
+        self._begun_at, self._text_at, self._last_at = time.monotonic(), 0.0, 0.0
+        self._index = 0
+
+    def __iter__(self) -> Iterator[GenerationEvent]:
+        return self
+
+    def __next__(self) -> GenerationEvent:
+        while not self._ready:
+            if self._ended:
+                raise StopIteration
+            self._receive()
+        return self._ready.popleft()
+
+    def update(self, settings: DraftSettings) -> None:
+        """Do nothing: the server drafts."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Return an empty context: the server goes on meanwhile."""
+        return nullcontext()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if (task := self._task) is not None:
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(task.cancel)
+
+    def close(self) -> None:
+        self._ended = True
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._events.aclose())
+            # The HTTP client leaves some of its own.
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was measured here and what the server has said; its counters come at the end."""
+        if not self._text_at:
+            return self._answer.statistics
+        ttft_ms, here_ms = (self._text_at - self._begun_at) * 1000, (self._last_at - self._text_at) * 1000
+        said = self._answer.statistics
+        return replace(said, ttft_ms=ttft_ms, decode_ms=said.decode_ms or here_ms)
+
+    def _receive(self) -> None:
+        """Wait for the next event of the server, and make events of it."""
+        self._task = self._loop.create_task(self._next_event())
+        if self._cancelled:
+            self._task.cancel()
+        try:
+            event = self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            self._end(FinishReason.CANCELLED)
+            return
+        if event is None:
+            self._end(None)
+            return
+        is_first = not self._answer.text
+        if text := self._answer.add(event, inline=self._request.continue_last or not is_first):
+            self._take(text, is_first)
+
+    async def _next_event(self) -> dict[str, Any] | None:
+        return await anext(self._events, None)
+
+    def _take(self, text: str, is_first: bool) -> None:
+        self._last_at, number = time.monotonic(), self._request.request_id
+        if is_first:
+            self._text_at = self._last_at
+            self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
+        offsets = self._answer.new_offsets()
+        self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets))
+        self._index += 1
+        limit = self._request.sampling.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
+        if len(self._answer.text) > limit:
+            raise ModelError(f"{self._connection.server.host} writes more than it was asked for.", "Try another model.")
+
+    def _end(self, reason: FinishReason | None) -> None:
+        answer = self._answer
+        finish = reason or answer.finish
+        if finish is None:
+            raise self._connection.stopped()
+        trailing = answer.close_thought() if finish is FinishReason.EOS else ""
+        calls = answer.calls() if reason is None else ()
+        self._ended = True
+        self._ready.append(
+            ReplyEnd(
+                self._request.request_id,
+                answer.text,
+                answer.token_ids,
+                trailing,
+                finish,
+                self.statistics,
+                mode=answer.mode,
+                control_offsets=tuple(answer.offsets),
+                tool_calls=calls,
+                content=answer.text,
+                content_control_offsets=tuple(answer.offsets),
+            )
+        )
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a server has sent of one reply, checked.
+
+    Attributes:
+        text: Thought and answer, with the markers of the thought that are written here.
+        begun: Whether the text begins inside a thought.
+        offsets: Offsets of the markers in the text.
+        finish: Why the reply ended; None before.
+        token_ids: Ids of its tokens; empty where the server does not send them.
+        mode: The drafting mode, where the server says it.
+    """
+
+    connection: Connection
+    text: str = ""
+    begun: bool = False
+    offsets: list[int] = field(default_factory=list)
+    finish: FinishReason | None = None
+    token_ids: tuple[int, ...] = ()
+    mode: Mode = Mode.OFF
+    statistics: Statistics = field(default_factory=Statistics)
+    _in_thought: bool = False
+    _given: int = 0
+    _calls: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, event: Mapping[str, Any], *, inline: bool) -> str:
+        """Take one event, and return the text that it adds.
+
+        Args:
+            event: A chunk of `/v1/chat/completions`.
+            inline: Whether a thought that begins now gets an opening marker.
+
+        Raises:
+            ModelError: If something in it has a wrong type.
+        """
+        if isinstance(usage := event.get("usage"), dict):
+            self._count(usage)
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else {}
+        delta = self._checked(choice, dict).get("delta")
+        delta = self._checked({} if delta is None else delta, dict)
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        added = self._think(self._checked(thought, str), inline)
+        if content := self._checked(delta.get("content") or "", str):
+            added += self.close_thought() + content
+            self.text += content
+        for call in self._checked(delta.get("tool_calls") or [], list):
+            self._add_call(self._checked(call, dict))
+        if (finish := choice.get("finish_reason")) is not None:
+            self.finish = _FINISH.get(self._checked(finish, str), FinishReason.EOS)
+        ids = choice.get("token_ids")
+        if isinstance(ids, list) and len(ids) <= _MAX_IDS and all(type(each) is int and each >= 0 for each in ids):
+            self.token_ids += tuple(ids)
+        return added
+
+    def close_thought(self) -> str:
+        """End a thought that is open, and return the text for it."""
+        if not self._in_thought:
+            return ""
+        self._in_thought = False
+        # The marker is at the start of a line.
+        self.offsets.append(len(self.text) + 1)
+        closing = f"\n{THINK[1]}\n\n"
+        self.text += closing
+        return closing
+
+    def new_offsets(self) -> tuple[int, ...]:
+        """Return the offsets since the last call."""
+        given, self._given = self._given, len(self.offsets)
+        return tuple(self.offsets[given:])
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """Return the calls of tools; raise ModelError if one has no name, or its arguments are no JSON object."""
+        for call in self._calls.values():
+            if not call["name"] or not isinstance(parsed_json(call["arguments"] or "{}"), dict):
+                raise ModelError(
+                    f"{self.connection.server.host} sent a call of a tool that is not valid.", "Try again."
+                )
+        return tuple(ToolCall(each["name"], each["arguments"] or "{}", each["id"]) for each in self._calls.values())
+
+    def _think(self, thought: str, inline: bool) -> str:
+        if not thought:
+            return ""
+        opening = ""
+        if not self._in_thought:
+            self._in_thought = True
+            self.begun = not inline
+            if inline:
+                opening = f"{THINK[0]}\n" if not self.text or self.text.endswith("\n") else f"\n{THINK[0]}\n"
+                self.offsets.append(len(self.text) + opening.index(THINK[0]))
+        self.text += opening + thought
+        return opening + thought
+
+    def _add_call(self, part: dict[str, Any]) -> None:
+        index = part.get("index", len(self._calls))
+        function = self._checked(part.get("function") or {}, dict)
+        if type(index) is not int or len(self._calls) >= _MAX_CALLS:
+            raise self._wrong()
+        call = self._calls.setdefault(index, {"id": "", "name": "", "arguments": ""})
+        for name, value in (("id", part.get("id")), *((each, function.get(each)) for each in ("name", "arguments"))):
+            call[name] += self._checked(value or "", str)
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        """Take the counters, as far as the server gives them."""
+
+        def said(where: object, name: str) -> int:
+            value = where.get(name) if isinstance(where, dict) else None
+            return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
+
+        own, prompt, generated = usage.get("rdchat"), said(usage, "prompt_tokens"), said(usage, "completion_tokens")
+        speed = own.get("tokens_per_second") if isinstance(own, dict) else None
+        decode_ms = 0.0
+        if isinstance(speed, int | float) and _SPEEDS[0] < speed < _SPEEDS[1] and generated > 1:
+            decode_ms = (generated - 1) / speed * 1000
+        if isinstance(own, dict):
+            self.mode = _MODES.get(str(own.get("mode")), Mode.OFF)
+        self.statistics = Statistics(
+            prompt_tokens=prompt,
+            cached_prompt_tokens=min(said(usage.get("prompt_tokens_details"), "cached_tokens"), prompt),
+            generated_tokens=generated,
+            decode_ms=decode_ms,
+            rounds=said(own, "rounds"),
+            drafted=said(own, "drafted"),
+            accepted=said(own, "accepted"),
+            target_calls=said(own, "target_calls"),
+            context_tokens=prompt + generated,
+        )
+
+    def _checked[T](self, value: object, kind: type[T]) -> T:
+        if not isinstance(value, kind):
+            raise self._wrong()
+        return value
+
+    def _wrong(self) -> ModelError:
+        return ModelError(
+            f"{self.connection.server.host} does not answer as an OpenAI-compatible server.", "Check its address."
+        )

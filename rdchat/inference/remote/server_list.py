@@ -1,0 +1,138 @@
+"""Remote servers as the person added them, and their keys."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from rdchat.errors import InvalidSettingError, ModelError, StorageError
+from rdchat.keychain import FAILED, ask_keychain
+
+_SERVICE = "rdchat: key of a remote server"
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")
+_KEY = re.compile(r"[\x21-\x7e]{1,500}")
+_FINGERPRINT = re.compile(r"(?:[0-9A-F]{2}:){31}[0-9A-F]{2}")
+# Keys without a keychain, by address, until rdchat quits.
+_KEYS: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteServer:
+    """A server for OpenAI's API.
+
+    Attributes:
+        name: Up to 24 letters, digits, `-` and `_`.
+        address: Its address without `/v1`, such as `https://studio.local:8817`.
+        fingerprint: SHA-256 of the one certificate that it may have, as `AB:CD:...`; empty where the system's trusted
+            certificates decide.
+        confirmed_plain: Whether the person agreed that the connection is not encrypted.
+
+    Raises:
+        InvalidSettingError: If the name, the address or the fingerprint is not valid, or HTTP was not confirmed.
+    """
+
+    name: str
+    address: str
+    fingerprint: str = ""
+    confirmed_plain: bool = False
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidSettingError(f"{self.name[:40]!r} is no name.", "Use up to 24 letters, digits and hyphens.")
+        if not is_address(self.address):
+            raise InvalidSettingError(
+                f"{self.address[:200]!r} is no address of a server.", "Give one such as https://studio.local:8817."
+            )
+        object.__setattr__(self, "address", self.address.rstrip("/").removesuffix("/v1"))
+        if self.fingerprint and not (_FINGERPRINT.fullmatch(self.fingerprint) and self.address.startswith("https:")):
+            raise InvalidSettingError(
+                "This is not a certificate's fingerprint.", "Give the SHA-256 one, for an address with https://."
+            )
+        if self.needs_confirmation and not self.confirmed_plain:
+            raise InvalidSettingError(
+                f"The connection to {self.host} would not be encrypted: everyone on the way could read your chats.",
+                "Use https:// (`rdchat serve --certificate`), or confirm that you want it unencrypted.",
+            )
+
+    @property
+    def host(self) -> str:
+        """Its host, with the port if it is given."""
+        return urlsplit(self.address).netloc
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """Whether the connection leaves this computer without TLS."""
+        return needs_confirmation(self.address)
+
+    @property
+    def key_variable(self) -> str:
+        """Name of the environment variable that may have its key, for computers without a keychain."""
+        return f"RDCHAT_KEY_{re.sub('[^A-Z0-9]', '_', self.name.upper())}"
+
+
+def is_address(address: str) -> bool:
+    """Return whether a text is the address of a server, without a user, a query or a fragment."""
+    try:
+        parts = urlsplit(address)
+        # Both `hostname` and `port` may raise ValueError.
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = address.isascii() and address.isprintable() and " " not in address
+    return (
+        plain and named and parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
+    )
+
+
+def needs_confirmation(address: str) -> bool:
+    """Return whether what goes to an address leaves this computer without TLS."""
+    parts = urlsplit(address)
+    if parts.scheme == "https":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return parts.hostname != "localhost"
+
+
+def find_server(servers: Iterable[RemoteServer], name: str) -> RemoteServer:
+    """Return the server of a name; raise ModelError if there is none."""
+    server = next((each for each in servers if each.name == name), None)
+    if server is None:
+        raise ModelError(f"There is no remote server named {name[:40]}.", "`rdchat models add-remote` adds one.")
+    return server
+
+
+def key_of(server: RemoteServer) -> str:
+    """Return the key for a server's address; empty without one. The keychain may ask the person first."""
+    if given := os.environ.get(server.key_variable) or _KEYS.get(server.address):
+        return given
+    stored = ask_keychain(_SERVICE, "get_password", server.address)
+    return stored if isinstance(stored, str) else ""
+
+
+def store_key(server: RemoteServer, key: str, *, until_quit: bool = True) -> None:
+    """Store the key for a server's address in the keychain, or remove it if it is empty.
+
+    Args:
+        server: The server.
+        key: The key.
+        until_quit: Whether to keep it in memory where there is no keychain.
+
+    Raises:
+        InvalidSettingError: If it cannot be a key.
+        StorageError: If there is no keychain, and it is not kept in memory.
+    """
+    _KEYS.pop(server.address, None)
+    if not key:
+        ask_keychain(_SERVICE, "delete_password", server.address)
+        return
+    if not _KEY.fullmatch(key):
+        raise InvalidSettingError("This is not a key: it contains spaces or other characters.", "Copy it again.")
+    if ask_keychain(_SERVICE, "set_password", server.address, key) is FAILED:
+        if not until_quit:
+            hint = f"Set {server.key_variable} to the key instead."
+            raise StorageError("This computer has no keychain for the key.", hint)
+        _KEYS[server.address] = key
