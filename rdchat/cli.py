@@ -74,6 +74,15 @@ _COMMANDS: _Commands = {
                 "delete a model or drafter from the Hugging Face cache or rdchat's folder; whole ones go to the Trash",
                 "models.listing:delete model --revision --yes --json",
             ),
+            "remote": (
+                "list the models of remote servers",
+                "models.remote_servers:list_remote --json",
+            ),
+            "add-remote": (
+                "add a remote server, such as `rdchat serve` on another Mac",
+                "models.remote_servers:add_remote --json",
+            ),
+            "remove-remote": ("forget a remote server", "models.remote_servers:remove_remote --json"),
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },
     ),

@@ -4,13 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import ReadFile
+from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
@@ -23,6 +24,7 @@ from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     DraftSettings,
+    Dtype,
     GenerationRequest,
     Mode,
     SamplingDefaults,
@@ -55,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
-    options.add_model(parser)
+    options.add_model(parser, remote=True)
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
@@ -203,6 +205,9 @@ class _Answer:
     verification: str | None = None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
+        if remote := options.remote_model_of(args.model):
+            self._make_remote(remote, system, prompt, files, args)
+            return
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
@@ -220,19 +225,38 @@ class _Answer:
             self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
         options.print_warning(loaded.info)
         self._report_sampling(loaded.info.sampling)
+        self._print(session.generate(self._request(messages, args)))
+
+    def _make_remote(
+        self, model: str, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace
+    ) -> None:
+        from rdchat.inference.remote.remote_engine import UNKNOWN_LENGTH, RemoteEngine  # noqa: PLC0415  an HTTP client
+
+        with closing(RemoteEngine(lambda: stored_settings().remote_servers)) as engine:
+            with ProgressLine() as progress:
+                self.info = info = engine.load(model, Dtype(args.dtype), progress.show)
+            print(f"rdchat: {info.name} runs on {info.server} ({info.device}), where your text goes.", file=sys.stderr)
+            if files:
+                limit = info.context_length
+                count = engine.count_tokens if limit < UNKNOWN_LENGTH else lambda _messages: 0
+                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
+            self._print(engine.generate(self._request((*system, ChatMessage(Role.USER, prompt)), args)))
+
+    def _request(self, messages: tuple[ChatMessage, ...], args: argparse.Namespace) -> GenerationRequest:
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
-        request = GenerationRequest(
+        return GenerationRequest(
             messages, self.sampling, self.seed, draft=self.draft, thinking=thinking, shape=self.shape
         )
-        iterator = session.generate(request)
-        with ctrl_c_calls(lambda: self._cancel(iterator)):
+
+    def _print(self, iterator: TokenIterator) -> None:
+        """Print the reply while it is written."""
+        with closing(iterator), ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:
                 if isinstance(event, TokenEvent):
                     self._write(event.text)
                 elif isinstance(event, ReplyEnd):
                     self._write(event.trailing_text)
                     self.end = event
-        iterator.close()
         if self.end is not None and self.end.mode_reason is not None:
             plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
             print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)

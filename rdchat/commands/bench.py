@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import host, paths
-from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
@@ -118,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
             raise InvalidSettingError(f"--from only shows a file: leave out --{given[0].replace('_', '-')}.")
         _show(args, read_csv(Path(args.source)))
         return 0
+    if remote_model(args.model):
+        raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")
     prompts = _prompts(args)
     replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
@@ -204,7 +206,7 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = ChosenEngine(lambda: stored_settings().remote_servers)
+        engine = ChosenEngine()
         info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
         measurement.environment = environment(info)

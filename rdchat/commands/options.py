@@ -4,14 +4,17 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.errors import file_errors, one_line
+from rdchat.chat.settings import stored_settings
+from rdchat.errors import ModelError, RdchatError, file_errors, one_line
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_address import remote_address, remote_model
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.remote.server_list import key_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -33,9 +36,10 @@ SHARED: dict[str, dict[str, Any]] = {
 """Arguments that several commands share; the table of commands names them."""
 
 
-def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True) -> None:
+def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True, remote: bool = False) -> None:
     """Add the options for the model: `--model`, `--dtype` and `--load-anyway`."""
-    parser.add_argument("--model", help=f"{NAMED} a path (default: SmolLM2-135M-Instruct)")
+    elsewhere = ", or remote:SERVER/MODEL" if remote else ""
+    parser.add_argument("--model", help=f"{NAMED} a path{elsewhere} (default: SmolLM2-135M-Instruct)")
     if dtype:
         parser.add_argument(
             "--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights"
@@ -72,6 +76,35 @@ def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedMo
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
 
     return load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
+
+
+def remote_model_of(name: str | None) -> str | None:
+    """Return the address of a remote model that a name means; None for a model on this machine.
+
+    A bare name means a remote model only if there is none of that name here, and just one server has it.
+
+    Raises:
+        ModelError: If several servers have it.
+    """
+    if name is None or remote_model(name):
+        return name
+    servers = stored_settings().remote_servers
+    if not servers or Path(name).exists():
+        return None
+    from rdchat.inference.models.model_locations import find_card  # noqa: PLC0415  slow to import
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
+    if find_card(name, stored_settings().models_folder) is not None:
+        return None
+    found = []
+    for server in servers:
+        # One that does not answer has no model now.
+        with suppress(RdchatError):
+            found += [remote_address(server.name, each.name) for each in list_models(server, key_of(server))
+                      if each.name == name]  # fmt: skip
+    if len(found) > 1:
+        raise ModelError(f"Several servers have {name}.", f"Name one: {', '.join(found)}.")
+    return found[0] if found else None
 
 
 def print_warning(info: ModelInfo) -> None:

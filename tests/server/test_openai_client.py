@@ -42,7 +42,15 @@ def test_a_whole_reply(openai: OpenAI, gate: ScriptedGate) -> None:
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (8, 5, 13)
     assert reply.usage.prompt_tokens_details
     assert reply.usage.prompt_tokens_details.cached_tokens == 2
-    drafting = {"drafted": 4, "accepted": 3, "target_calls": 2, "tokens_per_second": 8.0, "cached_tokens": 2}
+    drafting = {
+        "mode": "off",
+        "rounds": 2,
+        "drafted": 4,
+        "accepted": 3,
+        "target_calls": 2,
+        "tokens_per_second": 8.0,
+        "cached_tokens": 2,
+    }
     assert reply.usage.to_dict()["rdchat"] == drafting | {"reply_seeds": [gate.requests[0].seed]}
     (request,) = gate.requests
     assert request.seed == reply_seed(7, 1, 0)

@@ -216,7 +216,7 @@ class Connection:
         words = f" It says: {one_line(said)[:_MAX_QUOTED]}" if isinstance(said, str) and said else ""
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
-            return ModelError(f"{text}{words}", "Remove the server in Models, and add it with its key.")
+            return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")
         if code == "context_length_exceeded":
             return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
         if status == 404 and not words:

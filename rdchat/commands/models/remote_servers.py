@@ -1,0 +1,123 @@
+"""`rdchat models remote`, `add-remote` and `remove-remote`: servers whose models can be used from here."""
+
+import argparse
+import getpass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rdchat import paths
+from rdchat.chat.settings import SettingsStore, stored_settings
+from rdchat.commands import options
+from rdchat.commands.terminal import agreed, table
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.model_address import remote_address
+from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
+
+
+def add_list_remote(parser: argparse.ArgumentParser) -> None:
+    """Describe `remote`, which has no options of its own."""
+    parser.description = "`rdchat ask --model` takes the printed names."
+
+
+def list_remote(args: argparse.Namespace) -> int:
+    """Ask all servers for their models; the exit status is 1 if one does not answer."""
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
+    rows, listed = list[tuple[str, ...]](), list[dict[str, Any]]()
+    for server in stored_settings().remote_servers:
+        models, problem = list[str](), ""
+        try:
+            models = [remote_address(server.name, each.name) for each in list_models(server, key_of(server))]
+        except RdchatError as error:
+            problem = str(error)
+        listed.append({"name": server.name, "address": server.address, "models": models, "problem": problem})
+        rows += [(each, server.address, "") for each in models] or [
+            (server.name, server.address, problem or "no model")
+        ]
+    if not rows and not args.json:
+        print("No remote servers yet. `rdchat models add-remote NAME ADDRESS` adds one.", file=sys.stderr)
+    options.print_result(args, {"servers": listed}, table(rows))
+    return int(any(each["problem"] for each in listed))
+
+
+def add_add_remote(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `add-remote`."""
+    parser.description = (
+        "The server answers OpenAI's API, as `rdchat serve --host 0.0.0.0 --tls` on another Mac does. What you ask its "
+        "models leaves this computer. The key goes to the keychain; without one, it is read from the environment."
+    )
+    parser.add_argument("name", metavar="NAME", help="your name for it")
+    parser.add_argument("address", metavar="ADDRESS", help="such as https://studio.local:8817")
+    parser.add_argument("--key-from-stdin", action="store_true", help="read the key from standard input")
+    parser.add_argument(
+        "--fingerprint", default="", metavar="SHA256", help="accept only this certificate, as `rdchat serve` prints it"
+    )
+    parser.add_argument(
+        "--unencrypted", action="store_true", help="accept that others in the network can read what you send and get"
+    )
+
+
+def add_remote(args: argparse.Namespace) -> int:
+    """Ask the server for its models, and remember it; the exit status is 1 if the person refuses."""
+    from rdchat.inference.remote.connection import UntrustedCertificateError  # noqa: PLC0415  loads an HTTP client
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415
+
+    server = RemoteServer(args.name, args.address, args.fingerprint.strip().upper(), args.unencrypted)
+    if any(each.name == server.name for each in stored_settings().remote_servers):
+        raise InvalidSettingError(f"There is a server named {server.name}.", "Remove it first, or choose another name.")
+    key = _read_key(args, server) or key_of(server)
+    try:
+        models = list_models(server, key)
+    except UntrustedCertificateError as error:
+        shown = f"Its fingerprint is {error.fingerprint}"
+        if sys.stdin is None or not sys.stdin.isatty() or args.key_from_stdin:
+            hint = f"{shown}. If the server prints the same, add --fingerprint {error.fingerprint}"
+            raise InvalidSettingError(error.message, hint) from error
+        if not agreed(False, f"{error.message} {shown}. Continue only if the server prints the same."):
+            return 1
+        server = replace(server, fingerprint=error.fingerprint)
+        models = list_models(server, key)
+    if key and key != key_of(server):
+        store_key(server, key, until_quit=False)
+    _change(lambda servers: (*servers, server))
+    names = [remote_address(server.name, each.name) for each in models]
+    options.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
+    return 0
+
+
+def add_remove_remote(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of `remove-remote`."""
+    parser.add_argument("name", metavar="NAME", help="your name for it")
+
+
+def remove_remote(args: argparse.Namespace) -> int:
+    """Forget a server and its key."""
+    server = find_server(stored_settings().remote_servers, args.name)
+    _change(lambda servers: [each for each in servers if each.name != server.name])
+    store_key(server, "")
+    options.print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
+    return 0
+
+
+def _read_key(args: argparse.Namespace, server: RemoteServer) -> str:
+    if args.key_from_stdin:
+        return sys.stdin.readline().strip() if sys.stdin is not None else ""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return getpass.getpass(f"Key of {server.host} (it is not shown; empty for none): ").strip()
+    return ""
+
+
+def _change(change: Callable[[Sequence[RemoteServer]], Sequence[RemoteServer]]) -> None:
+    """Change the list in the settings, unless a window is open, which has settings of its own."""
+    make_folder(paths.data_dir())
+    lock = FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first.")
+    try:
+        store = SettingsStore(paths.settings_path())
+        servers = tuple(change(store.settings.remote_servers))
+        store.save(replace(store.settings, remote_servers=servers))
+    finally:
+        lock.release()
