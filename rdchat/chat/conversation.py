@@ -36,6 +36,7 @@ class OwnOptions:
         keep_cache: Whether its KV caches may be kept on disk.
         tools: Names of the tool servers that are switched on in it.
         tools_off: Full names of tools of these that are switched off.
+        sent_to: Addresses of the remote servers that it may be sent to.
     """
 
     preset: str | None = None
@@ -45,6 +46,7 @@ class OwnOptions:
     keep_cache: bool = True
     tools: tuple[str, ...] = ()
     tools_off: tuple[str, ...] = ()
+    sent_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)
@@ -54,8 +56,8 @@ class OwnOptions:
 
     @property
     def portable(self) -> "OwnOptions":
-        """These options without what belongs to this computer: its presets, paths of drafters, and tool servers."""
-        return replace(self, preset=None, draft=None, tools=(), tools_off=())
+        """These options without what belongs to this computer: its presets, paths of drafters, and servers."""
+        return replace(self, preset=None, draft=None, tools=(), tools_off=(), sent_to=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
@@ -230,7 +230,7 @@ class _Answer:
     def _make_remote(
         self, model: str, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace
     ) -> None:
-        from rdchat.inference.remote.remote_engine import UNKNOWN_LENGTH, RemoteEngine  # noqa: PLC0415  an HTTP client
+        from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  an HTTP client
 
         with closing(RemoteEngine(lambda: stored_settings().remote_servers)) as engine:
             with ProgressLine() as progress:

@@ -23,6 +23,7 @@ from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
+from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
 from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
@@ -72,6 +73,7 @@ class ChatController(QObject):
         self.storage = StorageWatch(self)
         control = self.settings = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
+        self.remote = RemoteServers(control, self)
         self.drafting = DraftControl(model, control)
         self.prefix_caches = PrefixCacheControl(model, control, self)
         self.server = ServerControl(model, self.drafting, control, self)
@@ -160,7 +162,8 @@ class ChatController(QObject):
         self._opened.stop()
         # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop, self.calls.stop)
-        parts = (self.servers, self.earlier, self.kept_caches, self.titles, self.context, self.chat, self.chats)
+        services = (self.servers, self.remote, self.earlier, self.kept_caches, self.titles, self.context)
+        parts = (*services, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
                 close()

@@ -12,13 +12,20 @@ import pytest
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, PromptTooLongError, RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    UNKNOWN_LENGTH,
+    FinishReason,
+    GenerationEvent,
+    PrefillProgress,
+    ReplyEnd,
+    TokenEvent,
+)
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.remote import connection, server_list
 from rdchat.inference.remote.connection import UntrustedCertificateError
-from rdchat.inference.remote.remote_engine import UNKNOWN_LENGTH, list_models
+from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.server_list import RemoteServer, key_of, store_key
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError

@@ -9,6 +9,9 @@ from rdchat.inference.api.model_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
 
+UNKNOWN_LENGTH = 2**31 - 1
+"""The context length of a model whose server does not say it."""
+
 
 class FinishReason(StrEnum):
     """Why a reply ended."""

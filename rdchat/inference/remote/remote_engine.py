@@ -7,7 +7,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import remote_address, remote_model
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
@@ -17,8 +17,6 @@ from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of
 from rdchat.thoughts import markers_among
 
-UNKNOWN_LENGTH = 2**31 - 1
-"""The context length of a model whose server does not say it."""
 _MAX_MODELS, _LONGEST_NAME = 1000, 300
 # A token of English text has some four bytes; other texts have fewer, so that nothing is refused that might fit.
 _TOKEN_BYTES, _MESSAGE_TOKENS = 4, 4

@@ -47,6 +47,7 @@ _CONTINUES = Notice(
 _STOPPED = Notice("The summary was stopped", "The chat is unchanged.")
 _CUT_OFF = Notice("The summary was cut off", "The chat is unchanged. Leave out the oldest messages instead.")
 _NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged. Leave out the oldest messages instead.")
+_NOT_SENT = Notice("This chat was not sent to the model's server yet", "Send a message first: then rdchat asks you.")
 _ALONE = Notice(
     "The last message alone is too long for this model",
     "Nothing was left out. Shorten it, or choose a model with a longer context.",
@@ -301,6 +302,8 @@ class ChatContext(QObject):
     def _on_planned(self, plan: SummaryPlan | int | None) -> None:
         if self._path_end != self._end():
             self._begin(Doing.NOTHING)
+        elif isinstance(plan, SummaryPlan) and not self._chat.replies.may_send(self._chat.conversation):
+            self._fail(_NOT_SENT)
         elif isinstance(plan, SummaryPlan):
             self._plan, self._progress = plan, SummaryProgress(0, len(plan.pieces))
             self._summarise_next("")

@@ -86,8 +86,8 @@ class DraftControl(QObject):
 
     @property
     def ready(self) -> bool:
-        """Whether a model is loaded whose settings can be changed."""
-        return self.model.info is not None
+        """Whether a model is loaded whose settings can be changed; a remote server drafts by its own."""
+        return self.model.info is not None and not self.model.info.server
 
     @property
     def reply_mode(self) -> Mode:

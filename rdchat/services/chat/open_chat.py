@@ -77,6 +77,7 @@ class OpenChat(QObject):
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
+        replies.chat_stored.connect(self.update)
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
 

@@ -1,14 +1,14 @@
 """Queues replies and sends them to the engine when a model is loaded; can load another model for one reply."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.chat_values import OptionOrder
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
@@ -21,6 +21,17 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
 
 _NOT_STARTED = "Settings > Tools says why."
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What would go to a remote server: the parts of a chat, counted."""
+
+    chat: Conversation
+    model: ModelInfo
+    messages: int
+    files: int
+    results: int
 
 
 class Replies(QObject):
@@ -51,6 +62,8 @@ class Replies(QObject):
         statistics_changed: The engine has other counters of it, or its last ones.
         state_changed: `state` may have changed.
         tools_left_out: A reply begins without the tools of a server that does not work.
+        sending_asked: A reply waits until the person agrees that the chat goes to a remote server (`agree`).
+        chat_stored: A chat has other options in the store.
     """
 
     begun = Signal(Message)
@@ -62,6 +75,8 @@ class Replies(QObject):
     statistics_changed = Signal(Statistics)
     state_changed = Signal()
     tools_left_out = Signal(Notice)
+    sending_asked = Signal(Sending)
+    chat_stored = Signal(Conversation)
 
     def __init__(
         self,
@@ -74,6 +89,9 @@ class Replies(QObject):
         tools: ChatTools,
     ) -> None:
         super().__init__(drafting)
+        self._store, self._storage = store, storage
+        # Chats that may go to remote servers, by id, with the server's address.
+        self._sent: set[tuple[int, str]] = set()
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text, self.tools = store.file_text, tools
@@ -149,6 +167,46 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
+    def agree(self, sending: Sending) -> None:
+        """Let a chat go to a remote server from now on; the reply that waits is written."""
+        self._note_sent(sending.chat, sending.model.device)
+        self._on_model_changed()
+
+    def may_send(self, conversation: Conversation) -> bool:
+        """Return whether a chat may go to the loaded model without a question."""
+        model = self.model.info
+        sent = model and (conversation.id, model.device) in self._sent
+        return bool(model is None or not model.server or sent or model.device in conversation.own.sent_to)
+
+    def _may_be_sent(self, live: Reply, model: ModelInfo) -> bool:
+        """Return whether a chat may go to the model's server: a new one may, another one asks."""
+        chat, path = live.conversation, live.prompt.path
+        is_new = len(path) == 1 and not path[0].files and not live.begins_at
+        if is_new and chat.id:
+            alternatives = self._storage.read(lambda: self._store.alternatives(path[0].id), ())
+            is_new = (
+                len(alternatives) == 1 and self._storage.read(lambda: self._store.count_replies(path[0].id), 2) == 1
+            )
+        elif is_new:
+            # The quick window's exchanges are all the chat 0.
+            self._sent -= {each for each in self._sent if each[0] == NEW_CHAT.id}
+        if self.may_send(chat):
+            return True
+        if is_new:
+            self._note_sent(chat, model.device)
+            return True
+        counts = (len(path), sum(len(each.files) for each in path), sum(each.role is Role.TOOL for each in path))
+        self.sending_asked.emit(Sending(chat, model, *counts))
+        return False
+
+    def _note_sent(self, chat: Conversation, address: str) -> None:
+        self._sent.add((chat.id, address))
+        if chat.id:
+            with self._storage.writing():
+                stored = self._store.conversation(chat.id)
+                own = replace(stored.own, sent_to=(*stored.own.sent_to, address))
+                self.chat_stored.emit(self._store.set_chat_options(replace(stored, own=own)))
+
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
         tools, count = self.tools.as_json(conversation), self.model.engine.count_tokens
@@ -166,6 +224,8 @@ class Replies(QObject):
                 self._fail(live, self.model.failure)
             return
         prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
+        if model.server and not self._may_be_sent(live, model):
+            return
         if self.tools.names(conversation, "starting"):
             return
         failed = ", ".join(self.tools.names(conversation, "failed"))

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
+from rdchat.services.chat.replies import Sending
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.services.models.model_service import DeviceMemory
@@ -14,6 +16,7 @@ from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
+from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import Theme
 
 type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
@@ -61,6 +64,34 @@ class Notices(QObject):
         controller.context.summary_progressed.connect(self._show_summary_progress)
         controller.chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
+        controller.replies.sending_asked.connect(self._ask_to_send)
+        # The question whether a chat may go to a remote server.
+        self._question: QMessageBox | None = None
+
+    def _ask_to_send(self, sending: Sending) -> None:
+        """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
+        if self._question is not None:
+            return
+        replies, model, chat = self._controller.replies, sending.model, sending.chat
+        counts = (sending.messages, "message"), (sending.files, "file"), (sending.results, "result of a tool")
+        parts = [formatting.counted(*each) for each in counts if each[0]]
+        what = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+        detail = (
+            f"{model.name} runs on {model.server} ({model.device}). What you ask now and the chat so far leave "
+            f"{formatting.MACHINE}: {what}. Later messages of this chat go there without a question."
+        )
+        window = QApplication.activeWindow() or self.area.window()
+        title = f"Send “{chat.title}” to {model.server}?" if chat.id else f"Send this to {model.server}?"
+        box = self._question = ask(window, title, detail, "Send", lambda: None)
+
+        def end() -> None:
+            self._question = None
+            if box.buttonRole(box.clickedButton()) is QMessageBox.ButtonRole.AcceptRole:
+                replies.agree(sending)
+            else:
+                replies.stop(chat.id)
+
+        box.finished.connect(end)
 
     def _show(
         self,

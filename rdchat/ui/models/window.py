@@ -1,10 +1,11 @@
-"""The models window: four pages and the tabs over them."""
+"""The models window: five pages and the tabs over them."""
 
 from collections.abc import Callable
 
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
@@ -13,6 +14,7 @@ from rdchat.ui.models.downloads_page import DownloadsPage, TokenDialog
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.remote_page import RemotePage
 from rdchat.ui.models.texts import totals_text
 from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Separator, tip_text
@@ -26,13 +28,19 @@ class ModelsWindow(SideWindow):
 
     Args:
         models: The services of the pages.
+        remote: The remote servers.
         theme: The appearance to follow.
         problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
         parent: The window stays above it.
     """
 
     def __init__(
-        self, models: Models, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
+        self,
+        models: Models,
+        remote: RemoteServers,
+        theme: Theme,
+        problem: Callable[[str], str],
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__("Models", (1000, 680), (720, 460), parent)
         self._downloads = models.downloads
@@ -41,6 +49,7 @@ class ModelsWindow(SideWindow):
         self.discover = DiscoverPage(models, links, theme)
         self.downloads = DownloadsPage(models, links, theme)
         self.drafters = DraftersPage(models, links, theme)
+        self.remote = RemotePage(remote, theme)
         self.token_dialog = TokenDialog(models.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
@@ -51,7 +60,7 @@ class ModelsWindow(SideWindow):
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        for name in ("installed", "discover", "downloads", "drafters"):
+        for name in ("installed", "discover", "downloads", "drafters", "remote"):
             self.tabs.addTab(name.capitalize())
             self._pages.addWidget(getattr(self, name))
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)

@@ -10,7 +10,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.labels import ElidedLabel, set_tip
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, SMALL, Theme, paint_card
@@ -48,7 +48,8 @@ class QuickWindow(SideWindow):
         self.open_chat = TextButton("Open as Chat", theme, self._open_as_chat)
         for button, keys in ((self.new, _NEW), (self.open_chat, _OPEN)):
             set_tip(button, f"{button.text()} ({keys.toString(_NATIVE)})")
-        buttons = row(None, self.new, self.open_chat, margins=(0, 0, LARGE, 0))
+        self.remote = ElidedLabel(theme, "", "muted", -1)
+        buttons = row((self.remote, 1), self.new, self.open_chat, margins=(LARGE, 0, LARGE, 0))
         layout = column(self.composer, self.transcript, buttons, within=self, spacing=0, margins=(1, SMALL, 1, SMALL))
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
         QShortcut(_OPEN, self, self._open_as_chat)
@@ -108,6 +109,8 @@ class QuickWindow(SideWindow):
         self.composer.set_state(EngineState.WRITING if quick.busy else EngineState.IDLE, waits=not self._replies.free)
         for part in (self.new, self.open_chat, self.transcript):
             part.setVisible(bool(quick.path))
+        model = self._replies.model.info
+        self.remote.show_text(formatting.remote_label(model.server, model.name) if model and model.server else "")
         if quick.waiting:
             what = "measurement" if self._replies.model.engine.measuring else "reply in another chat"
             progress = f"Waiting for the {what}…"

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePol
 from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.formatting import counted, model_label
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import paint_focus
@@ -186,7 +186,7 @@ def add_models(
     if listed:
         menu.addSection("Recent")
     for model in listed:
-        add(Path(model).name, model)
+        add(model_label(model), model)
     by_origin: dict[str, list[ModelCard]] = {}
     for card in installed:
         if card.model not in listed:

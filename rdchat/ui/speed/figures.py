@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from rdchat.inference.api.events import FinishReason, ModelInfo
+from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.engine.engine_request import EngineState
@@ -32,8 +32,9 @@ class FigureSource(NamedTuple):
 
     @property
     def context(self) -> tuple[int, int]:
-        """Tokens in the context, and the limit of the model; 0 without one."""
-        return self.statistics.context_tokens, self.model.context_length if self.model else 0
+        """Tokens in the context, and the limit of the model; 0 where it is unknown."""
+        limit = self.model.context_length if self.model else 0
+        return self.statistics.context_tokens, limit if limit < UNKNOWN_LENGTH else 0
 
 
 type _Text = Callable[[FigureSource], str]

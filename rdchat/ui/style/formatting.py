@@ -3,13 +3,17 @@
 import math
 import time
 from datetime import datetime
+from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.files.sizes import part_text, size_text
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.requests import Dtype
 
 NONE = "\N{EN DASH}"
+LEAVES = "↗"
+"""Marks a model whose server gets what is sent to it."""
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
 """A model is named by its folder."""
@@ -153,3 +157,14 @@ def day_text(when: float | None, now: float | None = None) -> str:
     if 0 < days < 7:
         return f"{date:%A}"
     return f"{date.day} {date:%b}" if date.year == today.year else f"{date.day} {date:%b} {date.year}"
+
+
+def model_label(model: str) -> str:
+    """Return the name of a model by its folder, hub id or address; a remote one is marked."""
+    remote = remote_model(model)
+    return remote_label(*remote) if remote else Path(model).name
+
+
+def remote_label(server: str, model: str) -> str:
+    """Return the name of a remote model with its mark."""
+    return f"{model}  ·  on {server} {LEAVES}"

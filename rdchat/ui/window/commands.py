@@ -24,6 +24,7 @@ from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
+from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu
 from rdchat.ui.style.icons import app_pixmap
 from rdchat.ui.style.labels import message_box
@@ -244,7 +245,8 @@ class Commands(QObject):
         """Ask with which model and options to write a reply again, by default the last one."""
         controller, model = self.controller, self.parts.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
-        own = controller.model_slot.info.name if controller.model_slot.info else ""
+        info = controller.model_slot.info
+        own = formatting.remote_label(info.server, info.name) if info and info.server else info.name if info else ""
         if controller.borrowed.loan is not None:
             own = controller.borrowed.loan.own_name
         model.look()

@@ -1,15 +1,17 @@
 """The button of the toolbar that shows the model and loads another one."""
 
 from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton
 
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.ui.speed.fields import add_models
@@ -31,6 +33,7 @@ class ModelButton(QPushButton):
         super().__init__()
         self._slot, self._settings = slot, settings
         self._installed: FolderSearch | None = None
+        self._remote: RemoteServers | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
@@ -44,25 +47,35 @@ class ModelButton(QPushButton):
         slot.load_progressed.connect(self._show_load)
         self.refresh()
 
-    def offer(self, installed: FolderSearch) -> None:
-        """Also list the models on this machine."""
-        self._installed = installed
-        installed.changed.connect(self._menu.refresh)
-        installed.changed.connect(self.choices_changed)
+    def offer(self, installed: FolderSearch, remote: RemoteServers | None = None) -> None:
+        """Also list the models on this machine and those of remote servers."""
+        self._installed, self._remote = installed, remote
+        for changed in (installed.changed, *([remote.changed] if remote is not None else ())):
+            changed.connect(self._menu.refresh)
+            changed.connect(self.choices_changed)
 
     def look(self) -> None:
         """Look for models on this machine; `choices_changed` follows if there are other ones."""
         if self._installed is not None:
             self._installed.look()
+        if self._remote is not None:
+            self._remote.look()
 
     def choices(self) -> list[tuple[str, str | None]]:
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         names: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
-        names |= {model: Path(model).name for model in self._settings.values.recent_models}
-        for each in self._installed.results if self._installed is not None else ():
+        names |= {model: formatting.model_label(model) for model in self._settings.values.recent_models}
+        for each in self._cards:
             if not each.problem:
-                names.setdefault(each.model, each.name)
+                names.setdefault(
+                    each.model, formatting.model_label(each.model) if remote_model(each.model) else each.name
+                )
         return [(name, model) for model, name in names.items() if model != self._slot.chosen]
+
+    @property
+    def _cards(self) -> tuple[ModelCard, ...]:
+        installed = self._installed.results if self._installed is not None else ()
+        return (*installed, *(self._remote.cards if self._remote is not None else ()))
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""
@@ -71,6 +84,9 @@ class ModelButton(QPushButton):
             self._show("Loading the model…", "Loading the model. Click to choose another.")
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
+        elif model.server:
+            tip = f"It runs on {model.server} ({model.device}): what you send leaves {formatting.MACHINE}."
+            self._show(formatting.remote_label(model.server, model.name), f"{tip}\nClick to choose another model.")
         else:
             asleep = self._slot.engine.asleep
             text = f"{model.name}  ·  {'asleep' if asleep else formatting.dtype_text(model.dtype)}"
@@ -90,8 +106,10 @@ class ModelButton(QPushButton):
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._settings.values.recent_models, self._slot
-        cards = self._installed.results if self._installed is not None else ()
+        cards = self._cards
+        remote = () if self._remote is None else self._remote.states
         sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
+        sections |= {each.server.name: f"On {each.server.name} {formatting.LEAVES}" for each in remote}
         add_models(
             self._menu,
             slot.load,

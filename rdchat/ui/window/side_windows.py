@@ -234,7 +234,8 @@ class SideWindows:
         from rdchat.ui.models.window import ModelsWindow  # noqa: PLC0415
 
         models = self.model_services
-        window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._sources.problem, self._parent))
+        parts = models, self._controller.remote, self._theme, self._sources.problem, self._parent
+        window = self.restore_geometry("models", ModelsWindow(*parts))
         models.library.race_requested.connect(self.try_in_race)
         return window
 

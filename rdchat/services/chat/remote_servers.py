@@ -1,0 +1,112 @@
+"""Adds and removes remote servers, and finds their models."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.api.model_address import remote_address
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.remote.server_list import RemoteServer, key_of, store_key
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
+from rdchat.services.chat.storage_watch import SettingsControl
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server answered last: the names of its models, or why there are none."""
+
+    server: RemoteServer
+    models: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class RemoteServers(QObject):
+    """The remote servers of the settings.
+
+    Signals:
+        changed: Other servers, or other models of one.
+        added: A server has answered and is stored.
+        refused: A server was not added; the error, of a certificate too that the person may accept.
+    """
+
+    changed = Signal()
+    added = Signal(RemoteServer)
+    refused = Signal(RdchatError)
+
+    def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._settings = settings
+        self._search = FolderSearch(_answers, self)
+        self._search.changed.connect(self.changed)
+        self._work = BackgroundWork("remote servers", self)
+
+    @property
+    def states(self) -> tuple[ServerState, ...]:
+        """The servers, each with its last answer."""
+        known = {each.server: each for each in self._search.results}
+        return tuple(known.get(each) or ServerState(each) for each in self._settings.values.remote_servers)
+
+    @property
+    def cards(self) -> tuple[ModelCard, ...]:
+        """The models of all servers, as the lists of models have them."""
+        models = ((each.server, name) for each in self.states for name in each.models)
+        addresses = ((server, name, remote_address(server.name, name)) for server, name in models)
+        return tuple(ModelCard(name, address, server.name, Path(address)) for server, name, address in addresses)
+
+    def look(self) -> None:
+        """Ask the servers for their models; `changed` follows if there are other ones."""
+        if servers := self._settings.values.remote_servers:
+            self._search.look(servers)
+
+    def add(self, server: RemoteServer, key: str) -> None:
+        """Ask a server for its models, and store it with its key; `added` or `refused` follows."""
+        if any(each.name == server.name for each in self._settings.values.remote_servers):
+            self.refused.emit(InvalidSettingError(f"There is a server named {server.name}.", "Choose another name."))
+            return
+        self._work.do(lambda: _added(server, key), partial(self._on_added, server))
+
+    def remove(self, server: RemoteServer) -> None:
+        """Forget a server and its key."""
+        others = tuple(each for each in self._settings.values.remote_servers if each.name != server.name)
+        self._settings.update(remote_servers=others)
+        self._work.do(lambda: store_key(server, ""))
+        self.changed.emit()
+
+    def close(self) -> None:
+        """Wait for no server."""
+        self._search.close(0.0)
+        self._work.close(0.5)
+
+    def _on_added(self, server: RemoteServer, problem: RdchatError | None) -> None:
+        if problem is not None:
+            self.refused.emit(problem)
+            return
+        self._settings.update(remote_servers=(*self._settings.values.remote_servers, server))
+        self.added.emit(server)
+        self.changed.emit()
+        self.look()
+
+
+def _added(server: RemoteServer, key: str) -> None:
+    """Check that a server answers, and store its key."""
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
+    list_models(server, key or key_of(server))
+    if key:
+        store_key(server, key)
+
+
+def _answers(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
+    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+
+    states = []
+    for server in servers:
+        try:
+            models = tuple(each.name for each in list_models(server, key_of(server)))
+            states.append(ServerState(server, models, "" if models else "It has no model now."))
+        except RdchatError as error:
+            states.append(ServerState(server, problem=str(error)))
+    return tuple(states)
