@@ -21,6 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.messages import ChatMessage, ToolCall
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import DrafterFit
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -161,6 +162,9 @@ class ScriptedEngine:
             sampling=self.sampling,
             tool_markers=("<tool_call>", "</tool_call>"),
         )
+        if remote := remote_model(model):
+            address = f"https://{remote[0]}.local"
+            self.loaded = replace(self.loaded, name=remote[1], server=remote[0], device=address, parameters=0)
         return self.loaded
 
     def unload(self) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.chat_values import OptionOrder
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
@@ -25,9 +25,14 @@ _NOT_STARTED = "Settings > Tools says why."
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What would go to a remote server: the parts of a chat, counted."""
+    """What would go to a remote server: the parts of a chat, counted.
+
+    Attributes:
+        key: The chat's id; of an exchange of the quick window, that of its first message.
+    """
 
     chat: Conversation
+    key: int
     model: ModelInfo
     messages: int
     files: int
@@ -90,7 +95,7 @@ class Replies(QObject):
     ) -> None:
         super().__init__(drafting)
         self._store, self._storage = store, storage
-        # Chats that may go to remote servers, by id, with the server's address.
+        # Chats that may go to remote servers, by `Sending.key`, with the server's address.
         self._sent: set[tuple[int, str]] = set()
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
@@ -169,38 +174,38 @@ class Replies(QObject):
 
     def agree(self, sending: Sending) -> None:
         """Let a chat go to a remote server from now on; the reply that waits is written."""
-        self._note_sent(sending.chat, sending.model.device)
+        self._note_sent(sending.chat, sending.key, sending.model.device)
         self._on_model_changed()
 
-    def may_send(self, conversation: Conversation) -> bool:
-        """Return whether a chat may go to the loaded model without a question."""
+    def may_send(self, chat: Conversation, key: int | None = None) -> bool:
+        """Return whether a chat may go to the loaded model without a question; see `Sending.key`."""
         model = self.model.info
-        sent = model and (conversation.id, model.device) in self._sent
-        return bool(model is None or not model.server or sent or model.device in conversation.own.sent_to)
+        address = model.device if model and model.server else ""
+        return not address or (key or chat.id, address) in self._sent or address in chat.own.sent_to
 
     def _may_be_sent(self, live: Reply, model: ModelInfo) -> bool:
         """Return whether a chat may go to the model's server: a new one may, another one asks."""
         chat, path = live.conversation, live.prompt.path
-        is_new = len(path) == 1 and not path[0].files and not live.begins_at
-        if is_new and chat.id:
-            alternatives = self._storage.read(lambda: self._store.alternatives(path[0].id), ())
-            is_new = (
-                len(alternatives) == 1 and self._storage.read(lambda: self._store.count_replies(path[0].id), 2) == 1
-            )
-        elif is_new:
-            # The quick window's exchanges are all the chat 0.
-            self._sent -= {each for each in self._sent if each[0] == NEW_CHAT.id}
-        if self.may_send(chat):
+        # All exchanges of the quick window are the chat 0; their messages have ids of their own.
+        key = chat.id or path[0].id
+        if self.may_send(chat, key):
             return True
-        if is_new:
-            self._note_sent(chat, model.device)
+        if len(path) == 1 and not path[0].files and not live.begins_at and self._is_first(chat, path[0]):
+            self._note_sent(chat, key, model.device)
             return True
         counts = (len(path), sum(len(each.files) for each in path), sum(each.role is Role.TOOL for each in path))
-        self.sending_asked.emit(Sending(chat, model, *counts))
+        self.sending_asked.emit(Sending(chat, key, model, *counts))
         return False
 
-    def _note_sent(self, chat: Conversation, address: str) -> None:
-        self._sent.add((chat.id, address))
+    def _is_first(self, chat: Conversation, prompt: Message) -> bool:
+        """Return whether a chat has nothing but a prompt and the reply to come, also beside the path."""
+        if not chat.id:
+            return True
+        prompts = self._storage.read(lambda: self._store.alternatives(prompt.id), ())
+        return len(prompts) == 1 == self._storage.read(lambda: self._store.count_replies(prompt.id), 0)
+
+    def _note_sent(self, chat: Conversation, key: int, address: str) -> None:
+        self._sent.add((key, address))
         if chat.id:
             with self._storage.writing():
                 stored = self._store.conversation(chat.id)

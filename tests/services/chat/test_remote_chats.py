@@ -1,0 +1,178 @@
+"""Chats that go to a remote server: once the person has agreed, and only then."""
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.errors import ModelError, NetworkError
+from rdchat.inference.remote import server_list
+from rdchat.inference.remote.server_list import RemoteServer, key_of
+from rdchat.services.chat.remote_servers import RemoteServers, ServerState
+from rdchat.services.chat.replies import OtherModel, Sending
+from rdchat.services.engine.engine_request import EngineState
+from tests.server.fakes import KEY
+from tests.server.lying_server import answer, lying_server
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import Window
+
+REMOTE, OTHER = "remote:studio/qwen", "remote:mini/qwen"
+
+
+@pytest.fixture
+def asked(window: Window) -> list[Sending]:
+    asked: list[Sending] = []
+    window.controller.replies.sending_asked.connect(asked.append)
+    return asked
+
+
+def load(window: Window, model: str | None) -> None:
+    window.controller.model_slot.load(model)
+    window.qtbot.waitUntil(lambda: window.controller.model_slot.info is not None)
+
+
+def wait_for_question(window: Window, asked: list[Sending], count: int = 1) -> Sending:
+    window.qtbot.waitUntil(lambda: len(asked) == count)
+    return asked[-1]
+
+
+def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
+    window: Window, engine: ScriptedEngine, asked: list[Sending]
+) -> None:
+    window.ask("Hi")
+    load(window, REMOTE)
+    window.controller.send("And you?")
+    question = wait_for_question(window, asked)
+    assert (question.messages, question.files, question.results) == (3, 0, 0)
+    assert (question.model.server, question.chat.id, len(engine.requests)) == ("studio", window.controller.chat.id, 1)
+    window.controller.replies.agree(question)
+    window.wait_for(EngineState.IDLE)
+    assert [each.content for each in engine.requests[-1].messages] == ["Hi", "Hello, you!", "And you?"]
+    window.ask("Well?")
+    assert len(engine.requests) == 3
+    # It is stored with the chat; another server asks again.
+    chat = window.controller.chat
+    chat.open(chat.conversation.id)
+    assert chat.conversation.own.sent_to == ("https://studio.local",)
+    load(window, OTHER)
+    window.controller.send("Here too?")
+    wait_for_question(window, asked, 2)
+    window.controller.stop()
+    window.wait_for(EngineState.IDLE)
+    assert (chat.path[-1].text, len(engine.requests)) == ("", 3)
+
+
+def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, asked: list[Sending]) -> None:
+    window.ask("Hi")
+    load(window, REMOTE)
+    window.controller.send("And you?")
+    question = wait_for_question(window, asked)
+    window.controller.replies.stop(question.chat.id)
+    last = window.controller.chat.path[-1]
+    assert (last.status, last.text, len(engine.requests)) == (MessageStatus.COMPLETE, "", 1)
+    # A model on this machine answers it without a question.
+    load(window, None)
+    window.controller.regenerate(last.id)
+    window.wait_for(EngineState.IDLE)
+    assert (len(asked), len(engine.requests)) == (1, 2)
+
+
+def test_a_new_chat_with_a_remote_model_needs_no_question(
+    window: Window, engine: ScriptedEngine, asked: list[Sending]
+) -> None:
+    load(window, REMOTE)
+    window.ask("Hi")
+    window.ask("And you?")
+    assert (len(engine.requests), asked) == (2, [])
+
+
+@pytest.mark.parametrize("other", [None, OtherModel(REMOTE, "qwen")])
+def test_a_first_prompt_that_is_answered_again_or_edited_asks(
+    other: OtherModel | None, window: Window, engine: ScriptedEngine, asked: list[Sending]
+) -> None:
+    window.ask("Hi")
+    if other is None:
+        load(window, REMOTE)
+    window.controller.regenerate(window.controller.chat.path[-1].id, other=other)
+    assert wait_for_question(window, asked).messages == 1
+    window.controller.replies.stop()
+    if other is None:
+        window.controller.edit_message(window.controller.chat.path[0].id, "Hello")
+        wait_for_question(window, asked, 2)
+        window.controller.stop()
+    assert len(engine.requests) == 1
+
+
+def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
+    window: Window, engine: ScriptedEngine, asked: list[Sending]
+) -> None:
+    quick = window.controller.quick
+    load(window, REMOTE)
+    quick.ask("Hi")
+    window.wait_for(EngineState.IDLE)
+    quick.begin_anew()
+    load(window, None)
+    quick.ask("Secret")
+    window.wait_for(EngineState.IDLE)
+    load(window, REMOTE)
+    quick.ask("And?")
+    assert wait_for_question(window, asked).messages == 3
+    quick.stop()
+    assert len(engine.requests) == 2
+
+
+def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Window, engine: ScriptedEngine) -> None:
+    notices: list[str] = []
+    window.controller.notice_raised.connect(lambda notice: notices.append(notice.title))
+    window.ask("Hi")
+    load(window, REMOTE)
+    window.controller.context.start_anew()
+    window.qtbot.waitUntil(lambda: bool(notices))
+    assert "was not sent to the model's server yet" in notices[0]
+    assert len(engine.requests) == 1
+
+
+def test_a_server_that_fails_keeps_what_it_wrote(window: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [Reply(("Once", " upon"), error=NetworkError("studio.local stopped answering.", "Try again."))]
+    load(window, REMOTE)
+    window.ask("Hi")
+    last = window.controller.chat.path[-1]
+    assert (last.text, last.status) == ("Once upon", MessageStatus.FAILED)
+    assert "stopped answering" in last.error
+    assert window.controller.model_slot.name == "qwen"
+
+
+# Adding and removing servers
+
+
+@pytest.fixture
+def remote(window: Window, monkeypatch: pytest.MonkeyPatch) -> RemoteServers:
+    monkeypatch.setattr(server_list, "_KEYS", {})
+    return window.controller.remote
+
+
+def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: RemoteServers) -> None:
+    with lying_server(answer(b'{"data": [{"id": "org/m"}]}')) as (address, requests):
+        server = RemoteServer("studio", address)
+        with window.qtbot.waitSignal(remote.added):
+            remote.add(server, KEY)
+        window.qtbot.waitUntil(lambda: bool(remote.cards))
+        assert f"Bearer {KEY}".encode() in requests[0]
+        assert remote.states == (ServerState(server, ("org/m",)),)
+        card = remote.cards[0]
+        assert (card.name, card.model, card.origin) == ("org/m", "remote:studio/org/m", "studio")
+        with window.qtbot.waitSignal(remote.refused) as refused:
+            remote.add(server, KEY)
+        assert "There is a server named studio" in str(refused.args[0])
+    with window.qtbot.waitSignal(remote.changed):
+        remote.look()
+    assert "cannot be reached" in remote.states[0].problem
+    remote.remove(server)
+    window.qtbot.waitUntil(lambda: not key_of(server))
+    assert window.controller.settings.values.remote_servers == remote.states == ()
+
+
+def test_a_server_that_does_not_answer_is_not_stored(window: Window, remote: RemoteServers) -> None:
+    with lying_server(answer(b"<html>")) as (address, _), window.qtbot.waitSignal(remote.refused) as refused:
+        remote.add(RemoteServer("studio", address), KEY)
+    assert isinstance(refused.args[0], ModelError)
+    assert not key_of(RemoteServer("studio", address))
+    assert window.controller.settings.values.remote_servers == ()
