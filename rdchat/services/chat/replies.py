@@ -193,7 +193,8 @@ class Replies(QObject):
         if len(path) == 1 and not path[0].files and not live.begins_at and self._is_first(chat, path[0]):
             self._note_sent(chat, key, model.device)
             return True
-        counts = (len(path), sum(len(each.files) for each in path), sum(each.role is Role.TOOL for each in path))
+        messages = sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path)
+        counts = (messages, sum(len(each.files) for each in path), sum(each.role is Role.TOOL for each in path))
         self.sending_asked.emit(Sending(chat, key, model, *counts))
         return False
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QSignalBlocker
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidget, QWidget
 
@@ -51,7 +51,8 @@ class RemotePage(QWidget):
         add_row(form, "Address", self.address, "As the server prints it")
         add_row(form, "Key", self.key, "It goes to the keychain, and only to this address")
         for field in (self.name, self.address, self.key):
-            field.returnPressed.connect(self._add)
+            # Queued: the key would also answer the question that follows.
+            field.returnPressed.connect(self._add, Qt.ConnectionType.QueuedConnection)
         note = ThemedLabel(theme, _NOTE, "muted", wraps=True)
         title = ThemedLabel(theme, "Add a Server", bold=True)
         buttons, ends = row(self.remove, self.again, None), row(self.add, (self.result, 1))

@@ -8,7 +8,6 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
-from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
 from rdchat.ui.models.installed_page import InstalledPage
@@ -72,8 +71,8 @@ def models(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[Models]:
 
 
 @pytest.fixture
-def models_window(qtbot: QtBot, theme: Theme, models: Models, machine: Machine) -> ModelsWindow:
-    window = ModelsWindow(models, RemoteServers(models.settings, models), theme, machine.sources.problem)
+def models_window(qtbot: QtBot, theme: Theme, models: Models, machine: Machine, chat: Chat) -> ModelsWindow:
+    window = ModelsWindow(models, chat.controller.remote, theme, machine.sources.problem)
     qtbot.addWidget(window)
     window.show_page(window.installed)
     qtbot.waitExposed(window)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
 from rdchat.ui.models.window import ModelsWindow
@@ -28,9 +27,9 @@ def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
 
 
 @pytest.fixture
-def models_window(qtbot: QtBot, theme: Theme, models: Models) -> ModelsWindow:
+def models_window(qtbot: QtBot, theme: Theme, models: Models, chat: Chat) -> ModelsWindow:
     """The window with its downloads in front."""
-    window = ModelsWindow(models, RemoteServers(models.settings, models), theme, ModelSources().problem)
+    window = ModelsWindow(models, chat.controller.remote, theme, ModelSources().problem)
     qtbot.addWidget(window)
     window.show_page(window.downloads)
     qtbot.waitExposed(window)
