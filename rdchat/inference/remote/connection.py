@@ -5,17 +5,18 @@ import hashlib
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 from socksio import SOCKSError
 
 from rdchat import __version__
-from rdchat.errors import ModelError, NetworkError, PromptTooLongError, one_line
+from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
+from rdchat.files.plain_data import json_or_none
 from rdchat.inference.remote.server_list import RemoteServer, is_address
 
 _CONNECT_S, _SHORT_S = 15.0, 30.0
@@ -65,13 +66,13 @@ class Connection:
         except TimeoutError as error:
             raise NetworkError(f"{self.server.host} takes too long to answer.", _REACH) from error
         except (ValueError, RecursionError) as error:
-            raise self._stranger() from error
+            raise self.stranger() from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]`."""
         async with self._answer("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
-                raise self._stranger()
+                raise self.stranger()
             line, received = bytearray(), 0
             async for data in response.aiter_raw():
                 received += len(data)
@@ -93,12 +94,8 @@ class Connection:
         return NetworkError(f"{self.server.host} stopped answering.", "Try again; check that the server still runs.")
 
     def _event(self, data: bytes) -> dict[str, Any]:
-        try:
-            event = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise self._stranger() from error
-        if not isinstance(event, dict):
-            raise self._stranger()
+        if not isinstance(event := json_or_none(data), dict):
+            raise self.stranger()
         if event.get("error"):
             raise self._refusal(500, event)
         return event
@@ -112,29 +109,21 @@ class Connection:
         headers = {"User-Agent": f"rdchat/{__version__}", "Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
-            context = await self._tls()
             async with httpx2.AsyncClient(
-                verify=context,
+                verify=await self._tls(),
                 timeout=httpx2.Timeout(_SILENT_S, connect=_CONNECT_S),
-                follow_redirects=False,
                 # A proxy is for addresses elsewhere, which have trusted certificates.
                 trust_env=self.server.address.startswith("https:") and not self.server.fingerprint,
             ) as client:
                 request = client.build_request(method, f"{self.server.address}{path}", json=body, headers=headers)
-                response = await client.send(request, stream=True)
-                try:
+                async with aclosing(await client.send(request, stream=True)) as response:
                     await self._check(response)
                     yield response
-                finally:
-                    await response.aclose()
         except httpx2.ConnectError as error:
             raise await self._unreachable(error) from error
-        except httpx2.TimeoutException as error:
-            raise NetworkError(f"{host} does not answer.", _REACH) from error
+        # An address may be invalid too: a ValueError.
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError, ValueError) as error:
-            raise (
-                self.stopped() if response is not None else NetworkError(f"{host} cannot be reached.", _REACH)
-            ) from error
+            raise self.stopped() if response else NetworkError(f"{host} does not answer.", _REACH) from error
 
     async def _tls(self) -> ssl.SSLContext:
         if not self.server.fingerprint:
@@ -151,19 +140,14 @@ class Connection:
         context.load_verify_locations(cadata=certificate)
         return context
 
-    async def _certificate(self) -> bytes:
-        """Return the certificate that the server shows, unchecked."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async def _certificate(self) -> str:
+        """Return the certificate that the server shows, unchecked, in PEM."""
         parts = urlsplit(self.server.address)
+        place = parts.hostname or "", parts.port or 443
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context)
-        except (OSError, TimeoutError) as error:
+            return await asyncio.to_thread(ssl.get_server_certificate, place, timeout=_CONNECT_S)
+        except OSError as error:
             raise self._no_connection(str(error)) from error
-        certificate = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.transport.abort()
-        return certificate or b""
 
     async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
         """Return the error for a connection that was not made."""
@@ -184,21 +168,17 @@ class Connection:
 
     async def _check(self, response: httpx2.Response) -> None:
         """Raise RdchatError for an answer that is a redirect, a refusal or compressed."""
-        status, host = response.status_code, self.server.host
-        if 300 <= status < 400:
-            target = urljoin(self.server.address, response.headers.get("location", ""))
+        host, target = self.server.host, response.headers.get("location", "")
+        if 300 <= response.status_code < 400:
             other = urlsplit(target).netloc if is_address(target) else "another address"
             raise NetworkError(
                 f"{host} redirects to {other[:100]}; nothing was sent there.", "Add that address instead."
             )
-        if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise self._stranger()
-        if status != 200:
-            try:
-                answer = json.loads(await self._body(response))
-            except (ValueError, RecursionError):
-                answer = None
-            raise self._refusal(status, answer)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise self.stranger()
+        if response.status_code != 200:
+            body = await self._body(response)
+            raise self._refusal(response.status_code, json_or_none(body))
 
     async def _body(self, response: httpx2.Response) -> bytes:
         body = bytearray()
@@ -208,26 +188,27 @@ class Connection:
                 raise NetworkError(f"{self.server.host} answers with more than {_SHORT_BYTES // 2**20} MB.", _REACH)
         return bytes(body)
 
-    def _refusal(self, status: int, answer: object) -> NetworkError | ModelError | PromptTooLongError:
+    def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
         error = answer.get("error") if isinstance(answer, dict) else None
-        fields = error if isinstance(error, dict) else {"message": error}
-        said, code, host = fields.get("message"), fields.get("code"), self.server.host
+        fields, host = error if isinstance(error, dict) else {"message": error}, self.server.host
+        said = fields.get("message")
         words = f" It says: {one_line(said)[:_MAX_QUOTED]}" if isinstance(said, str) and said else ""
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
             return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")
-        if code == "context_length_exceeded":
+        if fields.get("code") == "context_length_exceeded":
             return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
         if status == 404 and not words:
-            return self._stranger()
+            return self.stranger()
         if status in {429, 503}:
             return NetworkError(f"{host} is busy.{words}", "Try again soon.")
         return ModelError(
             f"{host} refused the request ({status}).{words}" if status < 500 else f"{host} failed.{words}"
         )
 
-    def _stranger(self) -> ModelError:
+    def stranger(self) -> ModelError:
+        """Return the error for an answer that is not one of OpenAI's API."""
         hint = "Give the address up to /v1, such as https://studio.local:8817."
         return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
 
@@ -238,6 +219,6 @@ def _trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def fingerprint_of(certificate: bytes) -> str:
-    """Return the SHA-256 fingerprint of a certificate (DER), as `AB:CD:...`."""
-    return hashlib.sha256(certificate).digest().hex(":").upper()
+def fingerprint_of(certificate: str) -> str:
+    """Return the SHA-256 fingerprint of a certificate in PEM, as `AB:CD:...`."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).digest().hex(":").upper()

@@ -156,22 +156,12 @@ class RemoteEngine:
 
 
 def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
+    path, sizes = Path(remote_address(server.name, model.name)), (0, 0, 0, 0.0)
     return ModelInfo(
-        name=model.name,
-        path=Path(remote_address(server.name, model.name)),
-        architecture="",
-        dtype="",
-        device=server.address,
-        context_length=model.context_length,
-        vocabulary_size=0,
-        parameters=0,
-        weights_bytes=0,
-        load_ms=0.0,
-        thinking=model.thinking,
+        model.name, path, "", "", server.address, model.context_length, *sizes,
+        thinking=model.thinking, trained_for_tools=True, server=server.name,
         # Calls come beside the text, which never has this character.
         tool_markers=("\0", "\0"),
-        trained_for_tools=True,
         # Markers in the text of rdchat's server are plain text.
         token_markers=markers_among([""]) if model.is_rdchat else frozenset(),
-        server=server.name,
-    )
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,6 +80,7 @@ class RemoteReply:
             self._loop.run_until_complete(self._events.aclose())
             # The HTTP client leaves some of its own.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
     @property
@@ -131,21 +132,11 @@ class RemoteReply:
         trailing = answer.close_thought() if finish is FinishReason.EOS else ""
         calls = answer.calls() if reason is None else ()
         self._ended = True
+        number, text, offsets = self._request.request_id, answer.text, tuple(answer.offsets)
         self._ready.append(
-            ReplyEnd(
-                self._request.request_id,
-                answer.text,
-                answer.token_ids,
-                trailing,
-                finish,
-                self.statistics,
-                mode=answer.mode,
-                control_offsets=tuple(answer.offsets),
-                tool_calls=calls,
-                content=answer.text,
-                content_control_offsets=tuple(answer.offsets),
-            )
-        )
+            ReplyEnd(number, text, answer.token_ids, trailing, finish, self.statistics, answer.mode,
+                     control_offsets=offsets, tool_calls=calls, content=text, content_control_offsets=offsets)
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -173,7 +164,7 @@ class _Answer:
     _given: int = 0
     _calls: dict[int, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, event: Mapping[str, Any], *, inline: bool) -> str:
+    def add(self, event: dict[str, Any], *, inline: bool) -> str:
         """Take one event, and return the text that it adds.
 
         Args:
@@ -183,24 +174,22 @@ class _Answer:
         Raises:
             ModelError: If something in it has a wrong type.
         """
-        if isinstance(usage := event.get("usage"), dict):
-            self._count(usage)
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else {}
-        delta = self._checked(choice, dict).get("delta")
-        delta = self._checked({} if delta is None else delta, dict)
-        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-        added = self._think(self._checked(thought, str), inline)
-        if content := self._checked(delta.get("content") or "", str):
-            added += self.close_thought() + content
-            self.text += content
-        for call in self._checked(delta.get("tool_calls") or [], list):
-            self._add_call(self._checked(call, dict))
-        if (finish := choice.get("finish_reason")) is not None:
-            self.finish = _FINISH.get(self._checked(finish, str), FinishReason.EOS)
-        ids = choice.get("token_ids")
-        if isinstance(ids, list) and len(ids) <= _MAX_IDS and all(type(each) is int and each >= 0 for each in ids):
-            self.token_ids += tuple(ids)
+        try:
+            if usage := event.get("usage"):
+                self._count(usage)
+            choice = (event.get("choices") or [{}])[0]
+            delta = choice.get("delta") or {}
+            added = self._think(delta.get("reasoning_content") or delta.get("reasoning") or "", inline)
+            if content := delta.get("content"):
+                added += self.close_thought() + content
+                self.text += content
+            for call in delta.get("tool_calls") or []:
+                self._add_call(call)
+            if finish := choice.get("finish_reason"):
+                self.finish = _FINISH.get(finish, FinishReason.EOS)
+            self.token_ids += tuple(map(int, choice.get("token_ids") or ()))[:_MAX_IDS]
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise self.connection.stranger() from error
         return added
 
     def close_thought(self) -> str:
@@ -221,12 +210,10 @@ class _Answer:
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls of tools; raise ModelError if one has no name, or its arguments are no JSON object."""
-        for call in self._calls.values():
-            if not call["name"] or not isinstance(parsed_json(call["arguments"] or "{}"), dict):
-                raise ModelError(
-                    f"{self.connection.server.host} sent a call of a tool that is not valid.", "Try again."
-                )
-        return tuple(ToolCall(each["name"], each["arguments"] or "{}", each["id"]) for each in self._calls.values())
+        calls = [(each["name"], each["arguments"] or "{}", each["id"]) for each in self._calls.values()]
+        if any(not name or not isinstance(parsed_json(arguments), dict) for name, arguments, _ in calls):
+            raise ModelError(f"{self.connection.server.host} sent a call of a tool that is not valid.", "Try again.")
+        return tuple(ToolCall(*each) for each in calls)
 
     def _think(self, thought: str, inline: bool) -> str:
         if not thought:
@@ -242,46 +229,26 @@ class _Answer:
         return opening + thought
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        index = part.get("index", len(self._calls))
-        function = self._checked(part.get("function") or {}, dict)
-        if type(index) is not int or len(self._calls) >= _MAX_CALLS:
-            raise self._wrong()
-        call = self._calls.setdefault(index, {"id": "", "name": "", "arguments": ""})
-        for name, value in (("id", part.get("id")), *((each, function.get(each)) for each in ("name", "arguments"))):
-            call[name] += self._checked(value or "", str)
+        call = self._calls.setdefault(part.get("index", len(self._calls)), {"id": "", "name": "", "arguments": ""})
+        for name, value in ({"id": part.get("id")} | (part.get("function") or {})).items():
+            # Another name is an error.
+            call[name] += value or ""
+        if len(self._calls) > _MAX_CALLS:
+            raise ValueError
 
-    def _count(self, usage: Mapping[str, Any]) -> None:
+    def _count(self, usage: dict[str, Any]) -> None:
         """Take the counters, as far as the server gives them."""
 
-        def said(where: object, name: str) -> int:
-            value = where.get(name) if isinstance(where, dict) else None
+        def said(where: dict[str, Any] | None, name: str) -> int:
+            value = (where or {}).get(name)
             return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
 
         own, prompt, generated = usage.get("rdchat"), said(usage, "prompt_tokens"), said(usage, "completion_tokens")
-        speed = own.get("tokens_per_second") if isinstance(own, dict) else None
-        decode_ms = 0.0
-        if isinstance(speed, int | float) and _SPEEDS[0] < speed < _SPEEDS[1] and generated > 1:
-            decode_ms = (generated - 1) / speed * 1000
-        if isinstance(own, dict):
-            self.mode = _MODES.get(str(own.get("mode")), Mode.OFF)
+        speed = (own or {}).get("tokens_per_second") or 0.0
+        self.mode = _MODES.get(str((own or {}).get("mode")), Mode.OFF)
         self.statistics = Statistics(
-            prompt_tokens=prompt,
-            cached_prompt_tokens=min(said(usage.get("prompt_tokens_details"), "cached_tokens"), prompt),
-            generated_tokens=generated,
-            decode_ms=decode_ms,
-            rounds=said(own, "rounds"),
-            drafted=said(own, "drafted"),
-            accepted=said(own, "accepted"),
-            target_calls=said(own, "target_calls"),
-            context_tokens=prompt + generated,
-        )
-
-    def _checked[T](self, value: object, kind: type[T]) -> T:
-        if not isinstance(value, kind):
-            raise self._wrong()
-        return value
-
-    def _wrong(self) -> ModelError:
-        return ModelError(
-            f"{self.connection.server.host} does not answer as an OpenAI-compatible server.", "Check its address."
-        )
+            prompt, min(said(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
+            decode_ms=(generated - 1) / speed * 1000 if _SPEEDS[0] < speed < _SPEEDS[1] and generated else 0.0,
+            rounds=said(own, "rounds"), drafted=said(own, "drafted"), accepted=said(own, "accepted"),
+            target_calls=said(own, "target_calls"), context_tokens=prompt + generated,
+        )  # fmt: skip
