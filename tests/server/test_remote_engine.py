@@ -1,6 +1,8 @@
 """Models of a remote server: rdchat's own, over loopback and TLS, and servers that lie."""
 
+import errno
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -299,6 +301,16 @@ def test_a_key_is_kept_for_its_address_only(monkeypatch: pytest.MonkeyPatch) -> 
         store_key(here, "a-secret", until_quit=False)
 
 
+def test_a_refused_permission_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    for accepted in ("", ":".join(["AB"] * 32)):
+        with pytest.raises(NetworkError, match=r"cannot be reached.*Local Network must allow rdchat"):
+            list_models(RemoteServer("studio", "https://10.0.0.1:1", accepted), KEY)
+
+
 # Servers that lie
 
 
@@ -370,6 +382,7 @@ def test_wrong_types_are_a_plain_error(lie: bytes) -> None:
     [
         (stream(chunk(content="A")), "stopped answering"),
         (stream(chunk(content="A"), "[DONE]"), "stopped answering"),
+        (stream(chunk(content=["A"])), "OpenAI-compatible"),
         (b"nonsense\r\n\r\n", "does not answer"),
         (b"", "does not answer"),
         (stream({"error": {"message": "Out of\nmemory\x1b[31m"}}), "It says: Out of memory"),

@@ -1,6 +1,7 @@
 """HTTP with a remote server, within limits. Importing it takes a quarter of a second."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import ssl
@@ -25,8 +26,6 @@ _SILENT_S = 600.0
 _SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
 _MAX_QUOTED = 300
 _REACH = "Check that it runs and that the address is right."
-# macOS refuses an app's connections in the local network with this error.
-_NO_ROUTE = "No route to host"
 _PERMISSION = (
     " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat to find other computers."
 )
@@ -69,7 +68,7 @@ class Connection:
             raise self.stranger() from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]`."""
+        """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` or its end."""
         async with self._answer("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
                 raise self.stranger()
@@ -78,16 +77,15 @@ class Connection:
                 received += len(data)
                 *ended, rest = data.split(b"\n")
                 for each in ended:
-                    text = bytes(line + each).strip()
+                    field, _, value = bytes(line + each).strip().partition(b":")
                     line.clear()
-                    if text == b"data: [DONE]":
+                    if field == b"data" and value.strip() == b"[DONE]":
                         return
-                    if text.startswith(b"data:"):
-                        yield self._event(text[5:])
+                    if field == b"data":
+                        yield self._event(value)
                 line += rest
                 if received > _REPLY_BYTES or len(line) > _LINE_BYTES:
                     raise NetworkError(f"{self.server.host} sends more than a reply can have.", "Try another model.")
-        raise self.stopped()
 
     def stopped(self) -> NetworkError:
         """Return the error for a reply that ends too early."""
@@ -147,23 +145,27 @@ class Connection:
         try:
             return await asyncio.to_thread(ssl.get_server_certificate, place, timeout=_CONNECT_S)
         except OSError as error:
-            raise self._no_connection(str(error)) from error
+            raise self._no_connection(error) from error
 
     async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
         """Return the error for a connection that was not made."""
+        # It fails with the system's own reason, which the HTTP client leaves out.
+        certificate = await self._certificate()
         if "CERTIFICATE_VERIFY_FAILED" not in str(error):
-            return self._no_connection(str(error))
+            return self._no_connection(error)
         host = self.server.host
         if self.server.fingerprint:
             return NetworkError(f"The certificate of {host} is no longer valid.", "Make a new one on the server.")
         return UntrustedCertificateError(
             f"This computer does not trust the certificate of {host}.",
             "If it is your own server, accept it by its fingerprint, which `rdchat serve` prints.",
-            fingerprint_of(await self._certificate()),
+            fingerprint_of(certificate),
         )
 
-    def _no_connection(self, reason: str) -> NetworkError:
-        hint = _REACH + (_PERMISSION if _NO_ROUTE in reason else "")
+    def _no_connection(self, error: Exception) -> NetworkError:
+        # macOS refuses an app's connections in the local network with this error.
+        refused = isinstance(error, OSError) and error.errno == errno.EHOSTUNREACH
+        hint = _REACH + (_PERMISSION if refused else "")
         return NetworkError(f"{self.server.host} cannot be reached.", hint)
 
     async def _check(self, response: httpx2.Response) -> None:

@@ -77,6 +77,11 @@ class RemoteReply:
     def close(self) -> None:
         self._ended = True
         if not self._loop.is_closed():
+            if self._task is not None and not self._task.done():
+                # Ctrl-C interrupted it.
+                self._task.cancel()
+                with suppress(asyncio.CancelledError):
+                    self._loop.run_until_complete(self._task)
             self._loop.run_until_complete(self._events.aclose())
             # The HTTP client leaves some of its own.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -105,7 +110,7 @@ class RemoteReply:
         if event is None:
             self._end(None)
             return
-        is_first = not self._answer.text
+        is_first = not self._answer.length
         if text := self._answer.add(event, inline=self._request.continue_last or not is_first):
             self._take(text, is_first)
 
@@ -121,7 +126,7 @@ class RemoteReply:
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets))
         self._index += 1
         limit = self._request.sampling.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
-        if len(self._answer.text) > limit:
+        if self._answer.length > limit:
             raise ModelError(f"{self._connection.server.host} writes more than it was asked for.", "Try another model.")
 
     def _end(self, reason: FinishReason | None) -> None:
@@ -144,7 +149,7 @@ class _Answer:
     """What a server has sent of one reply, checked.
 
     Attributes:
-        text: Thought and answer, with the markers of the thought that are written here.
+        length: Characters of the text.
         begun: Whether the text begins inside a thought.
         offsets: Offsets of the markers in the text.
         finish: Why the reply ended; None before.
@@ -153,13 +158,14 @@ class _Answer:
     """
 
     connection: Connection
-    text: str = ""
+    length: int = 0
     begun: bool = False
     offsets: list[int] = field(default_factory=list)
     finish: FinishReason | None = None
     token_ids: tuple[int, ...] = ()
     mode: Mode = Mode.OFF
     statistics: Statistics = field(default_factory=Statistics)
+    _parts: list[str] = field(default_factory=list)
     _in_thought: bool = False
     _given: int = 0
     _calls: dict[int, dict[str, str]] = field(default_factory=dict)
@@ -181,8 +187,7 @@ class _Answer:
             delta = choice.get("delta") or {}
             added = self._think(delta.get("reasoning_content") or delta.get("reasoning") or "", inline)
             if content := delta.get("content"):
-                added += self.close_thought() + content
-                self.text += content
+                added += self.close_thought() + self._write(content)
             for call in delta.get("tool_calls") or []:
                 self._add_call(call)
             if finish := choice.get("finish_reason"):
@@ -192,16 +197,24 @@ class _Answer:
             raise self.connection.stranger() from error
         return added
 
+    @property
+    def text(self) -> str:
+        """Thought and answer, with the markers of the thought that are written here."""
+        return "".join(self._parts)
+
+    def _write(self, text: str) -> str:
+        self._parts.append(text)
+        self.length += len(text)
+        return text
+
     def close_thought(self) -> str:
         """End a thought that is open, and return the text for it."""
         if not self._in_thought:
             return ""
         self._in_thought = False
         # The marker is at the start of a line.
-        self.offsets.append(len(self.text) + 1)
-        closing = f"\n{THINK[1]}\n\n"
-        self.text += closing
-        return closing
+        self.offsets.append(self.length + 1)
+        return self._write(f"\n{THINK[1]}\n\n")
 
     def new_offsets(self) -> tuple[int, ...]:
         """Return the offsets since the last call."""
@@ -223,10 +236,9 @@ class _Answer:
             self._in_thought = True
             self.begun = not inline
             if inline:
-                opening = f"{THINK[0]}\n" if not self.text or self.text.endswith("\n") else f"\n{THINK[0]}\n"
-                self.offsets.append(len(self.text) + opening.index(THINK[0]))
-        self.text += opening + thought
-        return opening + thought
+                opening = f"\n{THINK[0]}\n"
+                self.offsets.append(self.length + 1)
+        return self._write(opening + thought)
 
     def _add_call(self, part: dict[str, Any]) -> None:
         call = self._calls.setdefault(part.get("index", len(self._calls)), {"id": "", "name": "", "arguments": ""})

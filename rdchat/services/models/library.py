@@ -149,9 +149,9 @@ class Library(ModelService):
 
     @property
     def loaded(self) -> ModelCard | None:
-        """The model that answers."""
+        """The model that answers, if this computer runs it."""
         info = self._slot.info
-        if info is None:
+        if info is None or info.server:
             return None
         weights = info.weights_bytes
         return ModelCard(info.name, self._slot.chosen or "", "", info.path, weights_bytes=weights, is_loaded=True)
