@@ -9,11 +9,12 @@ from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QObject, Qt
 
 from rdchat import host
-from rdchat.chat.settings import Settings, stored_settings
+from rdchat.chat.settings import Settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
-from rdchat.errors import RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
@@ -70,6 +71,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C; the exit status is 130 then."""
+    if remote_model(args.model):
+        raise InvalidSettingError("A remote model cannot be served from here.", "Serve it on its own computer.")
     key = find_key(args.api_key_file)
     settings = ServerSettings(
         key.text,
@@ -153,7 +156,7 @@ class _Serving(QObject):
 def _engine() -> Engine:
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-    return ChosenEngine(lambda: stored_settings().remote_servers)
+    return ChosenEngine()
 
 
 def _models() -> Sequence[ModelCard]:

@@ -53,6 +53,7 @@ def test_a_server_is_listed_asked_and_removed(studio: str, capsys: pytest.Captur
     assert (report["text"], report["stats"]["drafted"], report["model_path"]) == ("Hello, you!", 4, MODEL)
     check_refused(capsys, ["models", "add-remote", "studio", studio], "There is a server named studio", 2)
     check_refused(capsys, ["ask", "--model", "remote:studio/other", "Hi"], "studio has no model other now", 1)
+    check_refused(capsys, ["serve", "--model", MODEL], "cannot be served from here", 2)
     check_refused(capsys, ["bench", "--model", MODEL], "cannot be measured from here", 2)
     assert printed_json(capsys, "models", "remove-remote", "studio") == {"name": "studio"}
     check_refused(capsys, ["models", "remove-remote", "studio"], "no remote server named studio", 1)

@@ -45,7 +45,8 @@ class SharedEngine(QObject):
 
     @property
     def model(self) -> ModelInfo | None:
-        return self._info
+        # What other programs send must not go on to another computer.
+        return None if self._info is None or self._info.server else self._info
 
     @property
     def draft(self) -> DraftSettings:

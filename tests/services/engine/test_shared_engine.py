@@ -140,3 +140,9 @@ def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: Scr
     assert shared.model.name == "new"
     slot.unload()
     assert shared.model is None
+
+
+def test_a_remote_model_answers_no_other_programs(shared: SharedEngine, slot: ModelSlot, qtbot: QtBot) -> None:
+    slot.load("remote:studio/qwen")
+    qtbot.waitUntil(lambda: slot.info is not None)
+    assert shared.model is None
