@@ -19,7 +19,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QWidget
 
 from rdchat import paths
-from rdchat.app import App, local_engine
+from rdchat.app import App, make_engine
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -66,7 +66,7 @@ def main() -> None:
         model = str(paths.default_model_dir())
         settings.save(Settings(model=model, sampling=sampling, titles_by_model=False, appearance=Appearance.LIGHT))
         store = ConversationStore(paths.database_path())
-        app = App(qt, store, settings, local_engine)
+        app = App(qt, store, settings, make_engine)
         app.start()
         try:
             _Pictures(qt, app, store, pictures).make(Path(folder))
