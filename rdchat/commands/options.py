@@ -4,17 +4,16 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.settings import stored_settings
-from rdchat.errors import ModelError, RdchatError, file_errors, one_line
+from rdchat.errors import ModelError, file_errors, one_line
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_address import remote_address, remote_model
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.remote.server_list import key_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -92,16 +91,12 @@ def remote_model_of(name: str | None) -> str | None:
     if not servers or Path(name).exists():
         return None
     from rdchat.inference.models.model_locations import find_card  # noqa: PLC0415  slow to import
-    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
     if find_card(name, stored_settings().models_folder) is not None:
         return None
-    found = []
-    for server in servers:
-        # One that does not answer has no model now.
-        with suppress(RdchatError):
-            found += [remote_address(server.name, each.name) for each in list_models(server, key_of(server))
-                      if each.name == name]  # fmt: skip
+    # A server that does not answer has no model now.
+    found = [remote_address(each.server.name, name) for each in ask_servers(servers) if name in each.models]
     if len(found) > 1:
         raise ModelError(f"Several servers have {name}.", f"Name one: {', '.join(found)}.")
     return found[0] if found else None

@@ -28,7 +28,7 @@ from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.remote import connection, server_list
 from rdchat.inference.remote.connection import UntrustedCertificateError
 from rdchat.inference.remote.remote_engine import list_models
-from rdchat.inference.remote.server_list import RemoteServer, key_of, store_key
+from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.server import Server
@@ -122,7 +122,7 @@ def test_thoughts_of_earlier_turns_stay_here(engine: ChosenEngine, gate: Scripte
     )
     reply(engine, messages)
     assert gate.requests[0].messages == (*HELLO, ChatMessage(Role.ASSISTANT, "Yes."), ChatMessage(Role.USER, "Why?"))
-    with pytest.raises(ModelError, match="cannot be continued"):
+    with pytest.raises(ModelError, match="cannot continue a thought"):
         reply(engine, (*HELLO, ChatMessage(Role.ASSISTANT, "<think>\nHm", answer=())), continue_last=True)
 
 
@@ -276,7 +276,7 @@ def test_an_unencrypted_connection_must_be_confirmed(address: str) -> None:
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://studio"])
 def test_a_connection_that_stays_here_or_is_encrypted_needs_no_confirmation(address: str) -> None:
-    assert not RemoteServer("studio", address).needs_confirmation
+    assert not needs_confirmation(RemoteServer("studio", address).address)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from rdchat import paths
 from rdchat.chat.settings import SettingsStore, stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import agreed, table
-from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.model_address import remote_address
-from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
+from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, find_server, key_of, store_key
 
 
 def add_list_remote(parser: argparse.ArgumentParser) -> None:
@@ -25,22 +25,17 @@ def add_list_remote(parser: argparse.ArgumentParser) -> None:
 
 def list_remote(args: argparse.Namespace) -> int:
     """Ask all servers for their models; the exit status is 1 if one does not answer."""
-    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
     rows, listed = list[tuple[str, ...]](), list[dict[str, Any]]()
-    for server in stored_settings().remote_servers:
-        models, problem = list[str](), ""
-        try:
-            models = [remote_address(server.name, each.name) for each in list_models(server, key_of(server))]
-        except RdchatError as error:
-            problem = str(error)
-        listed.append({"name": server.name, "address": server.address, "models": models, "problem": problem})
-        rows += [(each, server.address, "") for each in models] or [
-            (server.name, server.address, problem or "no model")
-        ]
+    for state in ask_servers(stored_settings().remote_servers):
+        name, address = state.server.name, state.server.address
+        models = [remote_address(name, each) for each in state.models]
+        listed.append({"name": name, "address": address, "models": models, "problem": state.problem})
+        rows += [(each, address) for each in models] or [(name, address, state.problem)]
     if not rows and not args.json:
         print("No remote servers yet. `rdchat models add-remote NAME ADDRESS` adds one.", file=sys.stderr)
-    options.print_result(args, {"servers": listed}, table(rows))
+    options.print_result(args, {"servers": listed}, table([(*row, "")[:3] for row in rows]))
     return int(any(each["problem"] for each in listed))
 
 
@@ -51,14 +46,12 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
         "models leaves this computer. The key goes to the keychain; without one, it is read from the environment."
     )
     parser.add_argument("name", metavar="NAME", help="your name for it")
-    parser.add_argument("address", metavar="ADDRESS", help="such as https://studio.local:8817")
+    parser.add_argument("address", metavar="ADDRESS", help=f"such as {EXAMPLE}")
     parser.add_argument("--key-from-stdin", action="store_true", help="read the key from standard input")
-    parser.add_argument(
-        "--fingerprint", default="", metavar="SHA256", help="accept only this certificate, as `rdchat serve` prints it"
-    )
-    parser.add_argument(
-        "--unencrypted", action="store_true", help="accept that others in the network can read what you send and get"
-    )
+    text = "accept only this certificate, as `rdchat serve` prints it"
+    parser.add_argument("--fingerprint", default="", metavar="SHA256", help=text)
+    text = "accept that others in the network can read what you send and get"
+    parser.add_argument("--unencrypted", action="store_true", help=text)
 
 
 def add_remote(args: argparse.Namespace) -> int:

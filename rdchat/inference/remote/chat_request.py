@@ -9,8 +9,8 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 
 _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
-# Not in OpenAI's API, so they are sent only where they change something.
-_EXTENSIONS = ("top_k", "min_p", "repetition_penalty")
+# Some are not in OpenAI's API, so they are sent only where they change something.
+_OPTIONAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _MAX_SEED = 2**31
 
 
@@ -28,25 +28,15 @@ def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> 
     if request.text is not None or request.top_log_probs is not None:
         raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a model on this Mac.")
     sampling, neutral = request.sampling, SamplingParams()
-    changed = {name: value for name in _EXTENSIONS if (value := getattr(sampling, name)) != getattr(neutral, name)}
-    penalties = {
-        name: value for name in ("presence_penalty", "frequency_penalty") if (value := getattr(sampling, name))
-    }
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [
-            _message(each, is_continued=each is request.messages[-1] and request.continue_last)
-            for each in request.messages
-        ],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
+    optional: dict[str, Any] = {name: getattr(sampling, name) for name in _OPTIONAL}
+    changed = {name: value for name, value in optional.items() if value != getattr(neutral, name)}
+    last = request.messages[-1] if request.continue_last else None
+    body = changed | {
+        "model": model, "messages": [_message(each, is_continued=each is last) for each in request.messages],
+        "stream": True, "stream_options": {"include_usage": True}, "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature, "top_p": sampling.top_p,
         "seed": request.seed if is_rdchat else request.seed % _MAX_SEED,
-        **changed,
-        **penalties,
-    }
+    }  # fmt: skip
     if sampling.stop:
         body["stop"] = list(sampling.stop)
     if request.thinking is not None:
@@ -70,9 +60,7 @@ def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
     content = message.content
     if message.answer is not None:
         if is_continued and not message.answer and content.strip():
-            raise ModelError(
-                "A thought that was cut off cannot be continued by a remote model.", "Regenerate the reply."
-            )
+            raise ModelError("A remote model cannot continue a thought that was cut off.", "Regenerate the reply.")
         content = "".join(content[start:end] for start, end in message.answer).lstrip()
     written: dict[str, Any] = {"role": message.role.value, "content": content}
     if message.tool_calls:

@@ -18,7 +18,7 @@ from socksio import SOCKSError
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.remote.server_list import RemoteServer, is_address
+from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
 
 _CONNECT_S, _SHORT_S = 15.0, 30.0
 # A server may read a long prompt before it sends anything.
@@ -26,9 +26,7 @@ _SILENT_S = 600.0
 _SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
 _MAX_QUOTED = 300
 _REACH = "Check that it runs and that the address is right."
-_PERMISSION = (
-    " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat to find other computers."
-)
+_PERMISSION = " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 
 
 class UntrustedCertificateError(NetworkError):
@@ -128,10 +126,8 @@ class Connection:
             return _trusted() if self.server.address.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         certificate = await self._certificate()
         if fingerprint_of(certificate) != self.server.fingerprint:
-            raise NetworkError(
-                f"{self.server.host} has another certificate than the one you accepted, so nothing was sent.",
-                "If you changed it there, remove the server in rdchat and add it again.",
-            )
+            text = f"{self.server.host} has another certificate than the one you accepted, so nothing was sent."
+            raise NetworkError(text, "If you changed it there, remove the server in rdchat and add it again.")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -156,11 +152,9 @@ class Connection:
         host = self.server.host
         if self.server.fingerprint:
             return NetworkError(f"The certificate of {host} is no longer valid.", "Make a new one on the server.")
-        return UntrustedCertificateError(
-            f"This computer does not trust the certificate of {host}.",
-            "If it is your own server, accept it by its fingerprint, which `rdchat serve` prints.",
-            fingerprint_of(certificate),
-        )
+        hint = "If it is your own server, accept it by its fingerprint, which `rdchat serve` prints."
+        text = f"This computer does not trust the certificate of {host}."
+        return UntrustedCertificateError(text, hint, fingerprint_of(certificate))
 
     def _no_connection(self, error: Exception) -> NetworkError:
         # macOS refuses an app's connections in the local network with this error.
@@ -173,9 +167,7 @@ class Connection:
         host, target = self.server.host, response.headers.get("location", "")
         if 300 <= response.status_code < 400:
             other = urlsplit(target).netloc if is_address(target) else "another address"
-            raise NetworkError(
-                f"{host} redirects to {other[:100]}; nothing was sent there.", "Add that address instead."
-            )
+            raise NetworkError(f"{host} redirects to {other[:100]}; nothing went there.", "Add that address instead.")
         if response.headers.get("content-encoding", "identity") != "identity":
             raise self.stranger()
         if response.status_code != 200:
@@ -205,13 +197,12 @@ class Connection:
             return self.stranger()
         if status in {429, 503}:
             return NetworkError(f"{host} is busy.{words}", "Try again soon.")
-        return ModelError(
-            f"{host} refused the request ({status}).{words}" if status < 500 else f"{host} failed.{words}"
-        )
+        happened = "failed" if status >= 500 else f"refused the request ({status})"
+        return ModelError(f"{host} {happened}.{words}")
 
     def stranger(self) -> ModelError:
         """Return the error for an answer that is not one of OpenAI's API."""
-        hint = "Give the address up to /v1, such as https://studio.local:8817."
+        hint = f"Give the address up to /v1, such as {EXAMPLE}."
         return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
 
 

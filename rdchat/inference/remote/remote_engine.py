@@ -1,11 +1,11 @@
 """The engine for models that a remote server runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
@@ -14,7 +14,7 @@ from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
-from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of
+from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
 from rdchat.thoughts import markers_among
 
 _MAX_MODELS, _LONGEST_NAME = 1000, 300
@@ -53,6 +53,18 @@ def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:
         raise ModelError(f"{server.host} does not list models as an OpenAI-compatible server.", "Check the address.")
     models = [_model(each) for each in listed[:_MAX_MODELS] if isinstance(each, dict)]
     return tuple(model for model in models if model is not None)
+
+
+def ask_servers(servers: Iterable[RemoteServer]) -> tuple[ServerState, ...]:
+    """Ask servers for their models, one after the other; see `list_models`."""
+    states = []
+    for server in servers:
+        try:
+            models = tuple(each.name for each in list_models(server, key_of(server)))
+            states.append(ServerState(server, models, "" if models else "It has no model now."))
+        except RdchatError as error:
+            states.append(ServerState(server, problem=str(error)))
+    return tuple(states)
 
 
 def _model(listed: dict[str, Any]) -> RemoteModel | None:

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.keychain import FAILED, ask_keychain
 
+EXAMPLE = "https://studio.local:8817"
+"""An address, for people."""
 _SERVICE = "rdchat: key of a remote server"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,500}")
@@ -42,19 +44,13 @@ class RemoteServer:
         if not _NAME.fullmatch(self.name):
             raise InvalidSettingError(f"{self.name[:40]!r} is no name.", "Use up to 24 letters, digits and hyphens.")
         if not is_address(self.address):
-            raise InvalidSettingError(
-                f"{self.address[:200]!r} is no address of a server.", "Give one such as https://studio.local:8817."
-            )
+            raise InvalidSettingError(f"{self.address[:200]!r} is no address of a server.", f"Try {EXAMPLE}.")
         object.__setattr__(self, "address", self.address.rstrip("/").removesuffix("/v1"))
         if self.fingerprint and not (_FINGERPRINT.fullmatch(self.fingerprint) and self.address.startswith("https:")):
-            raise InvalidSettingError(
-                "This is not a certificate's fingerprint.", "Give the SHA-256 one, for an address with https://."
-            )
-        if self.needs_confirmation and not self.confirmed_plain:
-            raise InvalidSettingError(
-                f"The connection to {self.host} would not be encrypted: everyone on the way could read your chats.",
-                "Use https:// (`rdchat serve --certificate`), or confirm that you want it unencrypted.",
-            )
+            raise InvalidSettingError("This is no SHA-256 fingerprint of an https:// server.", "Copy it again.")
+        if needs_confirmation(self.address) and not self.confirmed_plain:
+            text = f"The connection to {self.host} would not be encrypted: others in the network could read your chats."
+            raise InvalidSettingError(text, "Use https:// (`rdchat serve --tls`), or confirm that this is meant.")
 
     @property
     def host(self) -> str:
@@ -62,14 +58,18 @@ class RemoteServer:
         return urlsplit(self.address).netloc
 
     @property
-    def needs_confirmation(self) -> bool:
-        """Whether the connection leaves this computer without TLS."""
-        return needs_confirmation(self.address)
-
-    @property
     def key_variable(self) -> str:
         """Name of the environment variable that may have its key, for computers without a keychain."""
         return f"RDCHAT_KEY_{re.sub('[^A-Z0-9]', '_', self.name.upper())}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server answered last: the names of its models, or why there are none."""
+
+    server: RemoteServer
+    models: tuple[str, ...] = ()
+    problem: str = ""
 
 
 def is_address(address: str) -> bool:
@@ -80,10 +80,8 @@ def is_address(address: str) -> bool:
         named = bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    plain = address.isascii() and address.isprintable() and " " not in address
-    return (
-        plain and named and parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
-    )
+    is_web = parts.scheme in {"http", "https"} and not (parts.username or parts.query or parts.fragment)
+    return named and is_web and address.isascii() and address.isprintable() and " " not in address
 
 
 def needs_confirmation(address: str) -> bool:

@@ -1,6 +1,5 @@
 """Adds and removes remote servers, and finds their models."""
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -9,18 +8,9 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.model_address import remote_address
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.remote.server_list import RemoteServer, key_of, store_key
+from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of, store_key
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
-
-
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """What a server answered last: the names of its models, or why there are none."""
-
-    server: RemoteServer
-    models: tuple[str, ...] = ()
-    problem: str = ""
 
 
 class RemoteServers(QObject):
@@ -100,13 +90,6 @@ def _added(server: RemoteServer, key: str) -> None:
 
 
 def _answers(servers: tuple[RemoteServer, ...]) -> tuple[ServerState, ...]:
-    from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415  it loads an HTTP client
+    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
-    states = []
-    for server in servers:
-        try:
-            models = tuple(each.name for each in list_models(server, key_of(server)))
-            states.append(ServerState(server, models, "" if models else "It has no model now."))
-        except RdchatError as error:
-            states.append(ServerState(server, problem=str(error)))
-    return tuple(states)
+    return ask_servers(servers)

@@ -7,8 +7,8 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.remote.server_list import RemoteServer, is_address, needs_confirmation
-from rdchat.services.chat.remote_servers import RemoteServers, ServerState
+from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
+from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ThemedLabel, visible_text
@@ -42,7 +42,7 @@ class RemotePage(QWidget):
         self.list.setAccessibleName("Remote servers")
         self.remove = push_button("Remove…", "Forget the server and its key", self._ask_to_remove)
         self.again = push_button("Look Again", "Ask the servers for their models", servers.look)
-        self.name, self.address = QLineEdit(maxLength=24), QLineEdit(placeholderText="https://studio.local:8817")
+        self.name, self.address = QLineEdit(maxLength=24), QLineEdit(placeholderText=EXAMPLE)
         self.key = QLineEdit(echoMode=QLineEdit.EchoMode.Password)
         self.add = push_button("Add", "Ask the server for its models, and remember it", self._add)
         self.result = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)

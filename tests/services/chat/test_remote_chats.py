@@ -5,8 +5,8 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError, NetworkError
 from rdchat.inference.remote import server_list
-from rdchat.inference.remote.server_list import RemoteServer, key_of
-from rdchat.services.chat.remote_servers import RemoteServers, ServerState
+from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
+from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.chat.replies import OtherModel, Sending
 from rdchat.services.engine.engine_request import EngineState
 from tests.server.fakes import KEY
