@@ -16,7 +16,7 @@ _SERVICE = "rdchat: key of a remote server"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,500}")
 _FINGERPRINT = re.compile(r"(?:[0-9A-F]{2}:){31}[0-9A-F]{2}")
-# Keys without a keychain, by address, until rdchat quits.
+# Keys by address, also those without a keychain, until rdchat quits.
 _KEYS: dict[str, str] = {}
 
 
@@ -108,7 +108,9 @@ def key_of(server: RemoteServer) -> str:
     if given := os.environ.get(server.key_variable) or _KEYS.get(server.address):
         return given
     stored = ask_keychain(_SERVICE, "get_password", server.address)
-    return stored if isinstance(stored, str) else ""
+    # The keychain may ask the person each time.
+    _KEYS[server.address] = stored if isinstance(stored, str) else ""
+    return _KEYS[server.address]
 
 
 def store_key(server: RemoteServer, key: str, *, until_quit: bool = True) -> None:

@@ -88,7 +88,8 @@ class Notices(QObject):
             self._question = None
             if box.buttonRole(box.clickedButton()) is QMessageBox.ButtonRole.AcceptRole:
                 replies.agree(sending)
-            else:
+            elif any(each.request is None for each in replies.live):
+                # Otherwise another model was chosen meanwhile, which answers.
                 replies.stop(chat.id)
 
         box.finished.connect(end)
