@@ -302,7 +302,9 @@ class ConversationView(Ground):
         # A reply that waits for the model and a call of a tool count as well.
         writing, state = self._chat.id in replies.chats_being_written, replies.state
         if state is EngineState.PREFILL:
-            self._show_waiting("Reading the prompt…")
+            # It may wait for tools, or for the person.
+            is_sent = any(each.request is not None for each in replies.live)
+            self._show_waiting("Reading the prompt…" if is_sent else "Waiting…")
         if state in (EngineState.WRITING, EngineState.PREFILL) or writing:
             state = EngineState.WRITING if writing else EngineState.IDLE  # IDLE: another chat's reply is written
         self.composer.set_state(state, waits=not replies.free)

@@ -15,6 +15,7 @@ from rdchat.server.settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.models.remote_page import RemotePage
 from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.server.fakes import KEY, ScriptedGate
 from tests.ui.conftest import Chat
@@ -92,6 +93,9 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     assert "qwen  ·  on studio ↗" in [each.text() for each in menu.actions()]
     assert not app.panel.drafting.mode.isEnabled()
     chat.controller.send("And you?")
+    widget = app.conversation.transcript.widgets[chat.controller.chat.path[-1].id]
+    assert isinstance(widget, ReplyMessage)
+    assert widget._status.text() == "Waiting…"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
     assert "leave this machine: 3 messages." in words
