@@ -40,7 +40,7 @@ class ChatToolsPopover(Popover):
     def __init__(
         self, chat: OpenChat, servers: ToolServers, model: ModelSlot, button: IconButton, theme: Theme
     ) -> None:
-        super().__init__(theme, "window")
+        super().__init__(theme, "window", button)
         self._chat, self._servers, self._model, self._button = chat, servers, model, button
         button.clicked.connect(self._open)
         self.items: dict[str, QTreeWidgetItem] = {}

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+import shiboken6
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
@@ -13,7 +14,10 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.tool_calls import Scope
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import FileChip
+from rdchat.ui.settings.chat_tools import ChatToolsPopover
+from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import visible_text
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.messages import ReplyMessage
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
@@ -159,6 +163,17 @@ def test_what_cannot_be_seen_is_shown() -> None:
     assert (
         visible_text("a\u202e\u200b\u3164\x00\t\nb\ufe0fé") == "a⟨U+202E⟩⟨U+200B⟩⟨U+3164⟩⟨U+0000⟩⟨U+0009⟩\nb⟨U+FE0F⟩é"
     )
+
+
+def test_the_popover_ends_with_its_button(qtbot: QtBot, tool_window: ToolWindow, theme: Theme) -> None:
+    controller, button = tool_window.chat.controller, IconButton("tools", "Tools", theme)
+    popover = ChatToolsPopover(controller.chat, controller.servers, controller.model_slot, button, theme)
+    with qtbot.waitSignal(popover.destroyed):
+        tool_window.servers.changed.emit()
+        shiboken6.delete(button)
+    with qtbot.captureExceptions() as raised:
+        qtbot.wait(1)
+    assert not raised
 
 
 def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window: ToolWindow) -> None:
