@@ -67,6 +67,10 @@ class DoesNotFitError(OutOfMemoryError):
     """Something needs more memory than there is, so it was not started; the person may start it anyway."""
 
 
+class RanksError(RdchatError):
+    """Several Macs cannot compute one model together, or lost each other."""
+
+
 class PromptTooLongError(RdchatError):
     """The conversation does not fit into the model's context."""
 

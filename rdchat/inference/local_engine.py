@@ -4,7 +4,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import mlx.core as mx
@@ -19,6 +19,8 @@ from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.ranks import leader
+from rdchat.inference.ranks.messages import Kind, send
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
@@ -38,9 +40,15 @@ class _Chosen:
 
 
 class LocalEngine:
-    """Implements `api.protocol.Engine` in this process. All calls belong to one thread (MLX's rule)."""
+    """Implements `api.protocol.Engine` in this process. All calls belong to one thread (MLX's rule).
 
-    def __init__(self) -> None:
+    Args:
+        group: The ranks that compute a model together, of which this is the first; None computes it here. The others
+            run `ranks.follower`, with the model that is loaded here. Over ranks no cache is kept on disk.
+    """
+
+    def __init__(self, group: mx.distributed.Group | None = None) -> None:
+        self._group = group
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
         # Other threads read it.
@@ -65,6 +73,8 @@ class LocalEngine:
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         self.wake()
+        if self._group is not None:
+            request = replace(request, keep=None)
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
@@ -141,7 +151,10 @@ class LocalEngine:
     ) -> ModelInfo:
         # Two models may not fit into memory.
         self._unload()
-        loaded = load_model(model, dtype, on_progress, anyway=anyway)
+        if self._group is None:
+            loaded = load_model(model, dtype, on_progress, anyway=anyway)
+        else:
+            loaded = leader.load(self._group, model, dtype, on_progress, anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up()
@@ -160,6 +173,8 @@ class LocalEngine:
 
     def close(self) -> None:
         self._unload()
+        if self._group is not None:
+            send(self._group, Kind.END)
         # A stopped reply may have queued work on a stream that is freed now.
         mx.synchronize()
         # This also clears the thread's compiled functions, as MLX requires of every thread but the main one.
@@ -170,6 +185,8 @@ class LocalEngine:
             self._session.disk.finish(_FINISH_S)
         self._session = self._count = None
         self._resting = False
+        if self._group is not None:
+            send(self._group, Kind.UNLOAD)
         free_memory()
 
 

@@ -4,8 +4,8 @@ Plain data and arithmetic, no MLX. The check before loading (`models.loading`) a
 so they never disagree.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 
@@ -162,6 +162,24 @@ def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
         return Fit.TOO_LARGE
     tight = need.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
     return Fit.TIGHT if tight else Fit.FITS
+
+
+def each_need(need: MemoryNeed, ranks: int) -> MemoryNeed:
+    """Return what each of several ranks needs; embeddings and output, which every rank has, count as divided too."""
+    return replace(need, weights_bytes=-(-need.weights_bytes // ranks), cache_bytes=-(-need.cache_bytes // ranks))
+
+
+def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
+    """Return over how many Macs a model fits: 1 for the first, all of them, or 0 for none.
+
+    Args:
+        need: The model's.
+        rooms: The room of each Mac, this one's first.
+    """
+    if fit_of(need, rooms[0]) is not Fit.TOO_LARGE:
+        return 1
+    each = each_need(need, len(rooms))
+    return 0 if any(fit_of(each, room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
 
 
 gigabytes = size_text

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +20,7 @@ from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,
     QUANTIZED,
     Fit,
+    each_need,
     effective_dtype,
     fit_of,
     float_of,
@@ -51,6 +52,24 @@ _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens in the first call, before its time is known.
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a model that this rank of several loads.
+
+    Attributes:
+        ranks: Number of ranks.
+        check: Raises where the model in a folder cannot be split.
+        apply: Leaves this rank's part of a network, lazy, whose folder is given.
+    """
+
+    ranks: int = 1
+    check: Callable[[Path], object] = lambda _: None
+    apply: Callable[[nn.Module, Path], None] = lambda *_: None
+
+
+_WHOLE = Part()
 
 
 def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
@@ -88,6 +107,7 @@ def load_model(
     tokenizers: TokenizerProcess | None = None,
     *,
     anyway: bool = False,
+    part: Part = _WHOLE,
 ) -> LoadedModel:
     """Load a model, and keep its memory resident (`wire_memory`).
 
@@ -97,8 +117,10 @@ def load_model(
         on_progress: Called during the work; an exception from it ends the loading.
         tokenizers: Reads the tokenizer and renders the chat template; None uses `shared_tokenizers`.
         anyway: Load it even if it seems too large for the memory.
+        part: Of several ranks, this one's.
 
     Raises:
+        RanksError: If the model cannot be split over the ranks.
         ModelError: If the folder is missing, damaged or of an unknown architecture; the message has the reason.
         DoesNotFitError: If weights and a cache of 4,096 tokens need more memory than there is.
         OutOfMemoryError: If there was not enough memory for the weights.
@@ -106,17 +128,11 @@ def load_model(
     """
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
-    files = check_model_folder(folder)
-    chosen = effective_dtype(Dtype(dtype), on_gpu())
-    warning = _check_memory(files, chosen, anyway)
+    files, chosen, warning = _checked(folder, Dtype(dtype), part, anyway)
     process = tokenizers or shared_tokenizers()
     # It is ready by the time the weights are read.
     process.start()
-    with memory_errors(f"for the weights of {folder.name}"):
-        network, config = _read(folder)
-        network, precision = _convert(network, config, chosen, files)
-        _make_real(network, on_progress)
-    wire_memory()
+    network, precision = _weights(files, chosen, part, on_progress)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
@@ -126,7 +142,7 @@ def load_model(
         path=folder,
         architecture=files.architecture,
         dtype=precision,
-        device=device_name(),
+        device=device_name() if part.ranks == 1 else f"{device_name()}, {part.ranks} ranks",
         context_length=files.sizes.context_length,
         vocabulary_size=rows,
         parameters=files.sizes.parameters,
@@ -145,13 +161,41 @@ def load_model(
     return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
 
 
+def load_part(model: str | None, dtype: Dtype, part: Part) -> tuple[nn.Module, Path]:
+    """Load a part of a model without its tokenizer, as `load_model` does; return it with its folder."""
+    folder = resolve_model(model, lambda _: None)
+    files, chosen, _ = _checked(folder, dtype, part, anyway=True)
+    return _weights(files, chosen, part, lambda _: None)[0], folder
+
+
+def _checked(folder: Path, dtype: Dtype, part: Part, anyway: bool) -> tuple[ModelFiles, Dtype, str]:
+    """Check a folder before it is read; return its files, the precision, and a warning or nothing."""
+    files = check_model_folder(folder)
+    part.check(folder)
+    chosen = effective_dtype(dtype, on_gpu())
+    return files, chosen, _check_memory(files, chosen, anyway, part.ranks)
+
+
+def _weights(
+    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None]
+) -> tuple[nn.Module, str]:
+    """Read a part of the weights; return it with the name of the precision."""
+    with memory_errors(f"for the weights of {files.folder.name}"):
+        network, config = _read(files.folder)
+        network, precision = _convert(network, config, dtype, files)
+        part.apply(network, files.folder)
+        _make_real(network, on_progress)
+    wire_memory()
+    return network, precision
+
+
 def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
     return _FLOATS[float_of(dtype, stored, on_gpu())]
 
 
-def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
+def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    need, room = memory_need(files.sizes, dtype, on_gpu()), memory_room()
+    need, room = each_need(memory_need(files.sizes, dtype, on_gpu()), ranks), memory_room()
     fit = fit_of(need, room)
     needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "

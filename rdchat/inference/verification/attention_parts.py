@@ -38,11 +38,12 @@ class AttentionParts:
     Attributes:
         chosen: Returns whether a verify call is computed in parts, by its rows and the tokens before it. At first it
             never is.
+        in_parts: Whether the verify call that is running is.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self.chosen: Callable[[int, int], bool] = lambda *_: False
-        self._in_parts = False
+        self.in_parts = False
         # Rows of a part in each layer that was called; 0 for one without a vector kernel.
         self._part_rows: set[int] = set()
         classes: dict[type, type] = {}
@@ -64,11 +65,11 @@ class AttentionParts:
             rows: Rows of the call.
             depth: Tokens before them.
         """
-        self._in_parts = self.chosen(rows, depth)
+        self.in_parts = self.chosen(rows, depth)
         try:
             yield
         finally:
-            self._in_parts = False
+            self.in_parts = False
 
     @contextmanager
     def fixed(self, in_parts: bool) -> Iterator[None]:
@@ -116,7 +117,7 @@ class AttentionParts:
         if rows > 1 and not hasattr(cache, "bits"):
             most = _rows_of_part(queries, keys, values)
             self._part_rows.add(most)
-        if not self._in_parts or not 0 < most < rows:
+        if not self.in_parts or not 0 < most < rows:
             return _attention(queries, keys, values, cache, scale, mask, sinks)
         count = -(-rows // most)
         parts = []

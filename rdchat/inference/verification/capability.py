@@ -30,7 +30,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.round_cache import AttentionRows, UnsupportedCacheError, leaves, round_cache
+from rdchat.inference.verification.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.verification.verifier import PackedTree
 
 # Tokens before the tree.
@@ -180,9 +180,8 @@ class _Trial:
     def _packed(self, tree: PrefixTree, mask: bool = True, spread: int = 1, start: int = 0) -> _Rows:
         """Feed the prompt, from position `start` on, and the tree, `spread` positions a level; return its logits."""
         self._cache = cache = KVCache(self._network)
-        for leaf in leaves(cache.layers) if start else ():
-            if isinstance(leaf, AttentionRows):
-                leaf.offset = leaf.buffer.first = start
+        if start:
+            cache.start_at(start)
         self._network(mx.array([self._prompt]), cache=cache.layers)
         packed = PackedTree.of(tree)
         cache.begin(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)

@@ -58,17 +58,20 @@ class ModelHooks:
         gives_positions: Whether there are rope modules.
         hidden: (1, n, width): the hidden states of the last call, as `read` requested; at first the trunk's output.
             None before the first call.
+        trunk: (1, n, width): the trunk's output in the last call; None without a hook.
+        depths: Positions of packed tokens within `packed`; else None.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = ref(network)
-        self._depths: mx.array | None = None
+        self.depths: mx.array | None = None
         self._reads = HiddenReads()
         # Outputs of wrapped layers in the last call.
         self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
         self._recording = True
         self.hidden: mx.array | None = None
+        self.trunk: mx.array | None = None
         # Before all wrappers, which hide the methods that call attention.
         self.attention = AttentionParts(network)
         self.states = StateLayers(network)
@@ -103,11 +106,11 @@ class ModelHooks:
     @contextmanager
     def packed(self, depths: mx.array | None) -> Iterator[None]:
         """Within the block, rope modules give packed token i the position offset + depths[i]; None changes nothing."""
-        self._depths = depths
+        self.depths = depths
         try:
             yield
         finally:
-            self._depths = None
+            self.depths = None
 
     @contextmanager
     def restored(self) -> Iterator[None]:
@@ -120,7 +123,7 @@ class ModelHooks:
 
     def _give_positions(self, module: nn.Module) -> None:
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
-            depths = self._depths
+            depths = self.depths
             if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
                 return plain(x, *arguments, **options)
             if "offset" in options:
@@ -134,6 +137,7 @@ class ModelHooks:
         wrap_call(module, call)
 
     def _take(self, trunk: mx.array) -> None:
+        self.trunk = trunk
         if self._recording:
             self.hidden = self._hidden_of(trunk)
 

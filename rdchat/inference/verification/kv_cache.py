@@ -1,7 +1,9 @@
 """A model's KV cache of all layers, with the tokens that it holds."""
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from enum import IntEnum, auto
+from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -22,6 +24,31 @@ from rdchat.inference.verification.round_cache import (
 from rdchat.inference.verification.state_round import TreePaths
 
 
+class Operation(IntEnum):
+    """What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
+
+    DROP = auto()
+    BEGIN = auto()
+    COMMIT = auto()
+    ROLLBACK = auto()
+    TRIM = auto()
+    MARK = auto()
+    REMEMBER = auto()
+    STEP_BACK = auto()
+    COMPACT = auto()
+    START_AT = auto()
+
+
+class Mirror(Protocol):
+    """Has other ranks repeat what happens to the caches of a network; see `ranks`."""
+
+    def report(self, operation: Operation, layers: list[Any], *arguments: int) -> None: ...
+
+    def report_tree(
+        self, layers: list[Any], depths: mx.array, ancestors: mx.array, deepest: int, leaves: int
+    ) -> None: ...
+
+
 class KVCache:
     """A model's KV cache together with the tokens it holds.
 
@@ -35,6 +62,7 @@ class KVCache:
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
+        self._mirror: Mirror | None = getattr(type(network), "mirror", None)
         self.reset()
 
     def reset(self) -> None:
@@ -51,9 +79,21 @@ class KVCache:
         if not self.can_trim_to(length):
             self.reset()
         elif surplus > 0:
-            for cache in self._leaves:
-                cache.trim(surplus)
+            self.trim(surplus)
             del self.tokens[length:]
+
+    def trim(self, count: int) -> None:
+        """Drop the last `count` positions, not the tokens."""
+        self._report(Operation.TRIM, count)
+        for cache in self._leaves:
+            cache.trim(count)
+
+    def start_at(self, position: int) -> None:
+        """Have an empty cache begin at a position far into a text."""
+        self._report(Operation.START_AT, position)
+        for cache in self._leaves:
+            if isinstance(cache, AttentionRows):
+                cache.offset = cache.buffer.first = position
 
     def can_trim_to(self, length: int) -> bool:
         """Return whether `trim_to` can keep the first `length` tokens."""
@@ -65,8 +105,11 @@ class KVCache:
         self.trim_to(shared_prefix(self.tokens, prompt))
 
     def copy_from(self, start: int) -> list[list[mx.array]] | None:
-        """Return a copy of all layers' rows from position `start` on; None where a layer cannot give them."""
-        if not all(type(cache) is RoundKVCache and cache.holds_all for cache in self._leaves):
+        """Return a copy of all layers' rows from position `start` on; None where a layer cannot give them.
+
+        Neither can one whose rows other ranks have.
+        """
+        if self._mirror or not all(type(cache) is RoundKVCache and cache.holds_all for cache in self._leaves):
             return None
         return [cache.copy_from(start) for cache in self._leaves]
 
@@ -89,14 +132,17 @@ class KVCache:
         return take_waits(cache.buffer for cache in self._leaves if isinstance(cache, AttentionRows))
 
     def evaluate(self) -> None:
-        """Wait until the cache's arrays are computed; no round may be open.
+        """Wait until the cache's arrays are computed; no round may be open."""
+        if self.has_state:
+            self.compact()
+        mx.eval([layer.state for layer in self.layers])
 
-        A window of a few inputs would otherwise keep all inputs of its call.
-        """
+    def compact(self) -> None:
+        """Copy small parts of large arrays: a window of a few inputs would otherwise keep all inputs of its call."""
+        self._report(Operation.COMPACT)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
                 cache.compact()
-        mx.eval([layer.state for layer in self.layers])
 
     @property
     def has_state(self) -> bool:
@@ -120,6 +166,9 @@ class KVCache:
             deepest: Of a tree: upper bound of the depths.
             leaves: Of a tree: upper bound of the number of leaves.
         """
+        self._report(Operation.BEGIN)
+        if self._mirror and depths is not None and ancestors is not None:
+            self._mirror.report_tree(self.layers, depths, ancestors, deepest, leaves)
         paths = None
         if depths is not None and ancestors is not None and self.has_state:
             paths = TreePaths(depths, ancestors, deepest, leaves)
@@ -131,6 +180,7 @@ class KVCache:
 
     def mark(self) -> None:
         """Note the state after each call of a round with one row a call, so that a part of them can be committed."""
+        self._report(Operation.MARK)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
                 cache.mark()
@@ -145,12 +195,14 @@ class KVCache:
 
         These must be all that were fed unless `can_commit_part`.
         """
+        self._report(Operation.COMMIT, *path)
         rows = RoundRows.of(path)
         for cache in self._leaves:
             cache.commit(rows)
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
+        self._report(Operation.ROLLBACK)
         for cache in self._leaves:
             cache.rollback()
 
@@ -163,17 +215,37 @@ class KVCache:
 
     def remember(self) -> None:
         """Prepare for `step_back`."""
+        self._report(Operation.REMEMBER)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
                 cache.save()
 
     def step_back(self) -> None:
         """Take back the one token that was fed since `remember`."""
+        self._report(Operation.STEP_BACK)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
                 cache.rollback()
             else:
                 cache.trim(1)
+
+    # Other ranks
+
+    def _report(self, operation: Operation, *arguments: int) -> None:
+        if self._mirror is not None:
+            self._mirror.report(operation, self.layers, *arguments)
+
+    def repeat(self, operation: Operation, arguments: Sequence[int]) -> None:
+        """Carry out an operation that another rank's cache reported."""
+        if operation is Operation.COMMIT:
+            self.commit([*arguments])
+        else:
+            getattr(self, operation.name.lower())(*arguments)
+
+
+def first_offset(layers: Sequence[Any] | None) -> int:
+    """Return the position after the rows of the first attention layer; 0 without one."""
+    return next((cache.offset for cache in leaves(layers or ()) if hasattr(cache, "offset")), 0)
 
 
 def shared_prefix(tokens: list[int], prompt: list[int]) -> int:

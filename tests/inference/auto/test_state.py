@@ -85,7 +85,7 @@ def test_deep_calls_are_also_measured_with_attention_in_parts_where_that_may_pay
     attend = attention_parts._attention
 
     def noted(queries: mx.array, *others: object) -> mx.array:
-        shapes.append((model.hooks.attention._in_parts, queries.shape[2]))
+        shapes.append((model.hooks.attention.in_parts, queries.shape[2]))
         result: mx.array = attend(queries, *others)
         return result
 

@@ -1,0 +1,133 @@
+"""A rank that is not the first: repeats the calls that rank 0 sends, on its part of the model."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import logging
+from contextlib import ExitStack
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from rdchat.errors import RanksError
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.loading import load_part
+from rdchat.inference.ranks.messages import Kind, receive
+from rdchat.inference.ranks.sharding import check_sum, part_of
+from rdchat.inference.verification.device import free_memory
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache, Operation, first_offset
+from rdchat.inference.verification.prefix_tree import PrefixTree
+
+_LOG = logging.getLogger(__name__)
+
+
+def run(group: mx.distributed.Group, model: str | None) -> None:
+    """Load this rank's part of a model when rank 0 loads its own, in the same precision; repeat calls until the end.
+
+    Args:
+        group: The ranks.
+        model: A model folder, a hub id in the hub's cache, or None for the default model.
+
+    Raises:
+        RdchatError: If the model cannot be loaded, is another one than rank 0's, or this rank lost step with rank 0.
+    """
+    follower: Follower | None = None
+    precisions = list(Dtype)
+    while True:
+        kind, words = receive(group)
+        if kind is Kind.CALL:
+            assert follower is not None
+            follower.call(words)
+            continue
+        follower = None
+        free_memory()
+        if kind is Kind.END:
+            return
+        if kind is Kind.LOAD:
+            precision, expected = words
+            network, folder = load_part(model, precisions[precision], part_of(group))
+            if check_sum(folder) != expected:
+                raise RanksError(
+                    f"{folder.name} is not the same model on all Macs: their configurations differ.",
+                    "Download it again on each of them.",
+                )
+            follower = Follower(network, ModelHooks(network), group)
+
+
+class Follower:
+    """Repeats calls on the caches of this rank.
+
+    Args:
+        network: This rank's part of the model.
+        hooks: Its hooks.
+        group: The ranks.
+    """
+
+    def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
+        self._network, self._hooks, self._group = network, hooks, group
+        self._caches: dict[int, KVCache] = {}
+
+    def call(self, words: list[int]) -> None:
+        """Repeat one call; see `Leader` for the words of its message.
+
+        Raises:
+            RanksError: If the cache does not have the length that rank 0's has.
+        """
+        number, length, count, *flags, deepest, leaves, queued = words[:10]
+        has_positions, is_tree, in_parts, records = map(bool, flags)
+        rest = self._operate(words[10:], queued)
+        tokens, rest = rest[:count], rest[count:]
+        positions, parents = rest[: count * has_positions], rest[count * has_positions :]
+        cache, hooks = self._cache(number) if number else None, self._hooks
+        layers = None if cache is None else cache.layers
+        if (own := first_offset(layers)) != length:
+            raise RanksError(
+                f"Rank {self._group.rank()} lost step with rank 0: its cache has {own:,} tokens instead of {length:,}.",
+                "Start the model again.",
+            )
+        if cache is not None and is_tree:
+            depths, ancestors = _tree(parents)
+            cache.begin(depths, ancestors, deepest, leaves)
+        hooks.states.recorded, hooks.trunk, output = records, None, None
+        with ExitStack() as stack:
+            stack.enter_context(hooks.packed(mx.array(positions, mx.int32) if has_positions else None))
+            stack.enter_context(hooks.attention.fixed(in_parts))
+            stack.enter_context(hooks.attention.call(count, length))
+            try:
+                output = self._network(mx.array([tokens], mx.int32), cache=layers)
+            except Exception:
+                # Rank 0 has the same error: it tries what a model can verify.
+                _LOG.warning("A call failed", exc_info=True)
+                return
+        states: list[Any] = [] if layers is None else [layer.state for layer in layers]
+        mx.async_eval(output if hooks.trunk is None else hooks.trunk, states)
+
+    def _operate(self, words: list[int], count: int) -> list[int]:
+        """Carry out operations, `count` words; return the other words."""
+        operations, rest = words[:count], words[count:]
+        while operations:
+            operation, number, size, *operations = operations
+            arguments, operations = operations[:size], operations[size:]
+            if operation == Operation.DROP:
+                self._caches.pop(number, None)
+            else:
+                self._cache(number).repeat(Operation(operation), arguments)
+        return rest
+
+    def _cache(self, number: int) -> KVCache:
+        if number not in self._caches:
+            self._caches[number] = KVCache(self._network)
+        return self._caches[number]
+
+
+def _tree(parents: list[int]) -> tuple[mx.array, mx.array]:
+    """Return a tree's depths, (nodes,), and ancestors, (nodes, nodes)."""
+    depths: list[int] = []
+    for parent in parents:
+        # A drafter that failed may have sent any parents; rank 0 keeps the root of such a tree.
+        depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)
+    tree = PrefixTree(*(np.array(each, np.int32) for each in (parents, parents, depths)))
+    return mx.array(tree.depths), mx.array(tree.ancestors())

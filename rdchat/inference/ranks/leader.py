@@ -1,0 +1,126 @@
+"""Rank 0: sends every call of its network, and what happened to caches before it, to the other ranks."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import finalize
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.model_files import resolve_model
+from rdchat.inference.ranks.messages import Kind, send
+from rdchat.inference.ranks.sharding import check_sum, part_of
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import Operation, first_offset
+from rdchat.inference.verification.state_layers import wrap_call
+from rdchat.inference.verification.target import LoadedModel
+
+
+def load(
+    group: mx.distributed.Group,
+    model: str | None,
+    dtype: Dtype,
+    on_progress: Callable[[LoadProgress], None],
+    anyway: bool = False,
+) -> LoadedModel:
+    """Load this rank's part of a model, as `load_model` does, and have the other ranks load theirs."""
+    part, folder = part_of(group), resolve_model(model, on_progress)
+    part.check(folder)
+    send(group, Kind.LOAD, [list(Dtype).index(dtype), check_sum(folder)])
+    loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
+    Leader(loaded.network, loaded.hooks, group)
+    return loaded
+
+
+class _Tree(NamedTuple):
+    """The tree of a round that was opened; see `AttentionRows.begin`."""
+
+    depths: mx.array
+    ancestors: mx.array
+    deepest: int
+    leaves: int
+
+    @property
+    def parents(self) -> mx.array:
+        """(nodes,) int32 index of each node's parent; -1 for the root and nodes of padding."""
+        above = self.ancestors & (self.depths == self.depths[:, None] - 1)
+        return mx.where(self.depths > 0, mx.argmax(above.astype(mx.uint8), axis=1).astype(mx.int32), -1)
+
+
+class Leader:
+    """The calls of a network that other ranks repeat on caches of their own.
+
+    A call's message has the cache's number, its length before the call, the number of tokens, whether they have
+    positions of their own, whether they are a tree, whether attention is computed in parts, whether the state layers
+    record, the tree's deepest and leaves, and the operations on caches since the last call, each as its number, the
+    cache's, the number of its arguments, and these. The tokens follow, then their positions, then their parents. These
+    may be lazy, so rank 0 waits for nothing that it would not wait for alone.
+
+    All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
+    uses the result or not, and the message before it.
+
+    Args:
+        network: The model's part on this rank; it gets a subclass that knows this object.
+        hooks: Its hooks.
+        group: The ranks.
+    """
+
+    def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
+        self._hooks = hooks
+        self._group = group
+        self._numbers: dict[int, int] = {}
+        self._last = 0
+        self._operations: list[int] = []
+        self._trees: dict[int, _Tree] = {}
+        wrap_call(network, self._call)
+        # `KVCache` looks for it there.
+        setattr(type(network), "mirror", self)  # noqa: B010  mypy knows no such attribute
+
+    def report(self, operation: Operation, layers: list[Any], *arguments: int) -> None:
+        """Queue an operation on a cache for the next message."""
+        number = self._number(layers)
+        self._trees.pop(number, None)
+        self._queue(operation, number, arguments)
+
+    def report_tree(self, layers: list[Any], depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
+        """Have the next call's message describe the tree of the round that was opened."""
+        self._trees[self._number(layers)] = _Tree(depths, ancestors, deepest, leaves)
+
+    def _queue(self, operation: Operation, number: int, arguments: Sequence[int] = ()) -> None:
+        self._operations += [operation, number, len(arguments), *arguments]
+
+    def _number(self, layers: list[Any] | None) -> int:
+        """Return a cache's number; 0 for none. It is that of the first layer's, which no other cache has."""
+        if layers is None:
+            return 0
+        key = id(layers[0])
+        if key not in self._numbers:
+            self._last += 1
+            self._numbers[key] = self._last
+            finalize(layers[0], self._drop, key).atexit = False
+        return self._numbers[key]
+
+    def _drop(self, key: int) -> None:
+        number = self._numbers.pop(key)
+        self._trees.pop(number, None)
+        self._queue(Operation.DROP, number)
+
+    def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
+        hooks, number = self._hooks, self._number(cache)
+        tree = self._trees.pop(number, None)
+        arrays = [tokens.reshape(-1).astype(mx.int32)]
+        if hooks.depths is not None:
+            arrays.append(hooks.depths)
+        if tree is not None:
+            arrays.append(tree.parents)
+        flags = hooks.depths is not None, tree is not None, hooks.attention.in_parts, hooks.states.recorded
+        shape = (0, 1) if tree is None else (tree.deepest, tree.leaves)
+        operations, self._operations = self._operations, []
+        words = [number, first_offset(cache), tokens.size, *map(int, flags), *shape, len(operations), *operations]
+        send(self._group, Kind.CALL, words, *arrays)
+        output = plain(tokens, cache=cache)
+        mx.async_eval(output if hooks.trunk is None else hooks.trunk)
+        return output

@@ -1,0 +1,56 @@
+"""Messages of rank 0 to the other ranks: sums of int32 arrays to which the others add zeros.
+
+A sum is what every backend of MLX has, and it may be lazy: a message can carry tokens that the device still computes.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import mlx.core as mx
+
+from rdchat.errors import RanksError
+from rdchat.inference.verification.fetch import fetch
+
+# Integers of the first sum; nearly every message fits into it.
+_SIZE = 256
+# Marks the start of a message.
+_MAGIC = 0x72646368
+
+
+class Kind(IntEnum):
+    """What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
+
+    LOAD = 1
+    CALL = 2
+    UNLOAD = 3
+    END = 4
+
+
+def send(group: mx.distributed.Group, kind: Kind, words: Sequence[int] = (), *arrays: mx.array) -> None:
+    """Queue a message of rank 0: words, then int32 arrays (n,), perhaps lazy."""
+    count = len(words) + sum(array.size for array in arrays)
+    message = mx.concatenate([mx.array([_MAGIC, kind, count, *words], mx.int32), *arrays])
+    if (missing := _SIZE - message.size) > 0:
+        message = mx.pad(message, (0, missing))
+    mx.async_eval(mx.distributed.all_sum(message[:_SIZE], group=group))
+    if message.size > _SIZE:
+        mx.async_eval(mx.distributed.all_sum(message[_SIZE:], group=group))
+
+
+def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
+    """Wait for the next message of rank 0; return its kind and its words, those of arrays included.
+
+    Raises:
+        RanksError: If it is none, since this rank computed something else than rank 0.
+    """
+    magic, kind, count, *words = _sum_of(group, _SIZE)
+    if magic != _MAGIC:
+        raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Start the model again.")
+    if (missing := count - len(words)) > 0:
+        words += _sum_of(group, missing)
+    return Kind(kind), words[:count]
+
+
+def _sum_of(group: mx.distributed.Group, size: int) -> list[int]:
+    words: list[int] = fetch(mx.distributed.all_sum(mx.zeros((size,), mx.int32), group=group)).tolist()
+    return words

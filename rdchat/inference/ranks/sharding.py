@@ -1,0 +1,146 @@
+"""How a model is split over ranks: every layer by tensor parallelism, or whole layers as a pipeline."""
+
+import zlib
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm import utils as mlx_lm_utils
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+
+from rdchat.errors import RanksError
+from rdchat.inference.models.loading import Part
+from rdchat.inference.models.model_config import read_config
+from rdchat.inference.verification.round_cache import leaves
+
+# Other numbers of ranks that a refusal looks at.
+_MOST_RANKS = 9
+_NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+class Split(StrEnum):
+    """How a model is split: `TENSOR` has two sums a layer, `PIPELINE` a message from rank to rank."""
+
+    TENSOR = "tensor"
+    PIPELINE = "pipeline"
+
+
+class _StandIn(NamedTuple):
+    """Stands in for the first rank of a group that does not exist."""
+
+    ranks: int
+
+    def size(self) -> int:
+        return self.ranks
+
+    def rank(self) -> int:
+        return 0
+
+
+def split_of(folder: Path, ranks: int) -> Split:
+    """Return how a model can be split over so many ranks, by its configuration and mlx-lm's class alone.
+
+    Raises:
+        RanksError: If it cannot; it says why, and with how many ranks it could.
+        ModelError: If it has no readable configuration.
+    """
+    config = read_config(folder)
+    try:
+        model_class, arguments = mlx_lm_utils._get_classes(config)
+        make = partial(model_class, arguments.from_dict(config))
+        network = make()
+    except Exception as error:
+        # A foreign configuration.
+        raise RanksError(
+            f"{folder.name} cannot be split over several Macs: {error}.", "Choose another model."
+        ) from None
+    can_shard, is_plain = hasattr(network, "shard"), _has_plain_caches(network)
+    can_pipeline = is_plain and hasattr(getattr(network, "model", None), "pipeline")
+    reason = _indivisible(make, ranks) if can_shard else ""
+    if can_shard and not reason:
+        return Split.TENSOR
+    if can_pipeline and len(network.layers) >= ranks:
+        return Split.PIPELINE
+    if not can_shard:
+        raise RanksError(
+            f"{folder.name} cannot be split over several Macs: mlx-lm cannot split its family, {config['model_type']}.",
+            "Choose another model.",
+        )
+    others = [_NUMBERS[n] for n in range(2, 1 + _MOST_RANKS) if n != ranks and not _indivisible(make, n)]
+    raise RanksError(
+        f"{folder.name} cannot be split over {_NUMBERS[ranks] if ranks <= _MOST_RANKS else ranks} Macs: {reason}.",
+        f"It can be over {' or '.join(others)}." if others else "Choose another model.",
+    )
+
+
+def shard(network: nn.Module, group: Any, split: Split) -> None:
+    """Leave this rank's part of a network whose weights are not read yet.
+
+    Args:
+        network: An mlx-lm model with all of its weights, lazy.
+        group: The ranks.
+        split: See `split_of`.
+    """
+    if split is Split.PIPELINE:
+        network.model.pipeline(group)
+        return
+    outputs = [(owner, owner.lm_head) for _, owner in network.named_modules() if "lm_head" in owner]
+    network.shard(group)
+    for owner, output in outputs:
+        # Heads use the target's output layer outside of calls, where no sum may be.
+        if owner.lm_head is not output:
+            owner.lm_head, owner.sharding_group = output, None
+
+
+def part_of(group: mx.distributed.Group) -> Part:
+    """Return this rank's part of a model, for `load_model`."""
+
+    def apply(network: nn.Module, folder: Path) -> None:
+        shard(network, group, split_of(folder, group.size()))
+
+    return Part(group.size(), lambda folder: split_of(folder, group.size()), apply)
+
+
+def check_sum(folder: Path) -> int:
+    """Return a 31-bit check sum of a model's configuration."""
+    return zlib.crc32((folder / "config.json").read_bytes()) >> 1
+
+
+def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
+    """Return why tensor parallelism over so many ranks is impossible; empty where it is possible.
+
+    mlx-lm divides a layer's counts of heads without a look at the remainder.
+    """
+    network = make()
+    before = _counts(network)
+    try:
+        shard(network, _StandIn(ranks), Split.TENSOR)
+    except Exception as error:
+        return " ".join(str(error).split()).rstrip(".") or "its layers cannot be divided"
+    after = _counts(network)
+    for key, count in before.items():
+        left = after.get(key, count)
+        # A rank may have a copy of a head.
+        if left != count and count % ranks and not (left == 1 and ranks % count == 0):
+            what = "key-value heads" if "kv" in key[1] or "key_value" in key[1] else "heads"
+            return f"its layers have {count} {what}"
+    return ""
+
+
+def _counts(network: nn.Module) -> dict[tuple[str, str], int]:
+    """Return the integers that modules keep, by module and name."""
+    return {
+        (name, key): value
+        for name, module in network.named_modules()
+        for key, value in vars(module).items()
+        if type(value) is int
+    }
+
+
+def _has_plain_caches(network: nn.Module) -> bool:
+    """Return whether all caches are of one kind, so that every rank of a pipeline can do what the first one can."""
+    return all(type(cache) is KVCache for cache in leaves(make_prompt_cache(network)))
