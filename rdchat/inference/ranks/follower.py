@@ -86,7 +86,7 @@ class Follower:
         if (own := first_offset(layers)) != length:
             raise RanksError(
                 f"Rank {self._group.rank()} lost step with rank 0: its cache has {own:,} tokens instead of {length:,}.",
-                "Start the model again.",
+                "Load the model again.",
             )
         if cache is not None and is_tree:
             depths, ancestors = _tree(parents)

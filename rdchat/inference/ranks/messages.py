@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from rdchat.errors import RanksError
 from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.memory_errors import device_errors
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256
@@ -41,16 +42,17 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
     """Wait for the next message of rank 0; return its kind and its words, those of arrays included.
 
     Raises:
-        RanksError: If it is none, since this rank computed something else than rank 0.
+        RanksError: If it is none, since this rank computed something else than rank 0, or a rank was lost.
     """
     magic, kind, count, *words = _sum_of(group, _SIZE)
     if magic != _MAGIC:
-        raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Start the model again.")
+        raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Load the model again.")
     if (missing := count - len(words)) > 0:
         words += _sum_of(group, missing)
     return Kind(kind), words[:count]
 
 
 def _sum_of(group: mx.distributed.Group, size: int) -> list[int]:
-    words: list[int] = fetch(mx.distributed.all_sum(mx.zeros((size,), mx.int32), group=group)).tolist()
+    with device_errors("between two calls"):
+        words: list[int] = fetch(mx.distributed.all_sum(mx.zeros((size,), mx.int32), group=group)).tolist()
     return words

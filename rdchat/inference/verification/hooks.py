@@ -88,9 +88,14 @@ class ModelHooks:
         """Record these hidden states from the next call on.
 
         Raises:
-            ModelError: If the model has no such layers.
+            ModelError: If the model has no such layers, or other ranks of a pipeline have them.
         """
-        modules = getattr(self._network(), "layers", ())
+        network = self._network()
+        if reads.layers and network is not None and getattr(_trunk(network), "pipeline_size", 1) > 1:
+            raise ModelError(
+                "The drafter reads layers inside the model, which are spread over Macs.", "Choose another."
+            )
+        modules = getattr(network, "layers", ())
         if any(layer >= len(modules) for layer in reads.layers):
             raise ModelError(f"The model has {len(modules)} layers that can be read, but no layer {max(reads.layers)}.")
         for layer in set(reads.layers) - self._wrapped:

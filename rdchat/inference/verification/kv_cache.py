@@ -62,7 +62,7 @@ class KVCache:
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._mirror: Mirror | None = getattr(type(network), "mirror", None)
+        self._mirror = mirror_of(network)
         self.reset()
 
     def reset(self) -> None:
@@ -246,6 +246,12 @@ class KVCache:
 def first_offset(layers: Sequence[Any] | None) -> int:
     """Return the position after the rows of the first attention layer; 0 without one."""
     return next((cache.offset for cache in leaves(layers or ()) if hasattr(cache, "offset")), 0)
+
+
+def mirror_of(network: nn.Module) -> Mirror | None:
+    """Return what other ranks repeat a network's calls by; None for one that is computed here alone."""
+    mirror: Mirror | None = getattr(type(network), "mirror", None)
+    return mirror
 
 
 def shared_prefix(tokens: list[int], prompt: list[int]) -> int:

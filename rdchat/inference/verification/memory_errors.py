@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import mlx.core as mx
 
-from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, one_line
+from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, RanksError, one_line
 
 _LOG = logging.getLogger(__name__)
 _OUT_OF_MEMORY = (
@@ -23,6 +23,8 @@ _OUT_OF_MEMORY = (
 )
 # Metal's errors where the system ended the work, or that of another program on the same GPU.
 _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
+# The ring of ranks lost one.
+_RING = "[ring]"
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
@@ -42,7 +44,7 @@ def was_stopped(error: BaseException) -> bool:
 
 def is_device_error(error: BaseException) -> bool:
     """Return whether an error comes from the device or its memory, and so says nothing about the model."""
-    failed = type(error) is RuntimeError and str(error).startswith("[METAL]")
+    failed = type(error) is RuntimeError and str(error).startswith(("[METAL]", _RING))
     return failed or isinstance(error, DeviceError | OutOfMemoryError) or ran_out_of_memory(error) or was_stopped(error)
 
 
@@ -65,7 +67,7 @@ def memory_errors(during: str) -> Iterator[None]:
 
 @contextmanager
 def device_errors(during: str) -> Iterator[None]:
-    """Turn MLX's errors into `DeviceError`, or into `OutOfMemoryError` as `memory_errors` does.
+    """Turn MLX's errors into `DeviceError` or `RanksError`, or into `OutOfMemoryError` as `memory_errors` does.
 
     Args:
         during: What was happening, in words that follow "The device failed": such as "for this reply".
@@ -79,6 +81,8 @@ def device_errors(during: str) -> Iterator[None]:
             raise
         _LOG.exception("The device failed %s", during)
         _let_go(error)
+        if str(error).startswith(_RING):
+            raise RanksError(f"The connection to another Mac was lost {during}.", "Load the model again.") from error
         if match := _STOPPED.search(str(error)):
             message = f"The system stopped the GPU's work {during} ({match[1]})."
             raise DeviceStoppedError(message, _TRY_LATER) from error

@@ -26,7 +26,7 @@ from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.decoder import RopeConfig, Shape
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
-from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.kv_cache import KVCache, mirror_of
 from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
@@ -230,6 +230,10 @@ class BoundAssistant(BoundNetwork):
     @override
     def _check(self, config: Any, model: LoadedModel) -> None:
         info, network = model.info, model.network
+        if mirror_of(network) is not None:
+            raise ModelError(
+                "The assistant reads the model's own keys, which are spread over Macs.", "Choose another drafting mode."
+            )
         caches = KVCache(network).layers
         # The last layers of a model may share the keys of others, and have no caches.
         kinds = [getattr(layer, "layer_type", "") for layer in getattr(network, "layers", ())[: len(caches)]]

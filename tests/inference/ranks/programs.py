@@ -1,0 +1,249 @@
+"""What processes that are ranks run in tests, and how they are started: `python -m tests.inference.ranks.programs`."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from rdchat.errors import RdchatError
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.ranks import follower
+from rdchat.inference.ranks.follower import Follower
+from rdchat.inference.ranks.group import join
+from rdchat.inference.ranks.leader import Leader
+from rdchat.inference.ranks.messages import Kind, receive, send
+from rdchat.inference.ranks.sharding import Split, shard
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, leaves
+from rdchat.inference.verification.target import LoadedModel
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
+from tests.inference.families import HYBRIDS, TREES, network_of
+from tests.inference.plain_replies import drafted
+from tests.inference.ready_drafters import ready_session, settings_of
+
+ROOT = Path(__file__).parents[3]
+# Of processes that should have ended long before.
+DEADLINE_S = 600
+QUESTION = "hello there hello there hello"
+
+
+def free_addresses(count: int) -> list[str]:
+    """Return so many addresses of this machine at which nobody listens."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+
+
+@contextmanager
+def ranks(program: str, count: int, *arguments: Any) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start the ranks of a program; they are killed at the end."""
+    addresses = free_addresses(count)
+    command = [sys.executable, "-m", "tests.inference.ranks.programs", program]
+    with ExitStack() as stack:
+        started = list[subprocess.Popen[str]]()
+        stack.callback(lambda: [each.kill() for each in started])
+        for rank in range(count):
+            each = [*command, json.dumps([rank, addresses, *arguments])]
+            process = subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+            started.append(stack.enter_context(process))
+        yield started
+
+
+def results(program: str, count: int, *arguments: Any) -> list[Any]:
+    """Run the ranks of a program to their end; return what each of them says."""
+    with ranks(program, count, *arguments) as processes:
+        ended = [process.communicate(timeout=DEADLINE_S) for process in processes]
+        for process, (_, errors) in zip(processes, ended, strict=True):
+            assert process.returncode == 0, "\n".join(part for _, part in ended) or errors
+        return [json.loads(output) for output, _ in ended]
+
+
+def network(family: str) -> nn.Module:
+    module, options = (TREES | HYBRIDS)[family]
+    if "text_config" in options:
+        # Its output could not be divided by the number of ranks.
+        options = {**options, "text_config": {**options["text_config"], "tie_word_embeddings": True}}
+    return network_of(module, {**options, "num_attention_heads": 6, "vocab_size": len(ALPHABET)} | _sizes(family))
+
+
+def _sizes(family: str) -> dict[str, Any]:
+    """Return sizes that can be divided by two and by three."""
+    return (
+        {"num_key_value_heads": 6, "intermediate_size": 96, "moe_intermediate_size": 48} if family != "qwen3_5" else {}
+    )
+
+
+def families(rank: int, addresses: list[str], split: str, names: list[str]) -> list[dict[str, Any]]:
+    """Hold the same conversation with each family over ranks and on one; return what differs."""
+    group = join(rank, addresses)
+    return [_follow(group, name, split) if rank else _lead(group, name, split) for name in names]
+
+
+def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, Any]:
+    """Repeat calls; compare the last cache with the others at each `UNLOAD`."""
+    part = network(family)
+    shard(part, group, Split(split))
+    worker, errors = Follower(part, ModelHooks(part), group), list[float]()
+    while (received := receive(group))[0] is not Kind.END:
+        if received[0] is Kind.CALL:
+            worker.call(received[1])
+        else:
+            *others, fresh = worker._caches.values()
+            errors.append(min(difference(fresh, each) for each in others))
+    return {"caches": errors}
+
+
+def _lead(group: mx.distributed.Group, family: str, split: str) -> dict[str, Any]:
+    alone, part = loaded(network(family)), network(family)
+    shard(part, group, Split(split))
+    model = loaded(part)
+    Leader(part, model.hooks, group)
+    errors: list[float] = []
+
+    def compare(cache: KVCache) -> None:
+        fresh = KVCache(part)
+        part(mx.array([cache.tokens]), cache=fresh.layers)
+        fresh.tokens = [*cache.tokens]
+        errors.append(difference(fresh, cache))
+        send(group, Kind.UNLOAD)
+
+    expected = conversation(alone, lambda _: None)
+    found = conversation(model, compare)
+    send(group, Kind.END)
+    kinds = alone.capability.kind.name, model.capability.kind.name
+    return {"expected": expected, "found": found, "caches": errors, "kinds": kinds}
+
+
+def conversation(model: LoadedModel, compare: Callable[[KVCache], None]) -> dict[str, list[int]]:
+    """Return the token ids of replies in every mode, and around stops, edits and pauses; compare each one's cache."""
+    chat, said = ready_session(model), dict[str, list[int]]()
+
+    def reply(name: str, request: GenerationRequest, tokens: int | None = None) -> None:
+        said[name] = _ids(chat, request, tokens)
+        compare(chat.cache)
+
+    for mode in (Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO):
+        for temperature in (0, 0.9):
+            request = replace(ask(QUESTION, temperature=temperature, max_tokens=12, seed=3), draft=settings_of(mode))
+            reply(f"{mode.value} {temperature}", request)
+    question, answer = ChatMessage(Role.USER, QUESTION), ChatMessage(Role.ASSISTANT, "abc")
+    reply("next turn", replace(request, messages=(question, answer, ChatMessage(Role.USER, "and then"))))
+    reply("edit", replace(request, messages=(question, answer, ChatMessage(Role.USER, "and now"))))
+    reply("stop", request, tokens=3)
+    reply("again", replace(request, seed=8))
+    running = chat.generate(request)
+    first = [event.token_id for event, _ in zip(running, range(5), strict=False) if isinstance(event, TokenEvent)]
+    with running.paused():
+        said["in a pause"] = _ids(chat, replace(request, seed=10))
+    said["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
+    compare(chat.cache)
+    scripted = replace(request, draft=DraftSettings(Mode.OFF))
+    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said["auto 0.9"], 3, 4))
+    assert isinstance(end, ReplyEnd)
+    said["scripted"] = [*end.token_ids]
+    compare(cache)
+    return said
+
+
+def _ids(chat: ChatSession, request: GenerationRequest, tokens: int | None = None) -> list[int]:
+    """Return the token ids of a reply, stopped after some tokens."""
+    ids, running = list[int](), chat.generate(request)
+    for event in running:
+        if isinstance(event, TokenEvent):
+            ids.append(event.token_id)
+            if len(ids) == tokens:
+                running.cancel()
+    return ids
+
+
+def difference(one: KVCache, other: KVCache) -> float:
+    """Return how far the rows of two caches are apart, as a share of their largest value; infinite for other rows."""
+    worst = 0.0
+    for mine, theirs in zip(leaves(one.layers), leaves(other.layers), strict=True):
+        if isinstance(mine, AttentionRows):
+            if mine.offset != theirs.offset:
+                return float("inf")
+            start = max(mine.buffer.first, theirs.buffer.first)
+            pairs = zip(mine.buffer.view(start), theirs.buffer.view(start), strict=True)
+        else:
+            assert isinstance(mine, RoundArraysCache)
+            pairs = zip(mine.cache, theirs.cache, strict=True)
+        for left, right in pairs:
+            if left.size:
+                worst = max(worst, float(mx.abs(left - right).max() / (mx.abs(left).max() + 1e-6)))
+    return worst
+
+
+def lost_step(rank: int, addresses: list[str]) -> str:
+    """Shorten a cache of rank 0 behind the other's back; return the error that each rank ends with."""
+    group = join(rank, addresses)
+    try:
+        if rank:
+            _follow(group, "llama", "tensor")
+        part = network("llama")
+        shard(part, group, Split.TENSOR)
+        Leader(part, ModelHooks(part), group)
+        cache = KVCache(part)
+        part(mx.array([[1, 2, 3]]), cache=cache.layers)
+        for leaf in leaves(cache.layers):
+            leaf.trim(1)
+        part(mx.array([[4]]), cache=cache.layers)
+        mx.synchronize()
+    except (RdchatError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
+def engine(
+    rank: int, addresses: list[str], folder: str, tokens: int, modes: Sequence[str], options: dict[str, Any]
+) -> dict[str, list[int]]:
+    """Return the token ids of replies of a whole engine, over ranks or, with one address, alone."""
+    group = join(rank, addresses) if len(addresses) > 1 else None
+    if rank:
+        assert group is not None
+        follower.run(group, folder)
+        return {}
+    whole, said = LocalEngine(group), dict[str, list[int]]()
+
+    def say(name: str, request: GenerationRequest) -> None:
+        *_, end = whole.generate(request, lambda: False)
+        assert isinstance(end, ReplyEnd)
+        said[name] = [*end.token_ids]
+
+    whole.load(folder, Dtype.AUTO, lambda _: None)
+    for mode in modes:
+        for temperature in (0, 0.9):
+            sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
+            draft = DraftSettings(Mode(mode), **options)
+            question = (ChatMessage(Role.USER, "List the months of the year."),)
+            request = GenerationRequest(question, sampling, 7, draft=draft)
+            say(f"{mode} {temperature}", request)
+    whole.sleep()
+    say("after sleep", request)
+    whole.load(folder, Dtype.BFLOAT16, lambda _: None)
+    say("in another precision", request)
+    whole.close()
+    return said
+
+
+if __name__ == "__main__":
+    result = globals()[sys.argv[1]](*json.loads(sys.argv[2]))
+    print(json.dumps(result))

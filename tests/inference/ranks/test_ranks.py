@@ -1,0 +1,61 @@
+"""Ranks, as processes on this machine, give the tokens of one, and their caches hold what fresh ones would."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.inference.api.requests import Mode
+from tests.inference.ranks.programs import results
+
+# Rounding of float32, as a share of a cache's largest value.
+ROUNDING = 1e-4
+
+
+def check(count: int, split: str, names: list[str]) -> None:
+    leader, *followers = results("families", count, split, names)
+    for number, name in enumerate(names):
+        said: dict[str, Any] = leader[number]
+        assert said["found"] == said["expected"], name
+        assert said["kinds"][0] == said["kinds"][1], name
+        for rank in (leader, *followers):
+            caches = rank[number]["caches"]
+            assert len(caches) == len(leader[number]["caches"]) > 0
+            assert max(caches) < ROUNDING, name
+
+
+def test_two_ranks_say_what_one_says() -> None:
+    """In every mode, at temperature 0 and 0.9, and around stops, edits, further turns and pauses."""
+    check(2, "tensor", ["llama"])
+
+
+@pytest.mark.slow
+def test_other_families_over_two_ranks() -> None:
+    """The last one has recurrent state."""
+    check(2, "tensor", ["qwen3", "qwen3_moe", "qwen3_5"])
+
+
+@pytest.mark.slow
+def test_three_ranks() -> None:
+    check(3, "tensor", ["llama", "qwen3_moe"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_pipeline(count: int) -> None:
+    check(count, "pipeline", ["qwen2"])
+
+
+def test_a_rank_that_lost_step_ends_with_a_plain_line() -> None:
+    first, second = results("lost_step", 2)
+    assert second == ("Rank 1 lost step with rank 0: its cache has 3 tokens instead of 2. Load the model again.")
+    assert first
+
+
+@pytest.mark.slow
+def test_the_default_model_over_three_ranks(default_model: Path) -> None:
+    """Also asleep in between, and loaded again in another precision."""
+    modes = [mode.value for mode in Mode]
+    arguments = str(default_model), 6, modes, {"draft_model": str(default_model)}
+    found, expected = results("engine", 3, *arguments)[0], results("engine", 1, *arguments)[0]
+    assert found == expected
