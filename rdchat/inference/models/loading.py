@@ -60,13 +60,11 @@ class Part:
 
     Attributes:
         ranks: Number of ranks.
-        check: Raises where the model in a folder cannot be split.
-        apply: Leaves this rank's part of a network, lazy, whose folder is given.
+        apply: Leaves this rank's part of a network whose weights are lazy.
     """
 
     ranks: int = 1
-    check: Callable[[Path], object] = lambda _: None
-    apply: Callable[[nn.Module, Path], None] = lambda *_: None
+    apply: Callable[[nn.Module], None] = lambda _: None
 
 
 _WHOLE = Part()
@@ -128,7 +126,9 @@ def load_model(
     """
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
-    files, chosen, warning = _checked(folder, Dtype(dtype), part, anyway)
+    files = check_model_folder(folder)
+    chosen = effective_dtype(Dtype(dtype), on_gpu())
+    warning = _check_memory(files, chosen, anyway, part.ranks)
     process = tokenizers or shared_tokenizers()
     # It is ready by the time the weights are read.
     process.start()
@@ -161,19 +161,10 @@ def load_model(
     return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
 
 
-def load_part(model: str | None, dtype: Dtype, part: Part) -> tuple[nn.Module, Path]:
-    """Load a part of a model without its tokenizer, as `load_model` does; return it with its folder."""
-    folder = resolve_model(model, lambda _: None)
-    files, chosen, _ = _checked(folder, dtype, part, anyway=True)
-    return _weights(files, chosen, part, lambda _: None)[0], folder
-
-
-def _checked(folder: Path, dtype: Dtype, part: Part, anyway: bool) -> tuple[ModelFiles, Dtype, str]:
-    """Check a folder before it is read; return its files, the precision, and a warning or nothing."""
+def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
+    """Load a part of a model without its tokenizer, whether it seems to fit or not; raises as `load_model` does."""
     files = check_model_folder(folder)
-    part.check(folder)
-    chosen = effective_dtype(dtype, on_gpu())
-    return files, chosen, _check_memory(files, chosen, anyway, part.ranks)
+    return _weights(files, effective_dtype(dtype, on_gpu()), part, lambda _: None)[0]
 
 
 def _weights(
@@ -183,7 +174,7 @@ def _weights(
     with memory_errors(f"for the weights of {files.folder.name}"):
         network, config = _read(files.folder)
         network, precision = _convert(network, config, dtype, files)
-        part.apply(network, files.folder)
+        part.apply(network)
         _make_real(network, on_progress)
     wire_memory()
     return network, precision

@@ -14,6 +14,7 @@ import numpy as np
 from rdchat.errors import RanksError
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.loading import load_part
+from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.ranks.messages import Kind, receive
 from rdchat.inference.ranks.sharding import check_sum, part_of
 from rdchat.inference.verification.device import free_memory
@@ -35,7 +36,6 @@ def run(group: mx.distributed.Group, model: str | None) -> None:
         RdchatError: If the model cannot be loaded, is another one than rank 0's, or this rank lost step with rank 0.
     """
     follower: Follower | None = None
-    precisions = list(Dtype)
     while True:
         kind, words = receive(group)
         if kind is Kind.CALL:
@@ -47,13 +47,13 @@ def run(group: mx.distributed.Group, model: str | None) -> None:
         if kind is Kind.END:
             return
         if kind is Kind.LOAD:
-            precision, expected = words
-            network, folder = load_part(model, precisions[precision], part_of(group))
-            if check_sum(folder) != expected:
+            folder = resolve_model(model, lambda _: None)
+            if check_sum(folder) != words[1]:
                 raise RanksError(
                     f"{folder.name} is not the same model on all Macs: their configurations differ.",
                     "Download it again on each of them.",
                 )
+            network = load_part(folder, [*Dtype][words[0]], part_of(folder, group))
             follower = Follower(network, ModelHooks(network), group)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from rdchat.errors import RanksError
+from rdchat.errors import RanksError, one_line
 
 
 def join(rank: int, addresses: Sequence[str]) -> mx.distributed.Group:
@@ -29,8 +29,7 @@ def join(rank: int, addresses: Sequence[str]) -> mx.distributed.Group:
         try:
             return mx.distributed.init(strict=True, backend="ring")
         except (RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
             raise RanksError(
-                f"Rank {rank} could not join the others at {', '.join(addresses)} ({reason}).",
+                f"Rank {rank} could not join the others at {', '.join(addresses)} ({one_line(error)[:200]}).",
                 "Check that the Macs reach each other.",
             ) from error

@@ -1,7 +1,7 @@
 """Rank 0: sends every call of its network, and what happened to caches before it, to the other ranks."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize
 
 import mlx.core as mx
@@ -27,27 +27,12 @@ def load(
     anyway: bool = False,
 ) -> LoadedModel:
     """Load this rank's part of a model, as `load_model` does, and have the other ranks load theirs."""
-    part, folder = part_of(group), resolve_model(model, on_progress)
-    part.check(folder)
+    folder = resolve_model(model, on_progress)
+    part = part_of(folder, group)
     send(group, Kind.LOAD, [list(Dtype).index(dtype), check_sum(folder)])
     loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
     Leader(loaded.network, loaded.hooks, group)
     return loaded
-
-
-class _Tree(NamedTuple):
-    """The tree of a round that was opened; see `AttentionRows.begin`."""
-
-    depths: mx.array
-    ancestors: mx.array
-    deepest: int
-    leaves: int
-
-    @property
-    def parents(self) -> mx.array:
-        """(nodes,) int32 index of each node's parent; -1 for the root and nodes of padding."""
-        above = self.ancestors & (self.depths == self.depths[:, None] - 1)
-        return mx.where(self.depths > 0, mx.argmax(above.astype(mx.uint8), axis=1).astype(mx.int32), -1)
 
 
 class Leader:
@@ -74,7 +59,8 @@ class Leader:
         self._numbers: dict[int, int] = {}
         self._last = 0
         self._operations: list[int] = []
-        self._trees: dict[int, _Tree] = {}
+        # By cache, of rounds that were opened: (nodes,) parents, deepest, leaves.
+        self._trees: dict[int, tuple[mx.array, int, int]] = {}
         wrap_call(network, self._call)
         # `KVCache` looks for it there.
         setattr(type(network), "mirror", self)  # noqa: B010  mypy knows no such attribute
@@ -87,7 +73,10 @@ class Leader:
 
     def report_tree(self, layers: list[Any], depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
         """Have the next call's message describe the tree of the round that was opened."""
-        self._trees[self._number(layers)] = _Tree(depths, ancestors, deepest, leaves)
+        above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
+        # The root, and nodes of padding, have none.
+        parents = mx.where(depths > 0, above.astype(mx.int32), -1)
+        self._trees[self._number(layers)] = parents, deepest, leaves
 
     def _queue(self, operation: Operation, number: int, arguments: Sequence[int] = ()) -> None:
         self._operations += [operation, number, len(arguments), *arguments]
@@ -110,16 +99,23 @@ class Leader:
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
         hooks, number = self._hooks, self._number(cache)
-        tree = self._trees.pop(number, None)
+        *tree, deepest, leaves = self._trees.pop(number, (0, 1))
         arrays = [tokens.reshape(-1).astype(mx.int32)]
         if hooks.depths is not None:
             arrays.append(hooks.depths)
-        if tree is not None:
-            arrays.append(tree.parents)
-        flags = hooks.depths is not None, tree is not None, hooks.attention.in_parts, hooks.states.recorded
-        shape = (0, 1) if tree is None else (tree.deepest, tree.leaves)
+        arrays += tree
+        flags = hooks.depths is not None, bool(tree), hooks.attention.in_parts, hooks.states.recorded
         operations, self._operations = self._operations, []
-        words = [number, first_offset(cache), tokens.size, *map(int, flags), *shape, len(operations), *operations]
+        words = [
+            number,
+            first_offset(cache),
+            tokens.size,
+            *map(int, flags),
+            deepest,
+            leaves,
+            len(operations),
+            *operations,
+        ]
         send(self._group, Kind.CALL, words, *arrays)
         output = plain(tokens, cache=cache)
         mx.async_eval(output if hooks.trunk is None else hooks.trunk)

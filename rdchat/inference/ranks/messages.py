@@ -18,13 +18,8 @@ _SIZE = 256
 _MAGIC = 0x72646368
 
 
-class Kind(IntEnum):
-    """What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
-
-    LOAD = 1
-    CALL = 2
-    UNLOAD = 3
-    END = 4
+Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "END"])
+"""What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
 
 
 def send(group: mx.distributed.Group, kind: Kind, words: Sequence[int] = (), *arrays: mx.array) -> None:

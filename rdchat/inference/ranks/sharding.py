@@ -12,7 +12,7 @@ import mlx.nn as nn
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from rdchat.errors import RanksError
+from rdchat.errors import RanksError, one_line
 from rdchat.inference.models.loading import Part
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.verification.round_cache import leaves
@@ -55,8 +55,9 @@ def split_of(folder: Path, ranks: int) -> Split:
         network = make()
     except Exception as error:
         # A foreign configuration.
+        reason = one_line(error)[:200].rstrip(".")
         raise RanksError(
-            f"{folder.name} cannot be split over several Macs: {error}.", "Choose another model."
+            f"{folder.name} cannot be split over several Macs: {reason}.", "Choose another model."
         ) from None
     can_shard, is_plain = hasattr(network, "shard"), _has_plain_caches(network)
     can_pipeline = is_plain and hasattr(getattr(network, "model", None), "pipeline")
@@ -96,13 +97,9 @@ def shard(network: nn.Module, group: Any, split: Split) -> None:
             owner.lm_head, owner.sharding_group = output, None
 
 
-def part_of(group: mx.distributed.Group) -> Part:
-    """Return this rank's part of a model, for `load_model`."""
-
-    def apply(network: nn.Module, folder: Path) -> None:
-        shard(network, group, split_of(folder, group.size()))
-
-    return Part(group.size(), lambda folder: split_of(folder, group.size()), apply)
+def part_of(folder: Path, group: mx.distributed.Group) -> Part:
+    """Return this rank's part of a model, for `load_model`; raises as `split_of` does."""
+    return Part(group.size(), partial(shard, group=group, split=split_of(folder, group.size())))
 
 
 def check_sum(folder: Path) -> int:
@@ -120,7 +117,7 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     try:
         shard(network, _StandIn(ranks), Split.TENSOR)
     except Exception as error:
-        return " ".join(str(error).split()).rstrip(".") or "its layers cannot be divided"
+        return f"its layers cannot be divided ({one_line(error)[:200].rstrip('.')})"
     after = _counts(network)
     for key, count in before.items():
         left = after.get(key, count)

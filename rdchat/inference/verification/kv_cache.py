@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from enum import IntEnum, auto
+from enum import IntEnum
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -23,20 +23,11 @@ from rdchat.inference.verification.round_cache import (
 )
 from rdchat.inference.verification.state_round import TreePaths
 
-
-class Operation(IntEnum):
-    """What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
-
-    DROP = auto()
-    BEGIN = auto()
-    COMMIT = auto()
-    ROLLBACK = auto()
-    TRIM = auto()
-    MARK = auto()
-    REMEMBER = auto()
-    STEP_BACK = auto()
-    COMPACT = auto()
-    START_AT = auto()
+Operation = IntEnum(
+    "Operation",
+    ["DROP", "BEGIN", "COMMIT", "ROLLBACK", "TRIM", "MARK", "REMEMBER", "STEP_BACK", "COMPACT", "START_AT"],
+)
+"""What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
 
 
 class Mirror(Protocol):

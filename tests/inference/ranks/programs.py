@@ -16,9 +16,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.ranks import follower
@@ -156,7 +156,8 @@ def conversation(model: LoadedModel, compare: Callable[[KVCache], None]) -> dict
     said["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
     compare(chat.cache)
     scripted = replace(request, draft=DraftSettings(Mode.OFF))
-    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said["auto 0.9"], 3, 4))
+    width = 3 if model.capability.kind is DraftKind.TREE else 1
+    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said["auto 0.9"], width, 4))
     assert isinstance(end, ReplyEnd)
     said["scripted"] = [*end.token_ids]
     compare(cache)
@@ -190,26 +191,6 @@ def difference(one: KVCache, other: KVCache) -> float:
             if left.size:
                 worst = max(worst, float(mx.abs(left - right).max() / (mx.abs(left).max() + 1e-6)))
     return worst
-
-
-def lost_step(rank: int, addresses: list[str]) -> str:
-    """Shorten a cache of rank 0 behind the other's back; return the error that each rank ends with."""
-    group = join(rank, addresses)
-    try:
-        if rank:
-            _follow(group, "llama", "tensor")
-        part = network("llama")
-        shard(part, group, Split.TENSOR)
-        Leader(part, ModelHooks(part), group)
-        cache = KVCache(part)
-        part(mx.array([[1, 2, 3]]), cache=cache.layers)
-        for leaf in leaves(cache.layers):
-            leaf.trim(1)
-        part(mx.array([[4]]), cache=cache.layers)
-        mx.synchronize()
-    except (RdchatError, RuntimeError) as error:
-        return str(error)
-    return ""
 
 
 def engine(
@@ -246,4 +227,4 @@ def engine(
 
 if __name__ == "__main__":
     result = globals()[sys.argv[1]](*json.loads(sys.argv[2]))
-    print(json.dumps(result))
+    sys.stdout.write(json.dumps(result))
