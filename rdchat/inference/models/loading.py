@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -54,8 +55,7 @@ _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The part of a model that this rank of several loads.
 
     Attributes:

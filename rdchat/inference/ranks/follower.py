@@ -4,8 +4,6 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import logging
-from contextlib import ExitStack
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -76,11 +74,9 @@ class Follower:
         Raises:
             RanksError: If the cache does not have the length that rank 0's has.
         """
-        number, length, count, *flags, deepest, leaves, queued = words[:10]
-        has_positions, is_tree, in_parts, records = map(bool, flags)
+        number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = words[:10]
         rest = self._operate(words[10:], queued)
-        tokens, rest = rest[:count], rest[count:]
-        positions, parents = rest[: count * has_positions], rest[count * has_positions :]
+        tokens, positions, parents = rest[:count], rest[count : count + count * has_positions], rest[-count:]
         cache, hooks = self._cache(number) if number else None, self._hooks
         layers = None if cache is None else cache.layers
         if (own := first_offset(layers)) != length:
@@ -89,21 +85,19 @@ class Follower:
                 "Load the model again.",
             )
         if cache is not None and is_tree:
-            depths, ancestors = _tree(parents)
-            cache.begin(depths, ancestors, deepest, leaves)
-        hooks.states.recorded, hooks.trunk, output = records, None, None
-        with ExitStack() as stack:
-            stack.enter_context(hooks.packed(mx.array(positions, mx.int32) if has_positions else None))
-            stack.enter_context(hooks.attention.fixed(in_parts))
-            stack.enter_context(hooks.attention.call(count, length))
+            ancestors = PrefixTree(*[np.array(parents, np.int32)] * 3).ancestors()
+            depths = ancestors.sum(axis=1, dtype=np.int32) - 1
+            cache.begin(mx.array(depths), mx.array(ancestors), deepest, leaves)
+        hooks.states.recorded, hooks.trunk = bool(records), None
+        packed = hooks.packed(mx.array(positions, mx.int32) if has_positions else None)
+        with packed, hooks.attention.fixed(bool(in_parts)), hooks.attention.call(count, length):
             try:
                 output = self._network(mx.array([tokens], mx.int32), cache=layers)
             except Exception:
                 # Rank 0 has the same error: it tries what a model can verify.
                 _LOG.warning("A call failed", exc_info=True)
                 return
-        states: list[Any] = [] if layers is None else [layer.state for layer in layers]
-        mx.async_eval(output if hooks.trunk is None else hooks.trunk, states)
+        mx.async_eval(output if hooks.trunk is None else hooks.trunk, [layer.state for layer in layers or ()])
 
     def _operate(self, words: list[int], count: int) -> list[int]:
         """Carry out operations, `count` words; return the other words."""
@@ -121,13 +115,3 @@ class Follower:
         if number not in self._caches:
             self._caches[number] = KVCache(self._network)
         return self._caches[number]
-
-
-def _tree(parents: list[int]) -> tuple[mx.array, mx.array]:
-    """Return a tree's depths, (nodes,), and ancestors, (nodes, nodes)."""
-    depths: list[int] = []
-    for parent in parents:
-        # A drafter that failed may have sent any parents; rank 0 keeps the root of such a tree.
-        depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)
-    tree = PrefixTree(*(np.array(each, np.int32) for each in (parents, parents, depths)))
-    return mx.array(tree.depths), mx.array(tree.ancestors())

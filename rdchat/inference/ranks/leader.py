@@ -14,7 +14,7 @@ from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.ranks.messages import Kind, send
 from rdchat.inference.ranks.sharding import check_sum, part_of
 from rdchat.inference.verification.hooks import ModelHooks
-from rdchat.inference.verification.kv_cache import Operation, first_offset
+from rdchat.inference.verification.kv_cache import Operation, Tree, first_offset
 from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import LoadedModel
 
@@ -63,22 +63,19 @@ class Leader:
         self._trees: dict[int, tuple[mx.array, int, int]] = {}
         wrap_call(network, self._call)
         # `KVCache` looks for it there.
-        setattr(type(network), "mirror", self)  # noqa: B010  mypy knows no such attribute
+        setattr(type(network), "mirror", self._report)  # noqa: B010  mypy knows no such attribute
 
-    def report(self, operation: Operation, layers: list[Any], *arguments: int) -> None:
-        """Queue an operation on a cache for the next message."""
+    def _report(
+        self, operation: Operation, layers: list[Any], arguments: Sequence[int] = (), tree: Tree | None = None
+    ) -> None:
+        """Queue an operation on a cache for the next message; the next call's describes its tree."""
         number = self._number(layers)
         self._trees.pop(number, None)
-        self._queue(operation, number, arguments)
-
-    def report_tree(self, layers: list[Any], depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
-        """Have the next call's message describe the tree of the round that was opened."""
-        above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
-        # The root, and nodes of padding, have none.
-        parents = mx.where(depths > 0, above.astype(mx.int32), -1)
-        self._trees[self._number(layers)] = parents, deepest, leaves
-
-    def _queue(self, operation: Operation, number: int, arguments: Sequence[int] = ()) -> None:
+        if tree is not None:
+            depths, ancestors, deepest, leaves = tree
+            above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
+            # The root, and nodes of padding, have none.
+            self._trees[number] = mx.where(depths > 0, above.astype(mx.int32), -1), deepest, leaves
         self._operations += [operation, number, len(arguments), *arguments]
 
     def _number(self, layers: list[Any] | None) -> int:
@@ -95,7 +92,7 @@ class Leader:
     def _drop(self, key: int) -> None:
         number = self._numbers.pop(key)
         self._trees.pop(number, None)
-        self._queue(Operation.DROP, number)
+        self._operations += [Operation.DROP, number, 0]
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
         hooks, number = self._hooks, self._number(cache)
@@ -117,6 +114,7 @@ class Leader:
             *operations,
         ]
         send(self._group, Kind.CALL, words, *arrays)
+        hooks.trunk = None
         output = plain(tokens, cache=cache)
         mx.async_eval(output if hooks.trunk is None else hooks.trunk)
         return output

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -22,23 +23,8 @@ _MOST_RANKS = 9
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class Split(StrEnum):
-    """How a model is split: `TENSOR` has two sums a layer, `PIPELINE` a message from rank to rank."""
-
-    TENSOR = "tensor"
-    PIPELINE = "pipeline"
-
-
-class _StandIn(NamedTuple):
-    """Stands in for the first rank of a group that does not exist."""
-
-    ranks: int
-
-    def size(self) -> int:
-        return self.ranks
-
-    def rank(self) -> int:
-        return 0
+Split = StrEnum("Split", "TENSOR PIPELINE")
+"""How a model is split: `TENSOR` has two sums a layer, `PIPELINE` a message from rank to rank."""
 
 
 def split_of(folder: Path, ranks: int) -> Split:
@@ -59,19 +45,15 @@ def split_of(folder: Path, ranks: int) -> Split:
         raise RanksError(
             f"{folder.name} cannot be split over several Macs: {reason}.", "Choose another model."
         ) from None
-    can_shard, is_plain = hasattr(network, "shard"), _has_plain_caches(network)
-    can_pipeline = is_plain and hasattr(getattr(network, "model", None), "pipeline")
-    reason = _indivisible(make, ranks) if can_shard else ""
-    if can_shard and not reason:
+    can_shard = hasattr(network, "shard")
+    reason = _indivisible(make, ranks) if can_shard else f"mlx-lm cannot split its family, {config['model_type']}"
+    if not reason:
         return Split.TENSOR
-    if can_pipeline and len(network.layers) >= ranks:
+    # With caches of one kind, every rank of a pipeline can do what the first one can.
+    plain = all(type(cache) is KVCache for cache in leaves(make_prompt_cache(network)))
+    if plain and hasattr(getattr(network, "model", None), "pipeline") and len(network.layers) >= ranks:
         return Split.PIPELINE
-    if not can_shard:
-        raise RanksError(
-            f"{folder.name} cannot be split over several Macs: mlx-lm cannot split its family, {config['model_type']}.",
-            "Choose another model.",
-        )
-    others = [_NUMBERS[n] for n in range(2, 1 + _MOST_RANKS) if n != ranks and not _indivisible(make, n)]
+    others = [_NUMBERS[n] for n in range(2, 1 + _MOST_RANKS) if can_shard and not _indivisible(make, n)]
     raise RanksError(
         f"{folder.name} cannot be split over {_NUMBERS[ranks] if ranks <= _MOST_RANKS else ranks} Macs: {reason}.",
         f"It can be over {' or '.join(others)}." if others else "Choose another model.",
@@ -115,7 +97,8 @@ def _indivisible(make: Callable[[], nn.Module], ranks: int) -> str:
     network = make()
     before = _counts(network)
     try:
-        shard(network, _StandIn(ranks), Split.TENSOR)
+        # It stands in for a group, of which only these are called.
+        shard(network, SimpleNamespace(size=lambda: ranks, rank=lambda: 0), Split.TENSOR)
     except Exception as error:
         return f"its layers cannot be divided ({one_line(error)[:200].rstrip('.')})"
     after = _counts(network)
@@ -136,8 +119,3 @@ def _counts(network: nn.Module) -> dict[tuple[str, str], int]:
         for key, value in vars(module).items()
         if type(value) is int
     }
-
-
-def _has_plain_caches(network: nn.Module) -> bool:
-    """Return whether all caches are of one kind, so that every rank of a pipeline can do what the first one can."""
-    return all(type(cache) is KVCache for cache in leaves(make_prompt_cache(network)))

@@ -1,9 +1,9 @@
 """A model's KV cache of all layers, with the tokens that it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,21 +23,14 @@ from rdchat.inference.verification.round_cache import (
 )
 from rdchat.inference.verification.state_round import TreePaths
 
-Operation = IntEnum(
-    "Operation",
-    ["DROP", "BEGIN", "COMMIT", "ROLLBACK", "TRIM", "MARK", "REMEMBER", "STEP_BACK", "COMPACT", "START_AT"],
-)
+Operation = IntEnum("Operation", "DROP BEGIN COMMIT ROLLBACK TRIM MARK REMEMBER STEP_BACK COMPACT START_AT")
 """What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
 
 
-class Mirror(Protocol):
-    """Has other ranks repeat what happens to the caches of a network; see `ranks`."""
-
-    def report(self, operation: Operation, layers: list[Any], *arguments: int) -> None: ...
-
-    def report_tree(
-        self, layers: list[Any], depths: mx.array, ancestors: mx.array, deepest: int, leaves: int
-    ) -> None: ...
+type Tree = tuple[mx.array, mx.array, int, int]
+"""Depths, ancestors, deepest and leaves of a round's tree; see `KVCache.begin`."""
+type Mirror = Callable[[Operation, list[Any], Sequence[int], Tree | None], None]
+"""Takes what happens to the cache with these layers, so that other ranks repeat it; see `ranks`."""
 
 
 class KVCache:
@@ -157,12 +150,9 @@ class KVCache:
             deepest: Of a tree: upper bound of the depths.
             leaves: Of a tree: upper bound of the number of leaves.
         """
-        self._report(Operation.BEGIN)
-        if self._mirror and depths is not None and ancestors is not None:
-            self._mirror.report_tree(self.layers, depths, ancestors, deepest, leaves)
-        paths = None
-        if depths is not None and ancestors is not None and self.has_state:
-            paths = TreePaths(depths, ancestors, deepest, leaves)
+        tree = None if depths is None or ancestors is None else (depths, ancestors, deepest, leaves)
+        self._report(Operation.BEGIN, tree=tree)
+        paths = TreePaths(*tree) if tree and self.has_state else None
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
                 cache.begin(paths)
@@ -222,9 +212,9 @@ class KVCache:
 
     # Other ranks
 
-    def _report(self, operation: Operation, *arguments: int) -> None:
+    def _report(self, operation: Operation, *arguments: int, tree: Tree | None = None) -> None:
         if self._mirror is not None:
-            self._mirror.report(operation, self.layers, *arguments)
+            self._mirror(operation, self.layers, arguments, tree)
 
     def repeat(self, operation: Operation, arguments: Sequence[int]) -> None:
         """Carry out an operation that another rank's cache reported."""

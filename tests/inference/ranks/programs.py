@@ -40,6 +40,7 @@ from tests.inference.ready_drafters import ready_session, settings_of
 ROOT = Path(__file__).parents[3]
 # Of processes that should have ended long before.
 DEADLINE_S = 600
+MODES = [Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO]
 QUESTION = "hello there hello there hello"
 
 
@@ -91,10 +92,10 @@ def _sizes(family: str) -> dict[str, Any]:
     )
 
 
-def families(rank: int, addresses: list[str], split: str, names: list[str]) -> list[dict[str, Any]]:
+def families(rank: int, addresses: list[str], split: str, names: list[str], modes: list[str]) -> list[dict[str, Any]]:
     """Hold the same conversation with each family over ranks and on one; return what differs."""
     group = join(rank, addresses)
-    return [_follow(group, name, split) if rank else _lead(group, name, split) for name in names]
+    return [_follow(group, name, split) if rank else _lead(group, name, split, modes) for name in names]
 
 
 def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, A
     return {"caches": errors}
 
 
-def _lead(group: mx.distributed.Group, family: str, split: str) -> dict[str, Any]:
+def _lead(group: mx.distributed.Group, family: str, split: str, modes: list[str]) -> dict[str, Any]:
     alone, part = loaded(network(family)), network(family)
     shard(part, group, Split(split))
     model = loaded(part)
@@ -125,22 +126,24 @@ def _lead(group: mx.distributed.Group, family: str, split: str) -> dict[str, Any
         errors.append(difference(fresh, cache))
         send(group, Kind.UNLOAD)
 
-    expected = conversation(alone, lambda _: None)
-    found = conversation(model, compare)
+    expected = conversation(alone, lambda _: None, modes)
+    found = conversation(model, compare, modes)
     send(group, Kind.END)
     kinds = alone.capability.kind.name, model.capability.kind.name
     return {"expected": expected, "found": found, "caches": errors, "kinds": kinds}
 
 
-def conversation(model: LoadedModel, compare: Callable[[KVCache], None]) -> dict[str, list[int]]:
-    """Return the token ids of replies in every mode, and around stops, edits and pauses; compare each one's cache."""
+def conversation(
+    model: LoadedModel, compare: Callable[[KVCache], None], modes: Sequence[str] = MODES
+) -> dict[str, list[int]]:
+    """Return the token ids of replies in some modes, and around stops, edits and pauses; compare each one's cache."""
     chat, said = ready_session(model), dict[str, list[int]]()
 
     def reply(name: str, request: GenerationRequest, tokens: int | None = None) -> None:
         said[name] = _ids(chat, request, tokens)
         compare(chat.cache)
 
-    for mode in (Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO):
+    for mode in map(Mode, modes):
         for temperature in (0, 0.9):
             request = replace(ask(QUESTION, temperature=temperature, max_tokens=12, seed=3), draft=settings_of(mode))
             reply(f"{mode.value} {temperature}", request)
@@ -157,7 +160,7 @@ def conversation(model: LoadedModel, compare: Callable[[KVCache], None]) -> dict
     compare(chat.cache)
     scripted = replace(request, draft=DraftSettings(Mode.OFF))
     width = 3 if model.capability.kind is DraftKind.TREE else 1
-    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said["auto 0.9"], width, 4))
+    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said[f"{modes[-1]} 0.9"], width, 4))
     assert isinstance(end, ReplyEnd)
     said["scripted"] = [*end.token_ids]
     compare(cache)

@@ -72,7 +72,7 @@ def test_a_whole_conversation(copies: Copies, family: str) -> None:
     assert len(copies.worker._caches) < 8, "Caches that are gone on rank 0 are dropped."
 
 
-@pytest.mark.parametrize("family", share([*FAMILIES], 9))
+@pytest.mark.parametrize("family", share([*FAMILIES], 16))
 def test_every_family(copies: Copies, family: str) -> None:
     """Trees, chains, and accepted parts that are fed again."""
     copies.open(family)
@@ -89,7 +89,7 @@ def test_most_messages_fit_into_one_sum(copies: Copies) -> None:
     copies.open("llama")
     request = ask(max_tokens=12)
     reply = [*plain(copies.model, request).token_ids]
-    drafted(copies.model, request, ScriptedDrafter(reply, 8, 5))
+    drafted(copies.model, request, ScriptedDrafter(reply, 6, 5))
     assert max(copies.words) < 250
 
 

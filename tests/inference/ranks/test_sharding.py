@@ -60,11 +60,11 @@ def test_layers_are_divided_if_their_heads_can_be_and_spread_if_not(
         ),
         (
             "gemma2", {}, 2,
-            "tiny cannot be split over several Macs: mlx-lm cannot split its family, gemma2. Choose another model.",
+            "tiny cannot be split over two Macs: mlx-lm cannot split its family, gemma2. Choose another model.",
         ),
         (
             "qwen3_next", {}, 2,
-            "tiny cannot be split over several Macs: mlx-lm cannot split its family, qwen3_next. Choose another model.",
+            "tiny cannot be split over two Macs: mlx-lm cannot split its family, qwen3_next. Choose another model.",
         ),
         (
             "llama", {"num_attention_heads": "four"}, 2,
