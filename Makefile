@@ -53,13 +53,14 @@ quick: setup ## Run the fast, exact tests in under a minute: no real model, no w
 check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
-bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the server, and the window's smoothness
+bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the server, ranks, and the window's smoothness
 	@$(BIN)/rdchat bench --modes off,drafter --trials 4
 	@$(BIN)/rdchat bench --prompts scripts/short_prompts.jsonl --modes off,auto --trials 2 --max-tokens 24 --no-mlx-lm
 	@$(BIN)/python scripts/bench_recurrent_state.py
 	@PYTHONPATH=. $(BIN)/python -m tests.inference.state_host_times
 	@$(BIN)/python scripts/bench_kept_caches.py
 	@$(BIN)/python scripts/bench_server.py
+	@$(BIN)/python scripts/bench_ranks.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"

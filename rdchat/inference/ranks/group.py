@@ -1,5 +1,8 @@
 """Joins the ring of ranks: MLX's own, over TCP."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import json
 import os
 import tempfile

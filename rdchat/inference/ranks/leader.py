@@ -1,5 +1,8 @@
 """Rank 0: sends every call of its network, and what happened to caches before it, to the other ranks."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import finalize

@@ -3,6 +3,9 @@
 A sum is what every backend of MLX has, and it may be lazy: a message can carry tokens that the device still computes.
 """
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 from collections.abc import Sequence
 from enum import IntEnum
 
