@@ -23,8 +23,6 @@ _OUT_OF_MEMORY = (
 )
 # Metal's errors where the system ended the work, or that of another program on the same GPU.
 _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
-# The ring of ranks lost one.
-_RING = "[ring]"
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
@@ -44,7 +42,7 @@ def was_stopped(error: BaseException) -> bool:
 
 def is_device_error(error: BaseException) -> bool:
     """Return whether an error comes from the device or its memory, and so says nothing about the model."""
-    failed = type(error) is RuntimeError and str(error).startswith(("[METAL]", _RING))
+    failed = type(error) is RuntimeError and str(error).startswith(("[METAL]", "[ring]"))
     return failed or isinstance(error, DeviceError | OutOfMemoryError) or ran_out_of_memory(error) or was_stopped(error)
 
 
@@ -81,7 +79,7 @@ def device_errors(during: str) -> Iterator[None]:
             raise
         _LOG.exception("The device failed %s", during)
         _let_go(error)
-        if str(error).startswith(_RING):
+        if str(error).startswith("[ring]"):
             raise RanksError(f"The connection to another Mac was lost {during}.", "Load the model again.") from error
         if match := _STOPPED.search(str(error)):
             message = f"The system stopped the GPU's work {during} ({match[1]})."

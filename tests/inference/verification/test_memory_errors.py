@@ -5,8 +5,8 @@ import gc
 import mlx.core as mx
 import pytest
 
-from rdchat.errors import DeviceError, OutOfMemoryError
-from rdchat.inference.verification.memory_errors import device_errors, memory_errors
+from rdchat.errors import DeviceError, OutOfMemoryError, RanksError
+from rdchat.inference.verification.memory_errors import device_errors, is_device_error, memory_errors
 
 METAL = (
     "[METAL] Command buffer execution failed: Insufficient Memory "
@@ -71,3 +71,13 @@ def test_what_is_no_error_of_the_device_passes(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, device_errors("for this reply"):
         raise error
     assert caught.value is error
+
+
+def test_a_ring_that_lost_a_rank_is_no_fault_of_the_device_or_the_model() -> None:
+    error = RuntimeError("[ring] connection to a peer was lost")
+    assert is_device_error(error)
+    with (
+        pytest.raises(RanksError, match="The connection to another Mac was lost for this reply"),
+        device_errors("for this reply"),
+    ):
+        raise error
