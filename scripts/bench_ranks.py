@@ -107,7 +107,6 @@ def run_rank(rank: int, addresses: list[str], model: str) -> None:
         assert isinstance(end, ReplyEnd)
         statistics = end.statistics
         print(json.dumps([statistics.decode_tps, statistics.target_calls, *end.token_ids]), flush=True)
-    engine.close()
 
 
 def free_ports(count: int) -> list[int]:
@@ -134,7 +133,6 @@ def main() -> None:
     start(proxies)
     with ExitStack() as stack:
         ranks = list[subprocess.Popen[str]]()
-        stack.callback(lambda: [each.kill() for each in ranks])
         for rank in range(args.ranks):
             seen = [ports[each] if each == rank else proxies[each].port for each in range(args.ranks)]
             mine = json.dumps([rank, [f"127.0.0.1:{port}" for port in seen], args.model])
@@ -143,6 +141,8 @@ def main() -> None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if rank == 0 else {}
             process = subprocess.Popen(command, text=True, env=environment, **pipes)
             ranks.append(stack.enter_context(process))
+        # It runs before the processes are waited for.
+        stack.callback(lambda: [each.kill() for each in ranks])
         print(f"{args.ranks} ranks, {args.tokens} tokens")
         print(f"| latency, ms | plain, tokens/s | {args.mode}, tokens/s | gain | tokens a call |")
         print("|---|---|---|---|---|", flush=True)

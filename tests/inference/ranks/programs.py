@@ -60,11 +60,12 @@ def ranks(program: str, count: int, *arguments: Any) -> Iterator[list[subprocess
     command = [sys.executable, "-m", "tests.inference.ranks.programs", program]
     with ExitStack() as stack:
         started = list[subprocess.Popen[str]]()
-        stack.callback(lambda: [each.kill() for each in started])
         for rank in range(count):
             each = [*command, json.dumps([rank, addresses, *arguments])]
             process = subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
             started.append(stack.enter_context(process))
+        # It runs before the processes are waited for.
+        stack.callback(lambda: [each.kill() for each in started])
         yield started
 
 
