@@ -92,9 +92,7 @@ class ModelHooks:
         """
         network = self._network()
         if reads.layers and network is not None and getattr(_trunk(network), "pipeline_size", 1) > 1:
-            raise ModelError(
-                "The drafter reads layers inside the model, which are spread over Macs.", "Choose another."
-            )
+            raise ModelError("The drafter reads layers that are spread over several Macs.", "Choose another one.")
         modules = getattr(network, "layers", ())
         if any(layer >= len(modules) for layer in reads.layers):
             raise ModelError(f"The model has {len(modules)} layers that can be read, but no layer {max(reads.layers)}.")

@@ -39,7 +39,7 @@ from tests.inference.ready_drafters import ready_session, settings_of
 
 ROOT = Path(__file__).parents[3]
 # Of processes that should have ended long before.
-DEADLINE_S = 600
+DEADLINE_S = 1700
 MODES = [Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO]
 QUESTION = "hello there hello there hello"
 
@@ -198,9 +198,12 @@ def difference(one: KVCache, other: KVCache) -> float:
 
 
 def engine(
-    rank: int, addresses: list[str], folder: str, tokens: int, modes: Sequence[str], options: dict[str, Any]
+    rank: int, addresses: list[str], folder: str, tokens: int, replies: list[tuple[str, float]], draft_model: str
 ) -> dict[str, list[int]]:
-    """Return the token ids of replies of a whole engine, over ranks or, with one address, alone."""
+    """Return the token ids of replies of a whole engine, over ranks or, with one address, alone.
+
+    The model sleeps in between; without a draft model it is also loaded in another precision.
+    """
     group = join(rank, addresses) if len(addresses) > 1 else None
     if rank:
         assert group is not None
@@ -209,22 +212,22 @@ def engine(
     whole, said = LocalEngine(group), dict[str, list[int]]()
 
     def say(name: str, request: GenerationRequest) -> None:
-        *_, end = whole.generate(request, lambda: False)
+        *_, end = whole.generate(request)
         assert isinstance(end, ReplyEnd)
         said[name] = [*end.token_ids]
 
     whole.load(folder, Dtype.AUTO, lambda _: None)
-    for mode in modes:
-        for temperature in (0, 0.9):
-            sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
-            draft = DraftSettings(Mode(mode), **options)
-            question = (ChatMessage(Role.USER, "List the months of the year."),)
-            request = GenerationRequest(question, sampling, 7, draft=draft)
-            say(f"{mode} {temperature}", request)
+    for mode, temperature in replies:
+        sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
+        draft = DraftSettings(Mode(mode), draft_model=draft_model or None)
+        question = (ChatMessage(Role.USER, "List the months of the year."),)
+        request = GenerationRequest(question, sampling, 7, draft=draft)
+        say(f"{mode} {temperature}", request)
     whole.sleep()
     say("after sleep", request)
-    whole.load(folder, Dtype.BFLOAT16, lambda _: None)
-    say("in another precision", request)
+    if not draft_model:
+        whole.load(folder, Dtype.BFLOAT16, lambda _: None)
+        say("in another precision", request)
     whole.close()
     return said
 

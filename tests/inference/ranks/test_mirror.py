@@ -127,6 +127,6 @@ def test_heads_that_read_layers_are_refused_in_a_pipeline() -> None:
     model = loaded(network)
     model.hooks.read(HiddenReads((0,)))
     network.model.pipeline(StandIn(2))
-    with pytest.raises(ModelError, match="reads layers inside the model, which are spread over Macs"):
+    with pytest.raises(ModelError, match="reads layers that are spread over several Macs"):
         model.hooks.read(HiddenReads((0,)))
     model.hooks.read(HiddenReads())

@@ -48,9 +48,14 @@ def test_a_pipeline(count: int) -> None:
 
 
 @pytest.mark.slow
+def test_a_whole_engine_sleeps_and_loads_another_precision(small_model: Path) -> None:
+    arguments = str(small_model), 12, [("off", 0), ("lookup", 0.9)], ""
+    assert results("engine", 2, *arguments)[0] == results("engine", 1, *arguments)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_default_model_over_three_ranks(default_model: Path) -> None:
-    """Also asleep in between, and loaded again in another precision."""
-    modes = [mode.value for mode in Mode]
-    arguments = str(default_model), 6, modes, {"draft_model": str(default_model)}
-    found, expected = results("engine", 3, *arguments)[0], results("engine", 1, *arguments)[0]
-    assert found == expected
+    replies = [("off", 0), ("lookup", 0.9), ("drafter", 0), ("drafter", 0.9), ("speculative", 0.9), ("auto", 0.9)]
+    arguments = str(default_model), 6, replies, str(default_model)
+    assert results("engine", 3, *arguments)[0] == results("engine", 1, *arguments)[0]

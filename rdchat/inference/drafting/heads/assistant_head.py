@@ -232,7 +232,7 @@ class BoundAssistant(BoundNetwork):
         info, network = model.info, model.network
         if mirror_of(network) is not None:
             raise ModelError(
-                "The assistant reads the model's own keys, which are spread over Macs.", "Choose another drafting mode."
+                "Gemma 4's assistant reads keys that are spread over several Macs.", "Choose another mode."
             )
         caches = KVCache(network).layers
         # The last layers of a model may share the keys of others, and have no caches.

@@ -147,3 +147,12 @@ def test_a_target_whose_heads_have_another_width_is_named(tmp_path: Path) -> Non
     other = loaded(network_of("gemma4_text", {**TARGET, "vocab_size": 31, "global_head_dim": 64}))
     with pytest.raises(ModelError, match="keys of width 32 with 4 heads, but in a full attention layer tiny has"):
         load_drafter(assistant_folder(tmp_path), other)
+
+
+def test_a_target_over_several_macs_is_refused(tmp_path: Path) -> None:
+    """Each has the keys of some heads only."""
+    other = loaded(network_of("gemma4_text", {**TARGET, "vocab_size": 31}))
+    plain: Any = type(other.network)
+    other.network.__class__ = type("Mirrored", (plain,), {"mirror": staticmethod(lambda *_: None)})
+    with pytest.raises(ModelError, match="Gemma 4's assistant reads keys that are spread over several Macs"):
+        load_drafter(assistant_folder(tmp_path), other)
