@@ -79,7 +79,7 @@ class Leader:
             above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
             # The root, and nodes of padding, have none.
             self._trees[number] = mx.where(depths > 0, above.astype(mx.int32), -1), deepest, leaves
-        self._operations += [operation, number, len(arguments), *arguments]
+        self._operations.extend([operation, number, len(arguments), *arguments])
 
     def _number(self, layers: list[Any] | None) -> int:
         """Return a cache's number; 0 for none. It is that of the first layer's, which no other cache has."""
@@ -95,7 +95,8 @@ class Leader:
     def _drop(self, key: int) -> None:
         number = self._numbers.pop(key)
         self._trees.pop(number, None)
-        self._operations += [Operation.DROP, number, 0]
+        # Perhaps on another thread, on which Python collects garbage.
+        self._operations.extend([Operation.DROP, number, 0])
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
         hooks, number = self._hooks, self._number(cache)
@@ -105,7 +106,8 @@ class Leader:
             arrays.append(hooks.depths)
         arrays += tree
         flags = hooks.depths is not None, bool(tree), hooks.attention.in_parts, hooks.states.recorded
-        operations, self._operations = self._operations, []
+        operations = self._operations[:]
+        del self._operations[: len(operations)]
         words = [
             number,
             first_offset(cache),
