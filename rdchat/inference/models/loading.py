@@ -67,7 +67,7 @@ class Part(NamedTuple):
     apply: Callable[[nn.Module], None] = lambda _: None
 
 
-_WHOLE = Part()
+_UNDIVIDED = Part()
 
 
 def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
@@ -105,7 +105,7 @@ def load_model(
     tokenizers: TokenizerProcess | None = None,
     *,
     anyway: bool = False,
-    part: Part = _WHOLE,
+    part: Part = _UNDIVIDED,
 ) -> LoadedModel:
     """Load a model, and keep its memory resident (`wire_memory`).
 

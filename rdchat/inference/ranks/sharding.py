@@ -22,7 +22,7 @@ from rdchat.inference.models.model_config import read_config
 from rdchat.inference.verification.round_cache import leaves
 
 # Other numbers of ranks that a refusal looks at.
-_MOST_RANKS = 9
+_MAX_RANKS = 9
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -56,9 +56,9 @@ def split_of(folder: Path, ranks: int) -> Split:
     plain = all(type(cache) is KVCache for cache in leaves(make_prompt_cache(network)))
     if plain and hasattr(getattr(network, "model", None), "pipeline") and len(network.layers) >= ranks:
         return Split.PIPELINE
-    others = [_NUMBERS[n] for n in range(2, 1 + _MOST_RANKS) if can_shard and not _indivisible(make, n)]
+    others = [_NUMBERS[n] for n in range(2, 1 + _MAX_RANKS) if can_shard and not _indivisible(make, n)]
     raise RanksError(
-        f"{folder.name} cannot be split over {_NUMBERS[ranks] if ranks <= _MOST_RANKS else ranks} Macs: {reason}.",
+        f"{folder.name} cannot be split over {_NUMBERS[ranks] if ranks <= _MAX_RANKS else ranks} Macs: {reason}.",
         f"It can be over {' or '.join(others)}." if others else "Choose another model.",
     )
 

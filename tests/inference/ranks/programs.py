@@ -70,7 +70,7 @@ def ranks(program: str, count: int, *arguments: Any) -> Iterator[list[subprocess
 
 
 def results(program: str, count: int, *arguments: Any) -> list[Any]:
-    """Run the ranks of a program to their end; return what each of them says."""
+    """Run the ranks of a program to their end; return what each of them returns."""
     with ranks(program, count, *arguments) as processes:
         ended = [process.communicate(timeout=DEADLINE_S) for process in processes]
         for process, (_, errors) in zip(processes, ended, strict=True):
@@ -128,20 +128,20 @@ def _lead(group: mx.distributed.Group, family: str, split: str, modes: list[str]
         send(group, Kind.UNLOAD)
 
     expected = conversation(alone, lambda _: None, modes)
-    found = conversation(model, compare, modes)
+    actual = conversation(model, compare, modes)
     send(group, Kind.END)
     kinds = alone.capability.kind.name, model.capability.kind.name
-    return {"expected": expected, "found": found, "caches": errors, "kinds": kinds}
+    return {"expected": expected, "actual": actual, "caches": errors, "kinds": kinds}
 
 
 def conversation(
     model: LoadedModel, compare: Callable[[KVCache], None], modes: Sequence[str] = MODES
 ) -> dict[str, list[int]]:
     """Return the token ids of replies in some modes, and around stops, edits and pauses; compare each one's cache."""
-    chat, said = ready_session(model), dict[str, list[int]]()
+    chat, ids = ready_session(model), dict[str, list[int]]()
 
     def reply(name: str, request: GenerationRequest, tokens: int | None = None) -> None:
-        said[name] = _ids(chat, request, tokens)
+        ids[name] = _ids(chat, request, tokens)
         compare(chat.cache)
 
     for mode in map(Mode, modes):
@@ -156,16 +156,16 @@ def conversation(
     running = chat.generate(request)
     first = [event.token_id for event, _ in zip(running, range(5), strict=False) if isinstance(event, TokenEvent)]
     with running.paused():
-        said["in a pause"] = _ids(chat, replace(request, seed=10))
-    said["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
+        ids["in a pause"] = _ids(chat, replace(request, seed=10))
+    ids["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
     compare(chat.cache)
     scripted = replace(request, draft=DraftSettings(Mode.OFF))
     width = 3 if model.capability.kind is DraftKind.TREE else 1
-    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(said[f"{modes[-1]} 0.9"], width, 4))
+    (*_, end), cache = drafted(model, scripted, ScriptedDrafter(ids[f"{modes[-1]} 0.9"], width, 4))
     assert isinstance(end, ReplyEnd)
-    said["scripted"] = [*end.token_ids]
+    ids["scripted"] = [*end.token_ids]
     compare(cache)
-    return said
+    return ids
 
 
 def _ids(chat: ChatSession, request: GenerationRequest, tokens: int | None = None) -> list[int]:
@@ -200,7 +200,7 @@ def difference(one: KVCache, other: KVCache) -> float:
 def engine(
     rank: int, addresses: list[str], folder: str, tokens: int, replies: list[tuple[str, float]], draft_model: str
 ) -> dict[str, list[int]]:
-    """Return the token ids of replies of a whole engine, over ranks or, with one address, alone.
+    """Return the token ids of replies of an engine, over ranks or, with one address, alone.
 
     The model sleeps in between; without a draft model it is also loaded in another precision.
     """
@@ -209,27 +209,27 @@ def engine(
         assert group is not None
         follower.run(group, folder)
         return {}
-    whole, said = LocalEngine(group), dict[str, list[int]]()
+    served, ids = LocalEngine(group), dict[str, list[int]]()
 
-    def say(name: str, request: GenerationRequest) -> None:
-        *_, end = whole.generate(request)
+    def reply(name: str, request: GenerationRequest) -> None:
+        *_, end = served.generate(request)
         assert isinstance(end, ReplyEnd)
-        said[name] = [*end.token_ids]
+        ids[name] = [*end.token_ids]
 
-    whole.load(folder, Dtype.AUTO, lambda _: None)
+    served.load(folder, Dtype.AUTO, lambda _: None)
     for mode, temperature in replies:
         sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
         draft = DraftSettings(Mode(mode), draft_model=draft_model or None)
         question = (ChatMessage(Role.USER, "List the months of the year."),)
         request = GenerationRequest(question, sampling, 7, draft=draft)
-        say(f"{mode} {temperature}", request)
-    whole.sleep()
-    say("after sleep", request)
+        reply(f"{mode} {temperature}", request)
+    served.sleep()
+    reply("after sleep", request)
     if not draft_model:
-        whole.load(folder, Dtype.BFLOAT16, lambda _: None)
-        say("in another precision", request)
-    whole.close()
-    return said
+        served.load(folder, Dtype.BFLOAT16, lambda _: None)
+        reply("in another precision", request)
+    served.close()
+    return ids
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Copies:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["gemma3", "qwen3_next", "llama4", "mamba2"])
-def test_a_whole_conversation(copies: Copies, family: str) -> None:
+def test_a_conversation_in_every_mode(copies: Copies, family: str) -> None:
     copies.open(family)
     alone = loaded(network_of(*FAMILIES[family][:1], {**FAMILIES[family][1], "vocab_size": len(ALPHABET)}))
     assert conversation(copies.model, copies.compare) == conversation(alone, lambda _: None)
@@ -93,7 +93,7 @@ def test_most_messages_fit_into_one_sum(copies: Copies) -> None:
     assert max(copies.words) < 250
 
 
-def test_a_rank_that_lost_step_says_so(copies: Copies) -> None:
+def test_a_rank_that_lost_step_is_an_error(copies: Copies) -> None:
     copies.open("llama")
     network, cache = copies.model.network, KVCache(copies.model.network)
     network(mx.array([[1, 2, 3]]), cache=cache.layers)

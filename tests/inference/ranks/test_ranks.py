@@ -16,16 +16,16 @@ ROUNDING = 1e-4
 def check(count: int, split: str, names: list[str], modes: Sequence[Mode] = MODES) -> None:
     leader, *followers = results("families", count, split, names, modes)
     for number, name in enumerate(names):
-        said: dict[str, Any] = leader[number]
-        assert said["found"] == said["expected"], name
-        assert said["kinds"][0] == said["kinds"][1], name
+        replies: dict[str, Any] = leader[number]
+        assert replies["actual"] == replies["expected"], name
+        assert replies["kinds"][0] == replies["kinds"][1], name
         for rank in (leader, *followers):
             caches = rank[number]["caches"]
             assert len(caches) == len(leader[number]["caches"]) > 0
             assert max(caches) < ROUNDING, name
 
 
-def test_two_ranks_say_what_one_says() -> None:
+def test_two_ranks_give_the_tokens_of_one() -> None:
     """Around stops, edits, further turns and pauses."""
     check(2, "tensor", ["llama"], [Mode.AUTO])
 
@@ -48,7 +48,7 @@ def test_a_pipeline(count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_engine_sleeps_and_loads_another_precision(small_model: Path) -> None:
+def test_an_engine_sleeps_and_loads_another_precision(small_model: Path) -> None:
     arguments = str(small_model), 12, [("off", 0), ("lookup", 0.9)], ""
     assert results("engine", 2, *arguments)[0] == results("engine", 1, *arguments)[0]
 

@@ -1,4 +1,4 @@
-"""Whether a model can be split over ranks is said before it is loaded, in one line."""
+"""Whether a model can be split over ranks is known before it is loaded; a refusal is one line."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_refusal_comes_before_the_weights_are_read(small_model: Path, monkeypa
         loading.load_model(small_model, part=part_of(small_model, StandIn(5)))  # type: ignore[arg-type]
 
 
-def test_the_output_layer_stays_whole() -> None:
+def test_the_output_layer_is_not_divided() -> None:
     """Heads use it outside of calls, where the ranks cannot add up its parts."""
     network = network_of(*HYBRIDS["qwen3_5"])
     output = network.language_model.lm_head
