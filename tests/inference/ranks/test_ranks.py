@@ -9,6 +9,8 @@ import pytest
 from rdchat.inference.api.requests import Mode
 from tests.inference.ranks.programs import MODES, results
 
+# Processes that are ranks wait for each other's turn, which takes long on a busy machine.
+pytestmark = pytest.mark.timeout(1800)
 # Rounding of float32, as a share of a cache's largest value.
 ROUNDING = 1e-4
 
@@ -54,7 +56,6 @@ def test_an_engine_sleeps_and_loads_another_precision(small_model: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_the_default_model_over_three_ranks(default_model: Path) -> None:
     replies = [("off", 0), ("lookup", 0.9), ("drafter", 0), ("drafter", 0.9), ("speculative", 0.9), ("auto", 0.9)]
     arguments = str(default_model), 6, replies, str(default_model)
