@@ -138,11 +138,11 @@ def main() -> None:
             mine = json.dumps([rank, [f"127.0.0.1:{port}" for port in seen], args.model])
             command = [sys.executable, __file__, "--rank", mine]
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if rank == 0 else {}
-            process = subprocess.Popen(command, text=True, env=environment, **pipes)
+            pipe = subprocess.PIPE if rank == 0 else None
+            process = subprocess.Popen(command, text=True, env=environment, stdin=pipe, stdout=pipe)
             ranks.append(stack.enter_context(process))
-        # It runs before the processes are waited for.
-        stack.callback(lambda: [each.kill() for each in ranks])
+            # At the end each is killed before it is waited for.
+            stack.callback(process.kill)
         print(f"{args.ranks} ranks, {args.tokens} tokens")
         print(f"| latency, ms | plain, tokens/s | {args.mode}, tokens/s | gain | tokens a call |")
         print("|---|---|---|---|---|", flush=True)
