@@ -33,11 +33,12 @@ class ChildEndedError(ChildError):
 
     Attributes:
         what: What happened to the process, as the end of a sentence whose subject is the process.
+        status: Its exit status; None if it did not end by itself.
     """
 
-    def __init__(self, what: str, *, interrupted: bool = False) -> None:
+    def __init__(self, what: str, *, interrupted: bool = False, status: int | None = None) -> None:
         super().__init__(f"could not be done: the process for it {what}")
-        self.what, self.interrupted = what, interrupted
+        self.what, self.interrupted, self.status = what, interrupted, status
 
 
 class ChildClosedError(ChildEndedError):

@@ -5,12 +5,12 @@ Each request has its own thread, which sends it, waits for the answer, and enfor
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from rdchat.work.child_limits import ChildClosedError, ChildError, Limits
-from rdchat.work.child_run import ChildRun, Request
+from rdchat.work.child_run import START_S, ChildRun, Request
 from rdchat.work.frames import Message
 from rdchat.work.job import Job, outcome_of
 
@@ -25,6 +25,9 @@ class ChildProcess:
         at_once: Number of requests that the child gets at a time.
         idle_s: The child ends after this time without a request; None keeps it.
         umask: Umask of the child; -1 for that of this process.
+        command: Starts it, perhaps on another machine; empty for `host.child_command`.
+        start_s: Time to become ready.
+        restarts: Whether a request starts it again after it ended; otherwise the request ends with the same error.
     """
 
     def __init__(
@@ -34,8 +37,12 @@ class ChildProcess:
         at_once: int = 1,
         idle_s: float | None = None,
         umask: int = -1,
+        command: Sequence[str] = (),
+        start_s: float = START_S,
+        restarts: bool = True,
     ) -> None:
-        self._name, self._idle_s, self._umask = name, idle_s, umask
+        self._name, self._restarts = name, restarts
+        self._run = partial(ChildRun, name, umask, idle_s, command, start_s)
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
@@ -51,6 +58,11 @@ class ChildProcess:
         """The child's process id; None if it does not run."""
         running = self._running
         return running.process.pid if running is not None and running.error is None else None
+
+    @property
+    def last_log(self) -> str:
+        """The last line that the child wrote to standard error, also after it ended by itself."""
+        return self._running.last_log if self._running is not None else ""
 
     def start(self) -> None:
         """Start the child unless it runs, and return at once.
@@ -132,8 +144,11 @@ class ChildProcess:
             return self._started()
 
     def _started(self) -> ChildRun:
-        if self._running is None or self._running.error is not None:
-            self._running = ChildRun(self._name, self._umask, self._idle_s)
+        error = self._running.error if self._running is not None else None
+        if not self._restarts and (error is not None or self._closes):
+            raise error or ChildClosedError("was ended")
+        if self._running is None or error is not None:
+            self._running = self._run()
             self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running

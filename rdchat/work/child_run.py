@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,8 +24,8 @@ from rdchat.work.job import CancelledError, Job, StopWork
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02
-# Importing transformers takes one second, on a cold and busy machine twenty.
-_START_S = 60.0
+START_S = 60.0
+"""Importing transformers takes one second, on a cold and busy machine twenty."""
 # Another program or the system sends these signals.
 _KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 _EXIT_S = 1.0
@@ -60,28 +60,40 @@ class ChildRun:
 
     Attributes:
         error: The reason for its end; None while it runs.
+        last_log: The last line that it wrote to standard error.
     """
 
-    def __init__(self, name: str, umask: int, idle_s: float | None) -> None:
-        self._name, self._idle_s = name, idle_s
+    def __init__(
+        self,
+        name: str,
+        umask: int,
+        idle_s: float | None,
+        command: Sequence[str] = (),
+        start_s: float = START_S,
+    ) -> None:
+        self._name, self._idle_s, self._start_s = name, idle_s, start_s
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
-                host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, umask=umask
-            )
+                command or host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, umask=umask,
+                # Ctrl-C in a terminal would end ssh.
+                start_new_session=bool(command),
+            )  # fmt: skip
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
         self._input, self._output = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
+        self.last_log = ""
         self._is_ready, self._ready_or_ended = False, threading.Event()
         self._guard, self._writing = threading.Lock(), threading.RLock()
         self._requests: dict[int, Request] = {}
         self._numbers = itertools.count(1)
         self._idle_timer: threading.Timer | None = None
         self._reader = threading.Thread(target=self._read, name=f"{name} child", daemon=True)
+        self._log_reader = threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True)
+        self._log_reader.start()
         self._reader.start()
-        threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True).start()
 
     def ask(self, request: Request) -> bool:
         """Send a request and wait for its outcome; return False if the child ended before it got the request.
@@ -89,8 +101,8 @@ class ChildRun:
         Raises:
             RdchatError: If the request cannot be sent, or the child did not become ready.
         """
-        if not self._ready_or_ended.wait(_START_S):
-            self.kill(ChildLimitError(f"longer than {_START_S:.0f} seconds to start"))
+        if not self._ready_or_ended.wait(self._start_s):
+            self.kill(ChildLimitError(f"longer than {self._start_s:.0f} seconds to start"))
         with self._guard:
             if self.error is not None:
                 if self._is_ready:
@@ -211,6 +223,7 @@ class ChildRun:
                 self._take(message)
             with suppress(subprocess.TimeoutExpired):
                 error = _ended(self.process.wait(_EXIT_S))
+            self._log_reader.join(_EXIT_S)
         except FrameError:
             error = ChildEndedError("sent an answer that could not be read")
         except Exception:
@@ -243,14 +256,15 @@ class ChildRun:
     def _pass_on_log(self) -> None:
         with cast("BinaryIO", self.process.stderr) as log:
             for line in iter(partial(log.readline, _LOG_LINE), b""):
-                _LOG.warning("%s: %s", self._name, line.decode(errors="replace").rstrip())
+                self.last_log = line.decode(errors="replace").strip() or self.last_log
+                _LOG.warning("%s: %s", self._name, self.last_log)
 
 
 def _ended(status: int) -> ChildEndedError:
     """Return the error for a child that ended by itself with this exit status."""
     if -status in _KILLED:
         return ChildEndedError("was killed. Perhaps memory is short", interrupted=True)
-    return ChildEndedError(f"ended unexpectedly (status {status})")
+    return ChildEndedError(f"ended unexpectedly (status {status})", status=status)
 
 
 def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:

@@ -119,7 +119,7 @@ def serve(
     link = ParentLink(grace_s, logs=logs)
     prepare()
     for job, message in link.requests():
-        _answer_one(job, message, calls[message["do"]])
+        answer_one(job, message, calls[message["do"]])
     sys.stdout.flush()
     # Threads that still wait for a disk or a hub hold nothing.
     os._exit(0)
@@ -170,7 +170,8 @@ async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awai
     job.end(outcome)
 
 
-def _answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> None:
+def answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> None:
+    """End a request's job with the result of its call, or with the error."""
     _set_alarm(message.get("seconds"))
     try:
         outcome = outcome_of(job, lambda job: call(job, **message["arguments"]), message["do"])
