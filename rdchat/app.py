@@ -274,7 +274,7 @@ def make_engine() -> Engine:
     import_module(_ENGINE)
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  not before the window is shown
 
-    return ChosenEngine(lambda: stored_settings().remote_servers)
+    return ChosenEngine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

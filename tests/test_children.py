@@ -99,7 +99,7 @@ def test_no_child_touches_qt(tmp_path: Path) -> None:
 def test_what_is_no_child_is_left_to_the_command_line() -> None:
     for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
         assert run_child(arguments) is None
-    names = {"tokenizers", "downloads", "facts", "training", "transfer", "files", "formulas", "tools"}
+    names = {"tokenizers", "downloads", "facts", "training", "transfer", "files", "formulas", "tools", "rank"}
     assert set(CHILDREN) == names
 
 

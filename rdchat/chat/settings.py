@@ -15,6 +15,7 @@ from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
+from rdchat.inference.ranks.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.tools.definitions import ToolServer
 
@@ -27,7 +28,7 @@ MAX_KEPT_GB = 999
 """Limit of the size of the caches on disk, in GB."""
 
 # Each item of these is read by itself, and kept in the file if it cannot be read.
-_LISTS = ("presets", "prompts", "tool_servers", "remote_servers")
+_LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
 
 
 class Appearance(StrEnum):
@@ -113,6 +114,7 @@ class Settings:
         tool_servers: The person's servers of tools; those that come with rdchat once they were changed.
         tool_approvals: Tools that may always be called.
         remote_servers: Servers whose models can be chosen.
+        hosts: Macs that can run a model together with this one.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -163,6 +165,7 @@ class Settings:
     tool_servers: tuple[ToolServer, ...] = ()
     tool_approvals: tuple[ToolApproval, ...] = ()
     remote_servers: tuple[RemoteServer, ...] = ()
+    hosts: tuple[Host, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

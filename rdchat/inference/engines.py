@@ -9,6 +9,7 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.ranks.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 
 
@@ -20,10 +21,15 @@ class ChosenEngine:
 
     Args:
         remote_servers: Returns the remote servers that the person added.
+        hosts: Returns the Macs that the person added.
     """
 
-    def __init__(self, remote_servers: Callable[[], Sequence[RemoteServer]] = tuple) -> None:
-        self._remote_servers = remote_servers
+    def __init__(
+        self,
+        remote_servers: Callable[[], Sequence[RemoteServer]] = tuple,
+        hosts: Callable[[], Sequence[Host]] = tuple,
+    ) -> None:
+        self._remote_servers, self._hosts = remote_servers, hosts
         self._engines: dict[str, Engine] = {}
         # Other threads read it.
         self._used: Engine | None = None
@@ -111,4 +117,6 @@ class ChosenEngine:
         return RemoteEngine(self._remote_servers)
 
     def _ranks_engine(self) -> Engine:
-        raise ModelError("rdchat cannot split a model over several Macs yet.", "Choose a model that fits this Mac.")
+        from rdchat.inference.ranks.ranks_engine import RanksEngine  # noqa: PLC0415
+
+        return RanksEngine(self._hosts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
@@ -245,6 +245,7 @@ class LookupMatch(NamedTuple):
     earlier: bool = False
 
 
+@runtime_checkable
 class EarlierReplies(Protocol):
     """Earlier replies that drafts may come from; `drafting.reply_index` implements it."""
 

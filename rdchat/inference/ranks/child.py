@@ -1,0 +1,197 @@
+"""The child process of one rank, `rdchat --child rank`: rank 0 runs the engine, the others follow its calls.
+
+It ends itself when its standard input closes, or when the parent has not written for long; a call of MLX that waits for
+another rank for ever cannot prevent that.
+"""
+
+import os
+import platform
+import queue
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from rdchat import __version__, machine
+from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.protocol import StoppedError
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
+from rdchat.work.job import CancelledError, Job
+from rdchat.work.served import ParentLink, Request, answer_one
+
+# The parent pings more often; a lost link between two Macs would leave the process there.
+_SILENCE_S = 90.0
+_BEAT_S, _STATISTICS_S = 1.0, 0.1
+# The link is measured by sums of this many bytes.
+_SUMS, _LARGE = 5, 2**25
+
+
+def main() -> int:
+    """Answer the parent's requests until it is gone."""
+    _Rank().run()
+
+
+class _Rank:
+    """Answers requests on the main thread, which is MLX's; one that comes between two events of a reply pauses it."""
+
+    def __init__(self) -> None:
+        self._link = ParentLink(logs=True)
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._engine: Any = None
+        # Replies and benchmarks by the number that the parent chose, the paused ones first.
+        self._streams: dict[int, tuple[Any, Job[Any]]] = {}
+        self._stopped: set[int] = set()
+        self._beat_at = self._heard_at = time.monotonic()
+
+    def run(self) -> NoReturn:
+        for work in (self._receive, self._watch):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+        while True:
+            self._answer(*self._requests.get())
+
+    def _receive(self) -> None:
+        for job, message in self._link.requests():
+            self._heard_at = time.monotonic()
+            match message["do"]:
+                case "ping":
+                    job.end(None)
+                case "stop":
+                    number = message["arguments"]["number"]
+                    self._stopped.add(number)
+                    # The main thread may end it at the same time.
+                    if (stream := self._streams.get(number)) is not None:
+                        stream[0].cancel()
+                    job.end(None)
+                case "count_tokens":
+                    threading.Thread(target=self._answer, args=(job, message), daemon=True).start()
+                case _:
+                    self._requests.put((job, message))
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._heard_at < _SILENCE_S:
+            time.sleep(_BEAT_S)
+        os._exit(1)
+
+    def _answer(self, job: Job[Any], message: dict[str, Any]) -> None:
+        do = message["do"]
+        calls: dict[str, Callable[..., Any]] = {"hello": _hello, "join": self._join, "measure": _measure,
+                                                "update": lambda _job, **_settings: None}  # fmt: skip
+        answer_one(job, message, calls.get(do) or partial(self._call, do))
+
+    def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], model: str | None) -> None:
+        """Make rank 0's engine, or follow it to its end."""
+        from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
+        from rdchat.inference.ranks import follower, group  # noqa: PLC0415
+
+        if rank:
+            _check_model(model)
+        ring = group.join(rank, addresses) if len(addresses) > 1 else None
+        if ring is not None and rank:
+            follower.run(ring, model)
+        else:
+            self._engine = LocalEngine(ring)
+
+    def _call(self, method: str, job: Job[Any], *, number: int = -1, **arguments: Any) -> Any:
+        """Call a method of the engine; its callbacks become reports."""
+        kinds = kinds_of(method)
+        values = {name: read(kinds[name], data) for name, data in arguments.items()}
+        if "on_progress" in kinds:
+            values["on_progress"] = lambda progress: job.report_progress(plain(LoadProgress, progress))
+        if "stopped" in kinds:
+            values["stopped"] = lambda: number in self._stopped
+        try:
+            result = getattr(self._engine, method)(**values)
+        except StoppedError:
+            raise CancelledError from None
+        return self._follow(job, number, result, method) if method in EVENTS else plain(kinds["return"], result)
+
+    def _follow(self, job: Job[Any], number: int, events: Any, method: str) -> None:
+        """Report the events of a reply or a benchmark, now and then with the counters so far."""
+        self._streams[number] = events, job
+        if number in self._stopped:
+            events.cancel()
+        counted_at = 0.0
+        try:
+            with closing(events):
+                for event in events:
+                    report = {"event": plain(EVENTS[method], event)}
+                    now = time.monotonic()
+                    if method == "generate" and now - counted_at >= _STATISTICS_S:
+                        counted_at, report["statistics"] = now, plain(Statistics, events.statistics)
+                    job.report_progress(report)
+                    self._let_others_go_first(events)
+        finally:
+            del self._streams[number]
+
+    def _let_others_go_first(self, reply: Any) -> None:
+        """Answer what came since the last event; show the parent that paused replies are alive."""
+        if (now := time.monotonic()) - self._beat_at > _BEAT_S:
+            self._beat_at = now
+            for _, paused in list(self._streams.values())[:-1]:
+                paused.report_progress({})
+        while not self._requests.empty():
+            job, message = self._requests.get()
+            if message["do"] == "update":
+                reply.update(read(DraftSettings, message["arguments"]["settings"]))
+                job.end(None)
+            else:
+                with reply.paused():
+                    self._answer(job, message)
+
+
+def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
+    """Return versions, memory, and a free port of this rank's address."""
+    from rdchat.inference.verification.device import machine_memory  # noqa: PLC0415  MLX
+
+    try:
+        with socket.create_server((ips[rank], 0)) as server:
+            port = server.getsockname()[1]
+    except OSError as error:
+        raise InvalidSettingError(
+            f"{ips[rank]} is not an address of this machine ({error.strerror}).", "Remove the Mac, and add it again."
+        ) from error
+    return {
+        "versions": {"rdchat": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+        | {name: version(name) for name in ("mlx", "mlx-lm")},
+        "free_bytes": machine.available_bytes(),
+        "limit_bytes": machine_memory().total_room.limit_bytes,
+        "address": f"{ips[rank]}:{port}",
+    }
+
+
+def _check_model(model: str | None) -> None:
+    """Raise ModelError with what to do if this Mac does not have a model; the default model is made by itself."""
+    from rdchat.inference.models.model_files import resolve_model  # noqa: PLC0415  slow to import
+
+    try:
+        resolve_model(model)
+    except ModelError as error:
+        hint = f"Run there: rdchat models download {shlex.quote(model or '')}"
+        raise ModelError(error.message, "Copy it there." if "/" in (model or "")[:1] else hint) from error
+
+
+def _measure(_job: Job[Any], rank: int, addresses: Sequence[str]) -> dict[str, float]:
+    """Return milliseconds of a small sum over the ring, and bytes a second of large ones."""
+    import mlx.core as mx  # noqa: PLC0415
+
+    from rdchat.inference.ranks import group  # noqa: PLC0415
+
+    ring = group.join(rank, addresses)
+
+    def seconds(size: int) -> float:
+        def add() -> float:
+            began = time.perf_counter()
+            mx.eval(mx.distributed.all_sum(mx.ones(size, mx.uint8), group=ring, stream=mx.cpu))
+            return time.perf_counter() - began
+
+        return min(add() for _ in range(_SUMS))
+
+    return {"latency_ms": 1000 * seconds(1), "bytes_per_s": _LARGE / seconds(_LARGE)}

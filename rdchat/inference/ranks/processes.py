@@ -1,0 +1,191 @@
+"""The processes of all ranks: started here and over ssh, watched, and ended together."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
+from rdchat.files.sizes import size_text
+from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.work.child_limits import ChildEndedError, ChildError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import START_S
+
+DEADLINE_S = 90.0
+"""A rank without a sign of life for so long is given up."""
+# A hanging rank is found by its pings before rank 0, which waits for it, is too late: this part of the deadline each.
+_PING_SHARE = 3
+# When one rank ends, MLX may end the others: so long all ends are gathered, to name the first.
+_SETTLE_S = 0.5
+# Loading waits for the slowest disk, and a benchmark reports once a reply: they have so many times the deadline.
+_PATIENCE = {"join": 10, "load": 10, "benchmark": 10}
+_AT_ONCE = 1000
+_SSH_FAILED, _NOT_FOUND = 255, 127
+_AGAIN = "Go on when that Mac is back: the model is then loaded again."
+
+
+class End(NamedTuple):
+    """The last of a request's answers: its result, or the error."""
+
+    outcome: Any
+
+
+class RankProcesses:
+    """The processes of all ranks. When one ends, hangs or fails, all are ended, and `error` says why.
+
+    Args:
+        hosts: One for each rank, with an address each.
+        deadline_s: See `DEADLINE_S`.
+        start_s: Time to start, and again for an answer of all together.
+
+    Attributes:
+        error: Why they were ended; None while they run.
+    """
+
+    def __init__(self, hosts: Sequence[Host], deadline_s: float = DEADLINE_S, start_s: float = START_S) -> None:
+        self.hosts, self._deadline_s, self._start_s = tuple(hosts), deadline_s, start_s
+        self.error: RdchatError | None = None
+        self._children = [
+            ChildProcess("rank", at_once=_AT_ONCE, command=host.command, start_s=start_s, restarts=False)
+            for host in hosts
+        ]
+        self._faults: list[tuple[int, RdchatError]] = []
+        self._failed, self._closed = threading.Event(), threading.Event()
+
+    def hello(self) -> list[dict[str, Any]]:
+        """Start all; return the versions, the memory and a free address with its port of each.
+
+        Raises:
+            RdchatError: If one cannot be started, or has other versions than the first. It names the Mac.
+        """
+        facts = self.together("hello", ips=[host.ips[0] for host in self.hosts])
+        for host, each in zip(self.hosts, facts, strict=True):
+            for what, version in facts[0]["versions"].items():
+                if (other := each["versions"].get(what)) != version:
+                    first = self.hosts[0].label
+                    text = f"{host.label} has {what} {other}, and {first} has {version}."
+                    raise ModelError(text, "Install the same versions on all Macs.")
+        return facts
+
+    def together(self, do: str, **arguments: Any) -> list[Any]:
+        """Have all ranks do something at the same time; return their results."""
+        limits = Limits(self._start_s)
+        jobs = [child.submit(do, {"rank": rank, **arguments}, limits) for rank, child in enumerate(self._children)]
+        results = []
+        for rank, job in enumerate(jobs):
+            try:
+                results.append(job.result())
+            except RdchatError as error:
+                raise self.explained(error, rank) from error
+        return results
+
+    def follow(self, **arguments: Any) -> None:
+        """Have all ranks but the first follow that one, and watch all from now on."""
+        for rank, child in enumerate(self._children[1:], 1):
+            child.submit("join", {"rank": rank, **arguments}, Limits(), on_end=partial(self._on_end, rank))
+        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+
+    def ask(self, do: str, arguments: dict[str, Any], *, waits: bool = True) -> "queue.SimpleQueue[Any]":
+        """Send a request to rank 0; return its answers: progress, then an `End`. Any thread may call it.
+
+        Args:
+            do: Name of the call.
+            arguments: As JSON.
+            waits: Whether somebody waits for the answer; the others have no deadline.
+        """
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        limits = Limits(self._deadline_s * _PATIENCE.get(do, 1) if waits else None)
+        self._children[0].submit(
+            do, arguments, limits, on_progress=answers.put, on_end=lambda outcome: answers.put(End(outcome))
+        )
+        return answers
+
+    def wait(self, answers: "queue.SimpleQueue[Any]", on_progress: Callable[[Any], object] = lambda _: None) -> Any:
+        """Return the result of a request to rank 0; raise the error that it ended with, for people."""
+        while not isinstance(answer := answers.get(), End):
+            on_progress(answer)
+        if isinstance(answer.outcome, RdchatError):
+            raise self.explained(answer.outcome)
+        return answer.outcome
+
+    def explained(self, error: RdchatError, rank: int = 0) -> RdchatError:
+        """Return a rank's error for people: another rank that ended or hangs may be the reason."""
+        if isinstance(error, ChildError):
+            self._on_end(rank, error)
+        # The class of unexpected errors is RdchatError itself.
+        if isinstance(error, ChildError | DeviceError | RanksError) or type(error) is RdchatError:
+            self._failed.wait(2 * _SETTLE_S)
+        return self.error or self._named(rank, error)
+
+    def close(self) -> None:
+        """End all processes: one on another Mac ends itself when that of ssh here is gone. Idempotent."""
+        self._closed.set()
+        for child in self._children:
+            child.close()
+
+    def _watch(self) -> None:
+        """Ping all ranks: their reading thread answers, whatever MLX waits for."""
+        limits = Limits(self._deadline_s / _PING_SHARE)
+        while not self._closed.wait(self._deadline_s / _PING_SHARE / 2):
+            for rank, child in enumerate(self._children):
+                child.submit("ping", {}, limits, on_end=partial(self._on_end, rank))
+
+    def _on_end(self, rank: int, outcome: Any) -> None:
+        if isinstance(outcome, RdchatError) and not self._closed.is_set():
+            self._faults.append((rank, outcome))
+            if len(self._faults) == 1:
+                threading.Thread(target=self._give_up, name="end of ranks", daemon=True).start()
+
+    def _give_up(self) -> None:
+        time.sleep(_SETTLE_S)
+        # What was killed or stopped from outside came before what MLX ended.
+        faults = sorted(self._faults, key=lambda fault: not getattr(fault[1], "interrupted", False))
+        self.error = self._named(*faults[0])
+        self.close()
+        self._failed.set()
+
+    def _named(self, rank: int, error: RdchatError) -> RdchatError:
+        """Return an error of a rank for people, with the name of its Mac."""
+        host = self.hosts[rank]
+        match error:
+            case ChildEndedError(status=status) if status == _SSH_FAILED and not host.is_this_mac:
+                hint = f"Check that `ssh {host.ssh} true` works without a password."
+                return ModelError(f"ssh cannot reach {host.label}: {one_line(self._children[rank].last_log)}", hint)
+            case ChildEndedError(status=status) if status == _NOT_FOUND:
+                hint = f"Install it there, so that `ssh {host.ssh} rdchat --version` works."
+                return ModelError(f"ssh finds no rdchat on {host.label}.", hint)
+            case ChildEndedError(what=what):
+                return ModelError(f"The process on {host.label} {what}.", _AGAIN)
+            case ChildLimitError():
+                return ModelError(f"The process on {host.label} does not answer.", _AGAIN)
+        return error if host.is_this_mac else type(error)(f"On {host.label}: {error.message}", error.hint)
+
+
+def checked(host: Host) -> dict[str, Any]:
+    """Start ranks on a Mac and on this one; return what the Mac says of itself, and how fast the link is.
+
+    Args:
+        host: Another Mac, with its address.
+
+    Raises:
+        RdchatError: If the two cannot run a model together.
+    """
+    ranks = RankProcesses(ring_hosts((THIS_MAC, host.ssh), [host]))
+    try:
+        facts = ranks.hello()
+        link: dict[str, Any] = ranks.together("measure", addresses=[each["address"] for each in facts])[0]
+        return facts[1] | link
+    finally:
+        ranks.close()
+
+
+def facts_text(facts: dict[str, Any]) -> str:
+    """Return what `checked` found, for people; `problem` is why it could not be."""
+    if "problem" in facts:
+        return str(facts["problem"])
+    speed = facts["bytes_per_s"] * 8 / 1e9
+    link = f"{facts['latency_ms']:.2g} ms and {speed:.2g} Gbit/s to this Mac"
+    return f"ready, {size_text(facts['free_bytes'])} of memory free, {link}"

@@ -1,0 +1,205 @@
+"""The engine in a child process, over one Mac or several: rank 0 has the engine, and this one speaks with it."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from rdchat.errors import ModelError, RdchatError
+from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.model_address import ranked_model
+from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.inference.ranks.processes import DEADLINE_S, End, RankProcesses
+from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
+from rdchat.work.job import CancelledError
+
+_numbers = itertools.count()
+type _Progress = Callable[[LoadProgress], None]
+
+
+class RanksEngine:
+    """Implements `api.protocol.Engine` by one child process for each Mac, which end together.
+
+    After a rank failed, the next call that needs the model starts them again. Earlier replies are not drafted from, and
+    no KV cache is kept on disk.
+
+    Args:
+        hosts: Returns the Macs that the person added.
+        deadline_s: Seconds without a sign of life after which the ranks are given up.
+    """
+
+    def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple, deadline_s: float = DEADLINE_S) -> None:
+        self._hosts, self._deadline_s = hosts, deadline_s
+        # The arguments of `load`.
+        self._chosen: tuple[str | None, Dtype, bool] | None = None
+        # Other threads read it.
+        self._ranks: RankProcesses | None = None
+        self._cache_bytes: int | None = None
+        # On this Mac.
+        self._weights_bytes = 0
+
+    def load(self, model: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool = False) -> ModelInfo:
+        self.unload()
+        info = self._start(model, dtype, on_progress, anyway)
+        self._chosen = model, dtype, anyway
+        return info
+
+    def unload(self) -> int:
+        freed = self._weights_bytes if self._runs else 0
+        self._chosen = None
+        self.sleep()
+        return freed
+
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:  # noqa: ARG002  a reply that was stopped is cancelled at once
+        return _Stream(self._awake(), "generate", request=_without_objects(request))
+
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+        options: DraftOptions = self._call("draft_options", settings=settings, drafters=tuple(drafters))
+        return options
+
+    def load_drafters(self, settings: DraftSettings, on_progress: _Progress) -> None:
+        self._call("load_drafters", on_progress, settings=settings)
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        self._cache_bytes = self._cache_bytes if limit_bytes is None else limit_bytes
+        if not self._runs:
+            return PrefixCacheFacts(0, 0, self._cache_bytes or 0)
+        facts: PrefixCacheFacts = self._call("prefix_caches", limit_bytes=limit_bytes)
+        return facts
+
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        sent = _without_objects(prompt) if isinstance(prompt, GenerationRequest) else prompt
+        return int(self._call("count_tokens", prompt=sent))
+
+    def idle(self, *, hidden: bool = False) -> bool:
+        return self._runs and bool(self._call("idle", hidden=hidden))
+
+    def rest(self) -> None:
+        if self._runs:
+            self._call("rest")
+
+    def sleep(self) -> None:
+        ranks, self._ranks = self._ranks, None
+        if ranks is not None:
+            ranks.close()
+
+    def wake(self) -> None:
+        if self._chosen is not None:
+            self._awake()
+            self._call("wake")
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        return _Stream(self._awake(), "benchmark", plan=plan)
+
+    def close(self) -> None:
+        self.sleep()
+
+    @property
+    def _runs(self) -> bool:
+        return self._ranks is not None and self._ranks.error is None
+
+    def _awake(self) -> RankProcesses:
+        """Return the processes, which are started again if they ended."""
+        if not self._runs and self._chosen is not None:
+            model, dtype, anyway = self._chosen
+            self._start(model, dtype, lambda _progress: None, anyway)
+        return self._loaded()
+
+    def _loaded(self) -> RankProcesses:
+        if self._ranks is None:
+            raise ModelError("No model is loaded.", "Choose one from the menu above the chat.")
+        if self._ranks.error is not None:
+            raise self._ranks.error
+        return self._ranks
+
+    def _start(self, address: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool) -> ModelInfo:
+        self.sleep()
+        names, model = ranked_model(address) or ((THIS_MAC,), address)
+        ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
+        try:
+            on_progress(LoadProgress("Starting", None))
+            arguments = {"addresses": [facts["address"] for facts in ranks.hello()], "model": model}
+            ranks.follow(**arguments)
+            ranks.wait(ranks.ask("join", {"rank": 0, **arguments}))
+            info: ModelInfo = self._call("load", on_progress, ranks, model=model, dtype=dtype, anyway=anyway)
+        except BaseException:
+            ranks.close()
+            raise
+        self._ranks, self._weights_bytes = ranks, info.weights_bytes // len(names)
+        self.prefix_caches(self._cache_bytes)
+        return info
+
+    def _call(
+        self,
+        method: str,
+        on_progress: _Progress = lambda _: None,
+        ranks: RankProcesses | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Call a method of rank 0's engine, by default that of the loaded model."""
+        kinds, ranks = kinds_of(method), ranks or self._loaded()
+        answers = ranks.ask(method, {name: plain(kinds[name], value) for name, value in arguments.items()})
+        result = ranks.wait(answers, lambda progress: on_progress(read(LoadProgress, progress)))
+        return read(kinds["return"], result)
+
+
+class _Stream:
+    """A reply (`TokenIterator`) or a benchmark (`BenchRunner`) of rank 0, which does not wait for its reader.
+
+    Attributes:
+        statistics: The counters of a tenth of a second ago.
+    """
+
+    def __init__(self, ranks: RankProcesses, method: str, **arguments: Any) -> None:
+        self._ranks, self._kind, self._number = ranks, EVENTS[method], next(_numbers)
+        self.statistics = Statistics()
+        self._ended = False
+        kinds = kinds_of(method)
+        sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
+        self._answers = ranks.ask(method, {"number": self._number, **sent})
+
+    def __iter__(self) -> "_Stream":
+        return self
+
+    def __next__(self) -> Any:
+        while not self._ended:
+            answer = self._answers.get()
+            if isinstance(answer, End):
+                self._ended = True
+                if isinstance(answer.outcome, CancelledError):
+                    raise StoppedError
+                if isinstance(answer.outcome, RdchatError):
+                    raise self._ranks.explained(answer.outcome)
+            # A report without an event shows only that a paused reply is alive.
+            elif answer:
+                self.statistics = read(Statistics, answer.get("statistics")) or self.statistics
+                return read(self._kind, answer["event"])
+        raise StopIteration
+
+    def update(self, settings: DraftSettings) -> None:
+        self._ranks.ask("update", {"settings": plain(DraftSettings, settings)}, waits=False)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: rank 0 pauses a reply by itself for a request that comes meanwhile."""
+        return nullcontext()
+
+    def cancel(self) -> None:
+        self._ranks.ask("stop", {"number": self._number}, waits=False)
+
+    def close(self) -> None:
+        if not self._ended:
+            self.cancel()
+            while not isinstance(self._answers.get(), End):
+                pass
+            self._ended = True
+
+
+def _without_objects(request: GenerationRequest) -> GenerationRequest:
+    """Return a request without what only this process has: an index of earlier replies, and folders."""
+    return replace(request, earlier=None, keep=None)

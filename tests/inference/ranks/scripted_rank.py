@@ -1,0 +1,189 @@
+"""A rank without MLX, for tests of its process: `python -m tests.inference.ranks.scripted_rank --child rank`.
+
+Its ring passes a byte to each rank and back for every token, so a rank that hangs blocks rank 0, as MLX's does.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from rdchat.errors import DeviceError, PromptTooLongError
+from rdchat.inference.api.benchmark import BenchProgress
+from rdchat.inference.api.events import (
+    DraftOptions,
+    FinishReason,
+    LikelyToken,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    PrefixCacheFacts,
+    ReplyEnd,
+    TokenEvent,
+)
+from rdchat.inference.api.protocol import StoppedError
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
+from rdchat.inference.ranks import child
+
+MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)
+TOKEN_S = 0.01
+
+
+def join(rank: int, addresses: Sequence[str]) -> list[socket.socket]:
+    """Return connections from rank 0 to the others; for another rank, that from rank 0."""
+    places = [address.split(":") for address in addresses]
+    ends = [(ip, int(port)) for ip, port in places]
+    if rank:
+        return [socket.create_server(ends[rank]).accept()[0]]
+    return [_connection(end) for end in ends[1:]]
+
+
+def _connection(end: tuple[str, int]) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(end)
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+
+def follow(ring: list[socket.socket], _model: str | None) -> None:
+    while data := ring[0].recv(1):
+        ring[0].sendall(data)
+    raise DeviceError("The ring is broken.")
+
+
+class ScriptedEngine:
+    """Writes the words of the last message, over and over, up to `max_tokens`."""
+
+    def __init__(self, ring: list[socket.socket] | None = None) -> None:
+        self.ring = ring or []
+
+    def load(self, model: Any, dtype: Any, on_progress: Any, anyway: bool) -> ModelInfo:
+        on_progress(LoadProgress("Reading", 0.5))
+        return replace(MODEL, name=model or "default", dtype=dtype.value)
+
+    def generate(self, request: Any, stopped: Any) -> "ScriptedReply":
+        text = request.messages[-1].content
+        if text == "too long":
+            raise PromptTooLongError("The chat is too long.", "Make it shorter.")
+        while text == "slow template":
+            time.sleep(TOKEN_S)
+            if stopped():
+                raise StoppedError
+        return ScriptedReply(request, self.ring)
+
+    def benchmark(self, plan: Any) -> "ScriptedBench":
+        return ScriptedBench(plan)
+
+    def count_tokens(self, prompt: Any) -> int:
+        return sum(len(message.content.split()) for message in getattr(prompt, "messages", prompt))
+
+    def draft_options(self, settings: Any, drafters: Any) -> DraftOptions:
+        return DraftOptions(Path(settings.drafter or "/"), (), ())
+
+    def load_drafters(self, settings: Any, on_progress: Any) -> None:
+        on_progress(LoadProgress("Drafter", None))
+
+    def prefix_caches(self, limit_bytes: int | None) -> PrefixCacheFacts:
+        return PrefixCacheFacts(1, 2, limit_bytes or 3)
+
+    def idle(self, hidden: bool) -> bool:
+        return hidden
+
+    def rest(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class ScriptedReply:
+    def __init__(self, request: Any, ring: list[socket.socket]) -> None:
+        self._request, self._ring = request, ring
+        self._cancelled, self._pauses, self.mode = False, 0, Mode.OFF
+        self._texts: list[str] = []
+        self._events = self._run()
+
+    def __iter__(self) -> "ScriptedReply":
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._events)
+
+    def _run(self) -> Iterator[Any]:
+        number, words = self._request.request_id, self._request.messages[-1].content.split()
+        yield PrefillProgress(number, 1, 1, 0)
+        while len(self._texts) < self._request.sampling.max_tokens and not self._cancelled:
+            for end in self._ring:
+                end.sendall(b"x")
+                if not end.recv(1):
+                    raise DeviceError("The ring is broken.")
+            time.sleep(TOKEN_S)
+            index = len(self._texts)
+            self._texts.append(f"{words[index % len(words)]} ")
+            likely = (LikelyToken(7, b"\xff", -float("inf")),)
+            yield TokenEvent(number, index, index, self._texts[-1], alternatives=likely, data=b"\x80")
+        reason = FinishReason.CANCELLED if self._cancelled else FinishReason.LENGTH
+        text, ids = "".join(self._texts), tuple(range(len(self._texts)))
+        yield ReplyEnd(number, text, ids, f"{self._pauses} pauses", reason, self.statistics, self.mode)
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(generated_tokens=len(self._texts))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._pauses += 1
+        yield
+
+    def update(self, settings: Any) -> None:
+        self.mode = settings.mode
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def close(self) -> None: ...
+
+
+class ScriptedBench:
+    def __init__(self, plan: Any) -> None:
+        self._left = [BenchProgress(done, plan.trials, "Off") for done in range(plan.trials)]
+
+    def __iter__(self) -> "ScriptedBench":
+        return self
+
+    def __next__(self) -> BenchProgress:
+        if not self._left:
+            raise StopIteration
+        return self._left.pop(0)
+
+    def cancel(self) -> None:
+        self._left = []
+
+    def close(self) -> None: ...
+
+
+def _stand_in(name: str, **members: Any) -> None:
+    module = ModuleType(name)
+    vars(module).update(members)
+    sys.modules[name] = module
+    parent, _, last = name.rpartition(".")
+    if parent in sys.modules:
+        setattr(sys.modules[parent], last, module)
+
+
+if __name__ == "__main__":
+    _stand_in("rdchat.inference.local_engine", LocalEngine=ScriptedEngine)
+    _stand_in("rdchat.inference.ranks.group", join=join)
+    _stand_in("rdchat.inference.ranks.follower", run=follow)
+    memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
+    _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
+    _stand_in("rdchat.inference.models.model_files", resolve_model=lambda _model: None)
+    if version := os.environ.get("SCRIPTED_VERSION"):
+        child.__version__ = version
+    sys.exit(child.main())

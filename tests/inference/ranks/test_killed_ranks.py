@@ -1,0 +1,82 @@
+"""Ranks of real models, killed and stopped at random moments: a plain message, nothing lost, no process left."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import psutil
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.ranks.ranks_engine import RanksEngine
+
+# A rank that is stopped is found after at most half of it.
+DEADLINE_S = 30.0
+KILLS = int(os.environ.get("KILLS", "3"))
+MODES = (Mode.OFF, Mode.LOOKUP, Mode.AUTO)
+
+
+def request(mode: Mode, tokens: int) -> GenerationRequest:
+    sampling = SamplingParams(temperature=0.9, max_tokens=tokens)
+    return GenerationRequest((ChatMessage(Role.USER, "List the months."),), sampling, 7, draft=DraftSettings(mode))
+
+
+def text_of(events: list[object]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TokenEvent))
+
+
+def harm(engine: RanksEngine, ranks: int, draw: Random, expected: Callable[[Mode], str]) -> None:
+    """Kill or stop a rank during a reply, and look at what is left; the next reply starts the ranks again."""
+    mode, rank, fault = draw.choice(MODES), draw.randrange(ranks), draw.choice([signal.SIGKILL, signal.SIGSTOP])
+    whole = expected(mode)
+    reply = engine.generate(request(mode, 200))
+    assert engine._ranks is not None
+    children = [psutil.Process(child.pid) for child in engine._ranks._children]
+    descendants = [each for child in children for each in child.children(recursive=True)]
+    events: list[object] = [next(reply) for _ in range(draw.randrange(1, 20))]
+    os.kill(children[rank].pid, fault)
+    began = time.monotonic()
+    with pytest.raises(ModelError, match=r"The process on this Mac (was|does not answer)") as caught:
+        events += reply
+    assert time.monotonic() - began < DEADLINE_S
+    assert caught.value.hint
+    assert whole.startswith(text_of(events))
+    _, alive = psutil.wait_procs([*children, *descendants], timeout=DEADLINE_S)
+    assert not alive
+
+
+def check(address: str, ranks: int, times: int) -> None:
+    engine, whole = RanksEngine(deadline_s=DEADLINE_S), dict[Mode, str]()
+
+    def expected(mode: Mode) -> str:
+        if mode not in whole:
+            whole[mode] = text_of(list(engine.generate(request(mode, 200))))
+        return whole[mode]
+
+    engine.load(address, Dtype.AUTO, lambda _progress: None)
+    try:
+        for number in range(times):
+            harm(engine, ranks, Random(number), expected)
+    finally:
+        engine.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_tiny_model_over_two_ranks(small_model: Path) -> None:
+    """With KILLS=50 it takes a quarter of an hour."""
+    address = ranked_address(("localhost", "localhost"), str(small_model))
+    check(address, 2, KILLS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_default_model_over_three_ranks(default_model: Path) -> None:
+    check(ranked_address(("localhost",) * 3, None), 3, max(KILLS // 10, 1))
