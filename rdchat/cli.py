@@ -86,6 +86,15 @@ _COMMANDS: _Commands = {
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },
     ),
+    "cluster": (
+        "run a model too large for this Mac together with other Macs",
+        {
+            "add": ("add a Mac, by its name for ssh", "cluster:add_host --json"),
+            "list": ("list the Macs, as a host file of MLX with --json", "cluster:list_hosts --json"),
+            "check": ("try each Mac: ssh, versions, memory, speed of the link", "cluster:check_hosts --json"),
+            "remove": ("forget a Mac", "cluster:remove_host --json"),
+        },
+    ),
     "serve": ("let other programs use a model, through OpenAI's or Anthropic's API", "serve"),
     "train-drafter": ("train a drafter for a model", "train_drafter"),
     "report": ("measure this machine and its models, in one file to send", "report"),

@@ -58,6 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
     options.add_model(parser, remote=True)
+    options.add_hosts(parser)
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
@@ -205,8 +206,8 @@ class _Answer:
     verification: str | None = None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
-        if remote := options.remote_model_of(args.model):
-            self._make_remote(remote, system, prompt, files, args)
+        if address := options.engine_address(args) if args.hosts else options.remote_model_of(args.model):
+            self._make_elsewhere(address, system, prompt, files, args)
             return
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
@@ -227,15 +228,22 @@ class _Answer:
         self._report_sampling(loaded.info.sampling)
         self._print(session.generate(self._request(messages, args)))
 
-    def _make_remote(
+    def _make_elsewhere(
         self, model: str, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace
     ) -> None:
-        from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  an HTTP client
+        from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-        with closing(RemoteEngine(lambda: stored_settings().remote_servers)) as engine:
+        settings = stored_settings()
+        with closing(ChosenEngine(lambda: settings.remote_servers, lambda: settings.hosts)) as engine:
             with ProgressLine() as progress:
-                self.info = info = engine.load(model, Dtype(args.dtype), progress.show)
-            print(f"rdchat: {info.name} runs on {info.server} ({info.device}), where your text goes.", file=sys.stderr)
+                self.info = info = engine.load(model, Dtype(args.dtype), progress.show, args.load_anyway)
+                engine.load_drafters(self.draft, progress.show)
+            options.print_warning(info)
+            where = (
+                f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
+            )
+            print(f"rdchat: {info.name} {where}.", file=sys.stderr)
+            self._report_sampling(info.sampling)
             if files:
                 limit = info.context_length
                 count = engine.count_tokens if limit < UNKNOWN_LENGTH else lambda _messages: 0

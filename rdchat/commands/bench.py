@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import host, paths
+from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -48,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
     options.add_model(parser, dtype=False)
+    options.add_hosts(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
     parser.add_argument(
@@ -206,8 +208,8 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = ChosenEngine()
-        info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
+        engine = ChosenEngine(hosts=lambda: stored_settings().hosts)
+        info = engine.load(options.engine_address(args), args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))

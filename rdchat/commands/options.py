@@ -3,16 +3,19 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.settings import stored_settings
+from rdchat import paths
+from rdchat.chat.settings import SettingsStore, stored_settings
 from rdchat.errors import ModelError, file_errors, one_line
+from rdchat.files.atomic_file import make_folder
+from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_address import remote_address, remote_model
+from rdchat.inference.api.model_address import ranked_address, remote_address, remote_model
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
@@ -44,6 +47,17 @@ def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True, remote: bo
             "--dtype", choices=[d.value for d in Dtype], default="auto", help="precision of the weights"
         )
     parser.add_argument(LOAD_ANYWAY, action="store_true", help="continue even if memory seems too small")
+
+
+def add_hosts(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a model over several Macs; see `engine_address`."""
+    text = "run the model on these Macs together, such as localhost,studio.local (`rdchat cluster add`)"
+    parser.add_argument("--hosts", metavar="A,B", help=text)
+
+
+def engine_address(args: argparse.Namespace) -> str | None:
+    """Return the address of the model in the options, as `ChosenEngine` takes it."""
+    return ranked_address(tuple(args.hosts.split(",")), args.model) if args.hosts else args.model
 
 
 def add_fields(
@@ -100,6 +114,23 @@ def remote_model_of(name: str | None) -> str | None:
     if len(found) > 1:
         raise ModelError(f"Several servers have {name}.", f"Name one: {', '.join(found)}.")
     return found[0] if found else None
+
+
+def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> None:
+    """Change a list in the settings, unless a window is open, which has settings of its own.
+
+    Args:
+        name: Of the setting.
+        change: Returns the list for the present one.
+    """
+    make_folder(paths.data_dir())
+    lock = FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first.")
+    try:
+        store = SettingsStore(paths.settings_path())
+        values: dict[str, Any] = {name: tuple(change(getattr(store.settings, name)))}
+        store.save(replace(store.settings, **values))
+    finally:
+        lock.release()
 
 
 def print_warning(info: ModelInfo) -> None:

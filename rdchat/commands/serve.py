@@ -9,7 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QObject, Qt
 
 from rdchat import host
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default: %(default)s)")
     options.add_model(parser)
+    options.add_hosts(parser)
     parser.add_argument(
         "--load-models", action="store_true", help="let a request name another installed model, and load it"
     )
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
-        serving.begin(args.model, args.load_anyway)
+        serving.begin(options.engine_address(args), args.load_anyway)
         qt.exec()
         ended = serving.end()
         signals.release()
@@ -156,7 +157,7 @@ class _Serving(QObject):
 def _engine() -> Engine:
     from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-    return ChosenEngine()
+    return ChosenEngine(hosts=lambda: stored_settings().hosts)
 
 
 def _models() -> Sequence[ModelCard]:

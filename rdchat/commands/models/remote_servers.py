@@ -3,17 +3,13 @@
 import argparse
 import getpass
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rdchat import paths
-from rdchat.chat.settings import SettingsStore, stored_settings
+from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import agreed, table
 from rdchat.errors import InvalidSettingError
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.model_address import remote_address
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, find_server, key_of, store_key
 
@@ -76,7 +72,7 @@ def add_remote(args: argparse.Namespace) -> int:
         models = list_models(server, key)
     if key and key != key_of(server):
         store_key(server, key, until_quit=False)
-    _change(lambda servers: (*servers, server))
+    options.change_list("remote_servers", lambda servers: (*servers, server))
     names = [remote_address(server.name, each.name) for each in models]
     options.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
     return 0
@@ -90,7 +86,7 @@ def add_remove_remote(parser: argparse.ArgumentParser) -> None:
 def remove_remote(args: argparse.Namespace) -> int:
     """Forget a server and its key."""
     server = find_server(stored_settings().remote_servers, args.name)
-    _change(lambda servers: [each for each in servers if each.name != server.name])
+    options.change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
     store_key(server, "")
     options.print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
     return 0
@@ -102,15 +98,3 @@ def _read_key(args: argparse.Namespace, server: RemoteServer) -> str:
     if sys.stdin is not None and sys.stdin.isatty():
         return getpass.getpass(f"Key of {server.host} (it is not shown; empty for none): ").strip()
     return ""
-
-
-def _change(change: Callable[[Sequence[RemoteServer]], Sequence[RemoteServer]]) -> None:
-    """Change the list in the settings, unless a window is open, which has settings of its own."""
-    make_folder(paths.data_dir())
-    lock = FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first.")
-    try:
-        store = SettingsStore(paths.settings_path())
-        servers = tuple(change(store.settings.remote_servers))
-        store.save(replace(store.settings, remote_servers=servers))
-    finally:
-        lock.release()

@@ -1,0 +1,67 @@
+"""`rdchat cluster`: the Macs that run a model together with this one."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from rdchat.chat.settings import stored_settings
+from rdchat.commands import options
+from rdchat.commands.terminal import table
+from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.inference.ranks.hosts import found_host
+from rdchat.inference.ranks.processes import checked, facts_text
+
+
+def add_add_host(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `add`."""
+    parser.description = (
+        "That Mac needs rdchat of the same version, and ssh without a password (System Settings > General > Sharing > "
+        "Remote Login). A model's numbers go between the Macs unencrypted, so only private addresses are used."
+    )
+    parser.add_argument("host", metavar="HOST", help="its name for ssh, such as studio.local or anna@studio.local")
+    parser.add_argument("--address", metavar="IP", help="its IPv4 address in the ring, such as that of a cable")
+
+
+def add_host(args: argparse.Namespace) -> int:
+    """Add a Mac, or change its address."""
+    host = found_host(args.host, args.address)
+    options.change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
+    text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
+    options.print_result(args, asdict(host), text)
+    return 0
+
+
+def list_hosts(args: argparse.Namespace) -> int:
+    """List the Macs, in MLX's format of host files."""
+    hosts = stored_settings().hosts
+    if not hosts and not args.json:
+        print("No Macs yet. `rdchat cluster add HOST` adds one.", file=sys.stderr)
+    options.print_result(args, [asdict(host) for host in hosts], table([(host.ssh, *host.ips) for host in hosts]))
+    return 0
+
+
+def check_hosts(args: argparse.Namespace) -> int:
+    """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
+    results: list[dict[str, Any]] = []
+    for host in stored_settings().hosts:
+        try:
+            results.append({"ssh": host.ssh} | checked(host))
+        except RdchatError as error:
+            results.append({"ssh": host.ssh, "problem": one_line(error)})
+    options.print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
+    return int(any("problem" in each for each in results))
+
+
+def add_remove_host(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of `remove`."""
+    parser.add_argument("host", metavar="HOST", help="a name from `rdchat cluster list`")
+
+
+def remove_host(args: argparse.Namespace) -> int:
+    """Forget a Mac."""
+    if args.host not in {host.ssh for host in stored_settings().hosts}:
+        raise InvalidSettingError(f"There is no {args.host} in the list.", "`rdchat cluster list` has the names.")
+    options.change_list("hosts", lambda hosts: [host for host in hosts if host.ssh != args.host])
+    options.print_result(args, {"ssh": args.host}, f"{args.host} is removed.")
+    return 0
