@@ -9,6 +9,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import ModelDraft
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_rows
+from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.model_facts import DrafterFit, ModelCard
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -109,7 +110,7 @@ class DraftControl(QObject):
         """Draft models chosen before, and other models opened before, latest first."""
         settings, own = self.control.values, self._model_name()
         named = [*(item.draft.draft_model for item in settings.drafts), *settings.recent_models]
-        return _distinct(name for name in named if name != own)
+        return _distinct(name for name in named if name != own and not (ranked_model(name) or remote_model(name)))
 
     @property
     def recent_drafters(self) -> tuple[str, ...]:

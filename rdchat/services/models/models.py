@@ -22,6 +22,7 @@ from rdchat.services.models.fit import Machine
 from rdchat.services.models.hub_drafters import HubDrafters, MtpSearch
 from rdchat.services.models.hub_search import HubDetails, HubSearch
 from rdchat.services.models.library import Library
+from rdchat.services.models.macs import Macs
 from rdchat.services.models.model import Model
 from rdchat.services.models.model_files import RemovalQuestion
 from rdchat.services.models.model_service import DeviceMemory, ModelService, ModelSources
@@ -75,6 +76,7 @@ class Models(QObject):
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
             changed.connect(self._hold_training)
+        self.macs = Macs(control, self)
         self.downloads.restore()
 
     @property
@@ -153,6 +155,7 @@ class Models(QObject):
         for service in self.findChildren(ModelService):
             service.close()
         self.here.close()
+        self.macs.close()
         self.memory.close()
 
     def _hold_training(self) -> None:

@@ -1,4 +1,4 @@
-"""The models window: five pages and the tabs over them."""
+"""The models window: six pages and the tabs over them."""
 
 from collections.abc import Callable
 
@@ -13,6 +13,7 @@ from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.downloads_page import DownloadsPage, TokenDialog
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.installed_page import InstalledPage
+from rdchat.ui.models.macs_page import MacsPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.remote_page import RemotePage
 from rdchat.ui.models.texts import totals_text
@@ -50,6 +51,7 @@ class ModelsWindow(SideWindow):
         self.downloads = DownloadsPage(models, links, theme)
         self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(remote, theme)
+        self.macs = MacsPage(models, theme)
         self.token_dialog = TokenDialog(models.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
@@ -60,7 +62,7 @@ class ModelsWindow(SideWindow):
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        for name in ("installed", "discover", "downloads", "drafters", "remote"):
+        for name in ("installed", "discover", "downloads", "drafters", "remote", "macs"):
             self.tabs.addTab(name.capitalize())
             self._pages.addWidget(getattr(self, name))
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)

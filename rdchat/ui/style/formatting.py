@@ -8,7 +8,7 @@ from pathlib import Path
 from rdchat import host, paths
 from rdchat.files.sizes import part_text, size_text
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.requests import Dtype
 
 NONE = "\N{EN DASH}"
@@ -160,7 +160,9 @@ def day_text(when: float | None, now: float | None = None) -> str:
 
 
 def model_label(model: str) -> str:
-    """Return the name of a model by its folder, hub id or address; a remote one is marked."""
+    """Return the name of a model by its folder, hub id or address; one that runs elsewhere is marked."""
+    if ranked := ranked_model(model):
+        return f"{Path(ranked[1] or DEFAULT_MODEL).name}  ·  on {len(ranked[0])} Macs"
     remote = remote_model(model)
     return remote_label(*remote) if remote else Path(model).name
 

@@ -7,7 +7,7 @@ from PySide6.QtGui import QActionGroup
 from PySide6.QtWidgets import QMenu, QPushButton
 
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
@@ -89,7 +89,9 @@ class ModelButton(QPushButton):
             self._show(formatting.remote_label(model.server, model.name), f"{tip}\nClick to choose another model.")
         else:
             asleep = self._slot.engine.asleep
-            text = f"{model.name}  ·  {'asleep' if asleep else formatting.dtype_text(model.dtype)}"
+            chosen = self._slot.chosen
+            name = formatting.model_label(chosen) if chosen and ranked_model(chosen) else model.name
+            text = f"{name}  ·  {'asleep' if asleep else formatting.dtype_text(model.dtype)}"
             self._show(text, f"{model.path}\n{_ASLEEP if asleep else ''}Click to choose another model.")
 
     def _show(self, text: str, tip: str) -> None:

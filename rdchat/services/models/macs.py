@@ -1,0 +1,95 @@
+"""The Macs that can run a model together with this one."""
+
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from rdchat.errors import RdchatError, one_line
+from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for
+from rdchat.inference.ranks.hosts import THIS_MAC, Host, found_host
+from rdchat.inference.ranks.processes import checked, facts_text
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.models.fit import Machine
+
+
+class Macs(QObject):
+    """Adds, checks and removes Macs, and says which models fit them together.
+
+    Attributes:
+        facts: What the last check of a Mac found, by its name; `problem` is why it cannot be used.
+        problem: Why the last Mac could not be added; empty if it was.
+    """
+
+    changed = Signal()
+
+    def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._settings, self._work = settings, BackgroundWork("macs", self)
+        self._checking: list[str] = []
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.problem = ""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return self._settings.values.hosts
+
+    def text(self, host: Host) -> str:
+        """Return what is known of a Mac."""
+        if host.ssh in self._checking:
+            return "checking…"
+        return facts_text(self.facts[host.ssh]) if host.ssh in self.facts else "not checked yet"
+
+    def add(self, name: str, address: str) -> None:
+        """Add a Mac by its name for ssh, look its address up if there is none, and check it."""
+        self._work.do(partial(found_host, name, address or None), self._on_found)
+
+    def _on_found(self, found: Host | RdchatError) -> None:
+        self.problem = str(found) if isinstance(found, RdchatError) else ""
+        if isinstance(found, Host):
+            self._keep([*(each for each in self.hosts if each.ssh != found.ssh), found])
+            self.check(found)
+        self.changed.emit()
+
+    def remove(self, host: Host) -> None:
+        self.facts.pop(host.ssh, None)
+        self._keep([each for each in self.hosts if each.ssh != host.ssh])
+        self.changed.emit()
+
+    def _keep(self, hosts: list[Host]) -> None:
+        self._settings.update(hosts=tuple(hosts))
+
+    def check(self, host: Host) -> None:
+        """Start ranks there and here, and measure the link between them; `changed` follows."""
+        self._checking.append(host.ssh)
+        self._work.do(partial(checked, host), partial(self._on_checked, host.ssh))
+        self.changed.emit()
+
+    def _on_checked(self, name: str, facts: dict[str, Any] | RdchatError) -> None:
+        self._checking.remove(name)
+        self.facts[name] = {"problem": one_line(facts)} if isinstance(facts, RdchatError) else facts
+        self.changed.emit()
+
+    @property
+    def ready(self) -> tuple[Host, ...]:
+        """The Macs that the last check found usable."""
+        return tuple(host for host in self.hosts if "versions" in self.facts.get(host.ssh, {}))
+
+    def address(self, card: ModelCard) -> str:
+        """Return the address of a model over this Mac and those that are ready."""
+        return ranked_address((THIS_MAC, *(host.ssh for host in self.ready)), card.model or None)
+
+    def fit_text(self, card: ModelCard, machine: Machine | None) -> str:
+        """Return whether a model fits this Mac, or the Macs together; each holds an equal part."""
+        if machine is None or card.sizes is None:
+            return ""
+        limits = [self.facts[host.ssh]["limit_bytes"] for host in self.ready]
+        rooms = [machine.memory.total_room, *(MemoryRoom(limit, limit) for limit in limits)]
+        if (count := macs_for(machine.need(card.sizes), rooms)) == 1:
+            return "fits this Mac"
+        return "fits these Macs together" if count else f"too large for {'these Macs' if limits else 'this Mac'}"
+
+    def close(self) -> None:
+        self._work.close(0)

@@ -1,0 +1,85 @@
+"""The Macs page: what is known of each Mac, which models fit, and where one is loaded."""
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import ModelError
+from rdchat.inference.ranks.hosts import Host
+from rdchat.services.models import macs
+from rdchat.ui.models.macs_page import MacsPage
+from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.style.formatting import model_label
+from tests.services.models.library_samples import GB, library_model
+from tests.ui.models.conftest import Machine
+
+FACTS = {"versions": {}, "free_bytes": 12 * GB, "limit_bytes": 11 * GB, "latency_ms": 0.2, "bytes_per_s": 1.2e9}
+
+
+@pytest.fixture
+def machine() -> Machine:
+    sizes = (("org/Alpha-8B-4bit", 8), ("org/Beta-30B-4bit", 30), ("org/Gamma-70B-4bit", 70))
+    return Machine([library_model(name, size * 10**9) for name, size in sizes])
+
+
+@pytest.fixture
+def page(models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch) -> MacsPage:
+    """The page with checks that find every Mac but one ready."""
+
+    def check(host: Host) -> dict[str, object]:
+        if host.ssh == "attic.local":
+            raise ModelError("ssh cannot reach attic.local: Permission denied.", "Check your keys.")
+        return FACTS
+
+    monkeypatch.setattr(macs, "checked", check)
+    models_window.show_page(models_window.macs)
+    return models_window.macs
+
+
+def add(qtbot: QtBot, page: MacsPage, name: str, address: str) -> None:
+    page.name.setText(name)
+    page.address.setText(address)
+    with qtbot.waitSignal(page._macs.changed):
+        qtbot.keyClick(page.address, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: not page._macs._work.busy)
+
+
+def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> None:
+    add(qtbot, page, "studio.local", "192.168.1.5")
+    assert page._models.settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
+    assert page.list.entries[0].title == "studio.local"
+    assert "studio.local (192.168.1.5): ready, 12.9 GB of memory free, 0.2 ms and 9.6 Gbit/s" in page.detail.text()
+    add(qtbot, page, "attic.local", "169.254.3.4")
+    assert "ssh cannot reach attic.local" in page.list.entries[1].facts
+    page.list.setCurrentRow(0)
+    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
+    assert [host.ssh for host in page._macs.hosts] == ["attic.local"]
+
+
+@pytest.mark.parametrize(("name", "address", "problem"), [
+    ("-oProxyCommand=x", "10.0.0.2", "is not the name of a Mac"),
+    ("studio.local", "8.8.8.8", "not an address of a private network"),
+    ("localhost", "", "This Mac is always there"),
+])  # fmt: skip
+def test_what_cannot_be_added_is_said(qtbot: QtBot, page: MacsPage, name: str, address: str, problem: str) -> None:
+    add(qtbot, page, name, address)
+    assert problem in page.result.label.text()
+    assert not page._macs.hosts
+
+
+def test_models_say_where_they_fit_and_load_there(qtbot: QtBot, page: MacsPage) -> None:
+    slot = page._models.slot
+    fits = [entry.marks[0][0] for entry in page.models.entries]
+    assert fits == ["fits this Mac", "too large for this Mac", "too large for this Mac"]
+    assert not page.load.isEnabled()
+    add(qtbot, page, "studio.local", "192.168.1.5")
+    fits = [entry.marks[0][0] for entry in page.models.entries]
+    assert fits == ["fits this Mac", "fits these Macs together", "too large for these Macs"]
+    page.models.setCurrentRow(1)
+    qtbot.keyClick(page.models, Qt.Key.Key_Return)
+    assert slot.chosen == "ranks:localhost,studio.local:org/Beta-30B-4bit"
+    assert model_label(slot.chosen) == "Beta-30B-4bit  ·  on 2 Macs"
+    page.on.setCurrentIndex(1)
+    page.models.setCurrentRow(0)
+    page.load.click()
+    assert slot.chosen == "org/Alpha-8B-4bit"
