@@ -85,7 +85,7 @@ class Follower:
                 "Load the model again.",
             )
         if cache is not None and is_tree:
-            ancestors = PrefixTree(*[np.array(parents, np.int32)] * 3).ancestors()
+            ancestors = PrefixTree(*[np.array([*parents], np.int32)] * 3).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
             cache.begin(mx.array(depths), mx.array(ancestors), deepest, leaves)
         hooks.states.recorded, hooks.trunk = bool(records), None
