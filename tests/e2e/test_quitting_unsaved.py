@@ -24,7 +24,7 @@ engine = ScriptedEngine()
 engine.replies = [Reply(tokens=("Once upon a time, ", "there was a sea. " * 37))]
 engine.gate.shut()
 engine.gate.allow(3)
-app.local_engine = lambda: engine
+app.make_engine = lambda: engine
 
 class Told(app.App):
     def start(self):

@@ -30,12 +30,12 @@ WRITING_APP = """
 import sys
 from PySide6.QtCore import QTimer
 from rdchat import paths
-from rdchat.app import App, application, local_engine
+from rdchat.app import App, application, make_engine
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 
 qt = application()
-app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
+app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), make_engine)
 app.controller.chat.reply_grew.connect(lambda _id, text: print(text, end="", flush=True))
 app.start()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
