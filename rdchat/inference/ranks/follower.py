@@ -66,6 +66,7 @@ class Follower:
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
         self._network, self._hooks, self._group = network, hooks, group
+        hooks.gives_trunk = True
         self._caches: dict[int, KVCache] = {}
 
     def call(self, words: list[int]) -> None:
@@ -88,7 +89,7 @@ class Follower:
             ancestors = PrefixTree(*[np.array([*parents], np.int32)] * 3).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
             cache.begin(mx.array(depths), mx.array(ancestors), deepest, leaves)
-        hooks.states.recorded, hooks.trunk = bool(records), None
+        hooks.states.recorded = bool(records)
         packed = hooks.packed(mx.array(positions, mx.int32) if has_positions else None)
         with packed, hooks.attention.fixed(bool(in_parts)), hooks.attention.call(count, length):
             try:
@@ -97,7 +98,8 @@ class Follower:
                 # Rank 0 has the same error: it tries what a model can verify.
                 _LOG.warning("A call failed", exc_info=True)
                 return
-        mx.async_eval(output if hooks.trunk is None else hooks.trunk, [layer.state for layer in layers or ()])
+        trunk, hooks.trunk = hooks.trunk, None
+        mx.async_eval(output if trunk is None else trunk, [layer.state for layer in layers or ()])
 
     def _operate(self, words: list[int], count: int) -> list[int]:
         """Carry out operations, `count` words; return the other words."""

@@ -58,6 +58,7 @@ class Leader:
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
         self._hooks = hooks
+        hooks.gives_trunk = True
         self._group = group
         self._numbers: dict[int, int] = {}
         self._last = 0
@@ -119,7 +120,7 @@ class Leader:
             *operations,
         ]
         send(self._group, Kind.CALL, words, *arrays)
-        hooks.trunk = None
         output = plain(tokens, cache=cache)
-        mx.async_eval(output if hooks.trunk is None else hooks.trunk)
+        trunk, hooks.trunk = hooks.trunk, None
+        mx.async_eval(output if trunk is None else trunk)
         return output

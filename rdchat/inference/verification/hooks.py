@@ -58,6 +58,7 @@ class ModelHooks:
         gives_positions: Whether there are rope modules.
         hidden: (1, n, width): the hidden states of the last call, as `read` requested; at first the trunk's output.
             None before the first call.
+        gives_trunk: Whether `trunk` is recorded.
         trunk: (1, n, width): the trunk's output in the last call; None without a hook.
         depths: Positions of packed tokens within `packed`; else None.
     """
@@ -71,6 +72,7 @@ class ModelHooks:
         self._wrapped: set[int] = set()
         self._recording = True
         self.hidden: mx.array | None = None
+        self.gives_trunk = False
         self.trunk: mx.array | None = None
         # Before all wrappers, which hide the methods that call attention.
         self.attention = AttentionParts(network)
@@ -140,7 +142,8 @@ class ModelHooks:
         wrap_call(module, call)
 
     def _take(self, trunk: mx.array) -> None:
-        self.trunk = trunk
+        if self.gives_trunk:
+            self.trunk = trunk
         if self._recording:
             self.hidden = self._hidden_of(trunk)
 
