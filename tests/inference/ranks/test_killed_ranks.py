@@ -19,7 +19,7 @@ from rdchat.inference.ranks.ranks_engine import RanksEngine
 
 # A rank that is stopped is found after at most half of it.
 DEADLINE_S = 30.0
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "2"))
 MODES = (Mode.OFF, Mode.LOOKUP, Mode.AUTO)
 
 
