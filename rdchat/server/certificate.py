@@ -1,13 +1,13 @@
 """The server's certificate: the person's own, or a self-signed one that is made once."""
 
 import datetime
-import hashlib
 import socket
 import ssl
 from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, file_errors
+from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.server.server_key import write_private
 
 _VALID = datetime.timedelta(days=3650)
@@ -56,7 +56,7 @@ def fingerprint(certificate: Path) -> str:
     """Return the SHA-256 fingerprint of the first certificate in a PEM file, as `AB:CD:...`."""
     pem = certificate.read_text(encoding="ascii", errors="replace")
     first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)]
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest().hex(":").upper()
+    return fingerprint_of(first)
 
 
 def _self_signed() -> str:

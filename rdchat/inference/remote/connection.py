@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import hashlib
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -18,6 +17,7 @@ from socksio import SOCKSError
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
 from rdchat.files.plain_data import json_or_none
+from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
 
 _CONNECT_S, _SHORT_S = 15.0, 30.0
@@ -210,8 +210,3 @@ class Connection:
 def _trusted() -> ssl.SSLContext:
     """Return the trusted certificates; they are read once, which takes a sixth of a second."""
     return httpx2.create_ssl_context()
-
-
-def fingerprint_of(certificate: str) -> str:
-    """Return the SHA-256 fingerprint of a certificate in PEM, as `AB:CD:...`."""
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).digest().hex(":").upper()
