@@ -23,6 +23,9 @@ from rdchat.services.app.event_loop import collect_if_due
 from tests.kernels import precompile_header, temporary_folder
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+# The person's own keychain is left alone, here and in processes that are begun. Without this line keyring would choose
+# among all its backends, those of our tests too.
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
 _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
@@ -171,6 +174,16 @@ def own_folders(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(own_folder / "data"))
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(own_folder / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_keychain() -> Iterator[None]:
+    """Forget the keychain of a test: it would ask the person of later ones, who is not there."""
+    yield
+    if keyring := sys.modules.get("keyring"):
+        from keyring.backends.fail import Keyring
+
+        keyring.set_keyring(Keyring())
 
 
 @pytest.fixture(autouse=True)

@@ -31,10 +31,7 @@ from rdchat.work.child_process import ChildProcess
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import grid, share
 from tests.hub.downloading import LIMITS
-from tests.hub.surroundings import no_keychain
 from tests.time_limits import at_most
-
-__all__ = ["no_keychain"]
 
 _GROWTH = 300 << 20
 SHAPES = [
@@ -173,7 +170,7 @@ def test_a_training_that_tells_garbage_ends(kind: str, qtbot: QtBot, monkeypatch
 
 
 @pytest.mark.parametrize("kind", share([*KINDS, "a length of 2**32"], 5))
-def test_downloads_that_tell_garbage_fail(kind: str, no_keychain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stood still for ever."""
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     told: queue.SimpleQueue[Download] = queue.SimpleQueue()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.mtp.mtp_targets import reply
@@ -34,7 +33,7 @@ from tests.inference.drafting.suggested_pairs import suggest
 from tests.inference.fakes import ask, tiny_llama
 from tests.inference.plain_replies import plain
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture
@@ -220,14 +219,12 @@ def test_drafters_are_listed_and_deleted(
 
 
 @pytest.fixture
-def keychain(no_keychain: None) -> Iterator[dict[tuple[str, str], str]]:
+def keychain() -> dict[tuple[str, str], str]:
     import keyring
-    from keyring.backends.fail import Keyring
 
     backend = Keychain()
     keyring.set_keyring(backend)
-    yield backend.kept
-    keyring.set_keyring(Keyring())
+    return backend.kept
 
 
 @pytest.mark.slow

@@ -19,12 +19,12 @@ from rdchat.inference.models.model_files import locate_model
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, download
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
 from tests.inference.fakes import tiny_llama
 from tests.inference.gguf_samples import write_gguf
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 GGUFS = "some-org/tiny-GGUF"
 THEIRS = "lmstudio-community/Tiny-GGUF"
 

@@ -16,9 +16,9 @@ from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, target_of
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 _QUANTIZED = {"tags": ["mlx", f"base_model:quantized:{ORIGINAL}"]}
 
 

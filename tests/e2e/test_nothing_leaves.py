@@ -13,15 +13,12 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.connections import all_refused
 from tests.e2e.windows import WAIT_MS, ask, running_app
-from tests.hub.surroundings import no_keychain
-
-__all__ = ["no_keychain"]
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_chat_with_the_default_model_asks_nobody(
-    qapp: QApplication, qtbot: QtBot, default_model: Path, no_keychain: None, monkeypatch: pytest.MonkeyPatch
+    qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = SamplingParams(temperature=0, max_tokens=12)
     SettingsStore(paths.settings_path()).save(Settings(sampling=short))

@@ -15,12 +15,10 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
-from tests.hub.surroundings import no_keychain
 from tests.late import LateModule
 from tests.services.server.ports import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_keychain")]
-__all__ = ["no_keychain"]
+pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
 _TOKENS = 40
 _PROMPT = "Write a story about the sea."

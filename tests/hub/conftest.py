@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture(autouse=True)
-def alone(no_keychain: None, this_machine_only: None) -> None:
+def alone(this_machine_only: None) -> None:
     """Keep to this machine."""

@@ -11,9 +11,7 @@ from tests.hub.hub_server import HubServer, serving
 
 
 @pytest.fixture
-def hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_keychain: None, this_machine_only: None
-) -> Iterator[HubServer]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, this_machine_only: None) -> Iterator[HubServer]:
     """A hub that serves nothing yet; the environment leads to it, and to a cache of this test's own."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
@@ -24,18 +22,6 @@ def hub(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
         monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
         yield server
-
-
-@pytest.fixture
-def no_keychain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leave the person's own keychain alone, here and in processes that are begun; so it stays after the test."""
-    import keyring
-    from keyring.backends.fail import Keyring
-
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    keyring.set_keyring(Keyring())
-    yield
-    keyring.set_keyring(Keyring())  # a keychain of the test's own would ask the person of later tests, who is not there
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import keyring
@@ -18,11 +17,9 @@ from tests.time_limits import at_most
 
 
 @pytest.fixture(autouse=True)
-def keychain() -> Iterator[Keychain]:
-    before = keyring.get_keyring()
+def keychain() -> Keychain:
     keyring.set_keyring(keychain := Keychain())
-    yield keychain
-    keyring.set_keyring(before)
+    return keychain
 
 
 def test_it_is_made_once_and_kept_in_the_keychain(keychain: Keychain) -> None:

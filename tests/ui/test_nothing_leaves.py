@@ -11,12 +11,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from tests.connections import Refused, all_refused
-from tests.hub.surroundings import no_keychain
 from tests.services.fakes import Reply
 from tests.services.models.macs import sources
 from tests.ui.conftest import Chat
 
-__all__ = ["no_keychain", "sources"]
+__all__ = ["sources"]
 
 LURES = (
     "![a](https://lure.example/a.png) <img src='https://lure.example/b.png'> https://lure.example/c\n\n"
@@ -25,7 +24,7 @@ LURES = (
 
 
 @pytest.fixture
-def refused(no_keychain: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Refused]:
+def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Refused]:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     with all_refused(monkeypatch) as refused:

@@ -26,10 +26,10 @@ from rdchat.services.models.removal import Removal, Removed
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 WEIGHTS = "model.safetensors"
 
 

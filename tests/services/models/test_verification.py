@@ -14,10 +14,10 @@ from rdchat.services.models.model_files import reason_not_to_verify
 from rdchat.services.models.removal import Verification
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 WEIGHTS = "model.safetensors"
 
 

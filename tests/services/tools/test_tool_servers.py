@@ -57,11 +57,9 @@ def tools(qtbot: QtBot) -> Iterator[Fixture]:
 
 
 @pytest.fixture(autouse=True)
-def keychain() -> Iterator[Keychain]:
-    before, keychain = keyring.get_keyring(), Keychain()
-    keyring.set_keyring(keychain)
-    yield keychain
-    keyring.set_keyring(before)
+def keychain() -> Keychain:
+    keyring.set_keyring(keychain := Keychain())
+    return keychain
 
 
 def test_servers_that_come_with_rdchat_are_there_and_off(tools: Fixture) -> None:

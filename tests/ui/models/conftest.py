@@ -15,11 +15,11 @@ from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 
 
 @dataclass
@@ -48,7 +48,7 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: None) -> Iterator[MainWindow]:
+def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine) -> Iterator[MainWindow]:
     """The whole window, shown, with its model loaded."""
     window = MainWindow(chat.controller, theme, TranscriptView(theme), machine.sources)
     qtbot.addWidget(window)
@@ -61,7 +61,7 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: N
 
 
 @pytest.fixture
-def models(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[Models]:
+def models(chat: Chat, machine: Machine) -> Iterator[Models]:
     """What the window works with, with a model loaded and no main window."""
     controller = chat.controller
     models = Models(controller.model_slot, controller.settings, controller.drafting, machine.sources)

@@ -29,12 +29,12 @@ from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "no_keychain", "short_trainings", "this_machine_only"]
+__all__ = ["hub", "short_trainings", "this_machine_only"]
 WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
 
 
@@ -64,7 +64,7 @@ def here() -> Here:
 
 
 @pytest.fixture
-def models(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[Models]:
+def models(qtbot: QtBot, chat: Chat, here: Here) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
     models = Models(controller.model_slot, controller.settings, controller.drafting, sources)

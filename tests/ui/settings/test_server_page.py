@@ -17,15 +17,12 @@ from rdchat.ui.settings.agent_setup import AGENTS
 from rdchat.ui.settings.settings_pages import ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
-from tests.hub.surroundings import no_keychain
 from tests.services.server.ports import free_port
 from tests.ui.conftest import Chat
 
-__all__ = ["no_keychain"]
-
 
 @pytest.fixture
-def page(qtbot: QtBot, theme: Theme, chat: Chat, no_keychain: None) -> ServerPage:
+def page(qtbot: QtBot, theme: Theme, chat: Chat) -> ServerPage:
     chat.start()
     control = chat.controller.settings
     control.change(replace(control.values, server_port=free_port()))

@@ -24,7 +24,6 @@ LEFT = Qt.MouseButton.LeftButton
 @pytest.fixture
 def servers(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServers]:
     """Servers whose starts are only noted, with a keychain of their own."""
-    before = keyring.get_keyring()
     keyring.set_keyring(Keychain())
     monkeypatch.setattr(ToolServers, "read_login_path", lambda servers: setattr(servers, "login_path", "/bin:/usr/bin"))
     usable = lambda servers, name: [each.name for each in servers.usable if each.name == name]  # noqa: E731
@@ -33,7 +32,6 @@ def servers(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServe
     servers.started = []  # type: ignore[attr-defined]
     yield servers
     servers.close()
-    keyring.set_keyring(before)
 
 
 @pytest.fixture

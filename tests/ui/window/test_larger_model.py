@@ -12,11 +12,10 @@ from rdchat.services.models.model_service import DeviceMemory
 from rdchat.services.models.newcomers import LargerModel
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
-from tests.hub.surroundings import no_keychain
 from tests.services.models.macs import mac, sources
 from tests.ui.conftest import Chat
 
-__all__ = ["no_keychain", "sources"]
+__all__ = ["sources"]
 
 WORDS = "The default model is small. Gemma 4 12B, a download of 7.59 GB, fits this machine."
 
@@ -50,7 +49,7 @@ def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow,
 
 @pytest.mark.slow
 def test_its_button_opens_discover_at_the_model(
-    qtbot: QtBot, window: MainWindow, chat: Chat, no_keychain: None, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)

@@ -10,10 +10,10 @@ from rdchat.services.models.models import Models
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.hub.surroundings import hub, this_machine_only
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "no_keychain", "this_machine_only"]
+__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture
