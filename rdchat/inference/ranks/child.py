@@ -7,7 +7,6 @@ another rank for ever cannot prevent that.
 import os
 import platform
 import queue
-import shlex
 import socket
 import threading
 import time
@@ -19,6 +18,8 @@ from typing import Any, NoReturn
 
 from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
@@ -82,8 +83,10 @@ class _Rank:
 
     def _answer(self, job: Job[Any], message: dict[str, Any]) -> None:
         do = message["do"]
-        calls: dict[str, Callable[..., Any]] = {"hello": _hello, "join": self._join, "measure": _measure,
-                                                "update": lambda _job, **_settings: None}  # fmt: skip
+        calls: dict[str, Callable[..., Any]] = {
+            "hello": _hello, "fetch": _fetch, "join": self._join, "measure": _measure,
+            "update": lambda _job, **_settings: None,
+        }  # fmt: skip
         answer_one(job, message, calls.get(do) or partial(self._call, do))
 
     def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], model: str | None) -> None:
@@ -91,8 +94,6 @@ class _Rank:
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
         from rdchat.inference.ranks import follower, group  # noqa: PLC0415
 
-        if rank:
-            _check_model(model)
         ring = group.join(rank, addresses) if len(addresses) > 1 else None
         if ring is not None and rank:
             follower.run(ring, model)
@@ -167,15 +168,39 @@ def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _check_model(model: str | None) -> None:
-    """Raise ModelError with what to do if this Mac does not have a model; the default model is made by itself."""
+def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
+    """Check on rank 0 that a model can be split; get it from the hub where another rank lacks it."""
     from rdchat.inference.models.model_files import resolve_model  # noqa: PLC0415  slow to import
+    from rdchat.inference.ranks.sharding import split_of  # noqa: PLC0415
+
+    def report(progress: LoadProgress) -> None:
+        job.report_progress(plain(LoadProgress, progress))
 
     try:
-        resolve_model(model)
+        folder = resolve_model(model, report)
     except ModelError as error:
-        hint = f"Run there: rdchat models download {shlex.quote(model or '')}"
-        raise ModelError(error.message, "Copy it there." if "/" in (model or "")[:1] else hint) from error
+        if not rank:
+            raise
+        if model is None or not is_repository(model):
+            raise ModelError(error.message, "Copy it there.") from error
+        _download(model, report)
+        return
+    if not rank and ranks > 1:
+        split_of(folder, ranks)
+
+
+def _download(repository: str, report: Callable[[LoadProgress], None]) -> None:
+    from rdchat.hub.downloads.download_process import DownloadProcess  # noqa: PLC0415  as above
+    from rdchat.hub.endpoint import Tokens  # noqa: PLC0415
+
+    records: queue.SimpleQueue[Download] = queue.SimpleQueue()
+    with closing(DownloadProcess(Tokens())) as process:
+        process.start(Download(repository), records.put)
+        while not (record := records.get()).state.has_ended:
+            share = record.done_bytes / record.total_bytes if record.total_bytes else None
+            report(LoadProgress(f"Downloading {repository}", share))
+    if record.state is not DownloadState.FINISHED:
+        raise ModelError(record.problem, record.hint)
 
 
 def _measure(_job: Job[Any], rank: int, addresses: Sequence[str]) -> dict[str, float]:

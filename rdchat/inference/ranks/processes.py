@@ -82,33 +82,49 @@ class RankProcesses:
                 raise self.explained(error, rank) from error
         return results
 
+    def fetch(self, model: str | None, on_progress: Callable[[Any], object]) -> None:
+        """Check that a model can be split, and have the other ranks get it if they lack it; watch all from now on.
+
+        Raises:
+            RdchatError: If one cannot. It names the Mac.
+        """
+        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+        count = len(self._children)
+        for ranks in (range(1), range(1, count)):
+            arguments = {"model": model, "ranks": count}
+            answers = [self.ask("fetch", {"rank": rank, **arguments}, waits=False, rank=rank) for rank in ranks]
+            for rank, each in zip(ranks, answers, strict=True):
+                self.wait(each, on_progress, rank)
+
     def follow(self, **arguments: Any) -> None:
-        """Have all ranks but the first follow that one, and watch all from now on."""
+        """Have all ranks but the first follow that one."""
         for rank, child in enumerate(self._children[1:], 1):
             child.submit("join", {"rank": rank, **arguments}, Limits(), on_end=partial(self._on_end, rank))
-        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
 
-    def ask(self, do: str, arguments: dict[str, Any], *, waits: bool = True) -> "queue.SimpleQueue[Any]":
-        """Send a request to rank 0; return its answers: progress, then an `End`. Any thread may call it.
+    def ask(self, do: str, arguments: dict[str, Any], *, waits: bool = True, rank: int = 0) -> "queue.SimpleQueue[Any]":
+        """Send a request to a rank; return its answers: progress, then an `End`. Any thread may call it.
 
         Args:
             do: Name of the call.
             arguments: As JSON.
             waits: Whether somebody waits for the answer; the others have no deadline.
+            rank: The rank.
         """
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         limits = Limits(self._deadline_s * _PATIENCE.get(do, 1) if waits else None)
-        self._children[0].submit(
+        self._children[rank].submit(
             do, arguments, limits, on_progress=answers.put, on_end=lambda outcome: answers.put(End(outcome))
         )
         return answers
 
-    def wait(self, answers: "queue.SimpleQueue[Any]", on_progress: Callable[[Any], object] = lambda _: None) -> Any:
-        """Return the result of a request to rank 0; raise the error that it ended with, for people."""
+    def wait(
+        self, answers: "queue.SimpleQueue[Any]", on_progress: Callable[[Any], object] = lambda _: None, rank: int = 0
+    ) -> Any:
+        """Return the result of a request to a rank; raise the error that it ended with, for people."""
         while not isinstance(answer := answers.get(), End):
             on_progress(answer)
         if isinstance(answer.outcome, RdchatError):
-            raise self.explained(answer.outcome)
+            raise self.explained(answer.outcome, rank)
         return answer.outcome
 
     def explained(self, error: RdchatError, rank: int = 0) -> RdchatError:

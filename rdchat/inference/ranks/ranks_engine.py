@@ -125,6 +125,7 @@ class RanksEngine:
         try:
             on_progress(LoadProgress("Starting", None))
             arguments = {"addresses": [facts["address"] for facts in ranks.hello()], "model": model}
+            ranks.fetch(model, lambda progress: on_progress(read(LoadProgress, progress)))
             ranks.follow(**arguments)
             ranks.wait(ranks.ask("join", {"rank": 0, **arguments}))
             info: ModelInfo = self._call("load", on_progress, ranks, model=model, dtype=dtype, anyway=anyway)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from rdchat.errors import DeviceError, PromptTooLongError
+from rdchat.errors import DeviceError, ModelError, PromptTooLongError, RanksError
 from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.inference.api.events import (
     DraftOptions,
@@ -57,6 +57,17 @@ def follow(ring: list[socket.socket], _model: str | None) -> None:
     while data := ring[0].recv(1):
         ring[0].sendall(data)
     raise DeviceError("The ring is broken.")
+
+
+def split_of(model: str | None, ranks: int) -> None:
+    if model == "odd/absent":
+        raise RanksError(f"It cannot be split over {ranks} Macs.", "Choose another model.")
+
+
+def resolve_model(model: str | None, _on_progress: Any = None) -> str | None:
+    if model and "absent" in model and "SCRIPTED_HOST" in os.environ:
+        raise ModelError(f"There is no model {model}.")
+    return model
 
 
 class ScriptedEngine:
@@ -183,7 +194,8 @@ if __name__ == "__main__":
     _stand_in("rdchat.inference.ranks.follower", run=follow)
     memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
-    _stand_in("rdchat.inference.models.model_files", resolve_model=lambda _model: None)
+    _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)
+    _stand_in("rdchat.inference.ranks.sharding", split_of=split_of)
     if version := os.environ.get("SCRIPTED_VERSION"):
         child.__version__ = version
     sys.exit(child.main())

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from rdchat import host
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
+from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress
 from rdchat.inference.api.events import FinishReason, LikelyToken, LoadProgress, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -23,7 +24,11 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.ranks.hosts import Host
 from rdchat.inference.ranks.processes import RankProcesses
 from rdchat.inference.ranks.ranks_engine import RanksEngine
+from tests.hub.downloading import small_files
+from tests.hub.surroundings import hub, this_machine_only
 from tests.processes import python_process
+
+__all__ = ["hub", "this_machine_only"]
 
 COMMAND = [sys.executable, "-m", "tests.inference.ranks.scripted_rank", "--child", "rank"]
 ROOT = Path(__file__).parents[3]
@@ -49,7 +54,8 @@ def ssh(tmp_path_factory):
 
     def write(on_b=RUN):
         script = f'#!/bin/sh\nwhile [ "$1" != "--" ]; do echo "$1" >> {tmp_path}/options; shift; done\n'
-        script += f'echo "$3" > {tmp_path}/command\nif [ "$2" = b.test ]; then {on_b}\nelse {RUN}\nfi\n'
+        script += f'echo "$3" > {tmp_path}/command\nexport SCRIPTED_HOST="$2"\n'
+        script += f'if [ "$2" = b.test ]; then {on_b}\nelse {RUN}\nfi\n'
         (tmp_path / "ssh").write_text(script)
         (tmp_path / "ssh").chmod(0o755)
         return tmp_path
@@ -210,6 +216,31 @@ def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):
     assert texts(engine.generate(asking("again", 2))) == "again again "
     assert engine.unload() == 40
     assert engine.unload() == 0
+
+
+def test_a_mac_fetches_the_model_that_it_lacks(make, hub):
+    hub.add("org/absent", small_files())
+    engine, stages = make(), []
+    engine.load(ranked_address(NAMES[:2], "org/absent"), Dtype.AUTO, lambda progress: stages.append(progress.stage))
+    assert {"Downloading org/absent"} < set(stages)
+    assert snapshot_of("org/absent") is not None
+
+
+@pytest.mark.parametrize(("model", "hint"), [("/models/absent", "Copy it there."), ("org/absent", "Check the name")])
+def test_a_model_that_a_mac_cannot_fetch_is_refused(make, hub, model, hint):
+    engine = make()
+    with pytest.raises(RdchatError, match=r"^On b\.test: ") as caught:
+        engine.load(ranked_address(NAMES[:2], model), Dtype.AUTO, lambda _progress: None)
+    assert model in caught.value.message
+    assert hint in str(caught.value.hint)
+    assert engine._ranks is None
+
+
+def test_a_model_that_cannot_be_split_is_not_fetched(make, hub):
+    engine = make()
+    with pytest.raises(RanksError, match="It cannot be split over 2 Macs"):
+        engine.load(ranked_address(NAMES[:2], "odd/absent"), Dtype.AUTO, lambda _progress: None)
+    assert hub.requests == []
 
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
