@@ -100,6 +100,7 @@ _DRAFT_PARTS: dict[str, str] = {
 _CALLS = {
     Spent.READING: (Stage.TOKENIZE,),
     Spent.DRAFTING: (stage_path(Stage.ROUND, Stage.DRAFT),),
+    Spent.WRITING: (Stage.PLAIN_WAIT,),
     Spent.CHECKING: (stage_path(Stage.ROUND, Stage.VERIFY),),
 }
 
@@ -164,6 +165,8 @@ def _row(path: str) -> _Row:
     if path in _ROWS:
         return _ROWS[path]
     waited = Spent.CHECKING if Stage.ROUND in outer else Spent.WRITING
+    if name == Stage.LINK:
+        return _Row(Spent.READING if Stage.PREFILL in outer else waited, "link to other Macs")
     return _Row(waited, _BOTH, counts=False) if name in _WAITS else _Row(Spent.OTHER, name)
 
 

@@ -31,6 +31,7 @@ class Stage(StrEnum):
         VERIFY: The target's call in a round.
         CHOOSE: Choosing tokens.
         ACCEPT: Accepting tokens of a draft.
+        LINK: An exchange with other ranks, and the wait for them; only with exact times.
         COMMIT: Committing the caches.
         DETOKENIZE: Making text of tokens.
         PLAN: Choosing the next call, in mode Auto.
@@ -62,6 +63,7 @@ class Stage(StrEnum):
     VERIFY = "verify"
     CHOOSE = "choose"
     ACCEPT = "accept"
+    LINK = "link"
     COMMIT = "commit"
     DETOKENIZE = "detokenize"
     PLAN = "plan"

@@ -5,6 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
@@ -109,6 +110,7 @@ class ReplyIterator(ABC):
 
     def __next__(self) -> GenerationEvent:
         self._ledger.take_back()
+        self._model.hooks.timed = partial(self._ledger.stage, Stage.LINK) if self._ledger.exact else None
         try:
             with device_errors("for this reply"):
                 return next(self._events)

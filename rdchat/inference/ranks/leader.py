@@ -4,6 +4,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 from weakref import finalize
 
@@ -14,7 +15,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import resolve_model
-from rdchat.inference.ranks.messages import Kind, send
+from rdchat.inference.ranks.messages import Kind, send, timed_exchanges
 from rdchat.inference.ranks.sharding import check_sum, part_of
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import Operation, Tree, first_offset
@@ -119,8 +120,9 @@ class Leader:
             len(operations),
             *operations,
         ]
-        send(self._group, Kind.CALL, words, *arrays)
-        output = plain(tokens, cache=cache)
+        with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
+            send(self._group, Kind.CALL, words, *arrays)
+            output = plain(tokens, cache=cache)
         trunk, hooks.trunk = hooks.trunk, None
         mx.async_eval(output if trunk is None else trunk)
         return output

@@ -6,8 +6,11 @@ A sum is what every backend of MLX has, and it may be lazy: a message can carry 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
+from functools import partial
+from typing import Any
 
 import mlx.core as mx
 
@@ -48,6 +51,31 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
     if (missing := count - len(words)) > 0:
         words += _sum_of(group, missing)
     return Kind(kind), words[:count]
+
+
+@contextmanager
+def timed_exchanges(timed: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Compute each exchange of the network with other ranks by itself, and time it, with the wait for them.
+
+    Args:
+        timed: Times a block.
+    """
+
+    def alone(exchange: Callable[..., mx.array], data: mx.array, *arguments: Any, **options: Any) -> mx.array:
+        mx.eval(data)
+        with timed():
+            received = exchange(data, *arguments, **options)
+            mx.eval(received)
+        return received
+
+    exchanges = {name: getattr(mx.distributed, name) for name in ("all_sum", "all_gather", "send", "recv_like")}
+    try:
+        for name, exchange in exchanges.items():
+            setattr(mx.distributed, name, partial(alone, exchange))
+        yield
+    finally:
+        for name, exchange in exchanges.items():
+            setattr(mx.distributed, name, exchange)
 
 
 def _sum_of(group: mx.distributed.Group, size: int) -> list[int]:

@@ -11,7 +11,7 @@ and a model that is unloaded must free its memory at once.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,11 +61,13 @@ class ModelHooks:
         gives_trunk: Whether `trunk` is recorded.
         trunk: (1, n, width): the trunk's output in the last call; None without a hook.
         depths: Positions of packed tokens within `packed`; else None.
+        timed: Times an exchange with other ranks; None where they are not timed, since each is then computed by itself.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = ref(network)
         self.depths: mx.array | None = None
+        self.timed: Callable[[], AbstractContextManager[None]] | None = None
         self._reads = HiddenReads()
         # Outputs of wrapped layers in the last call.
         self._outputs: dict[int, mx.array] = {}

@@ -166,6 +166,38 @@ def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_
     ]
 
 
+def test_the_link_between_macs_is_a_part_of_what_waited_for_it() -> None:
+    recorded = ledger(
+        ("template and tokenize", 1, 2.0),
+        ("prefill", 1, 20.0),
+        ("prefill/link", 61, 5.0),
+        ("wait for token", 2, 1.0),
+        ("queue step", 2, 30.0),
+        ("queue step/forward", 2, 25.0),
+        ("queue step/forward/link", 122, 15.0),
+        ("queue step/forward/wait", 2, 8.0),
+        ("round", 1, 40.0),
+        ("round/verify", 1, 40.0),
+        ("round/verify/link", 61, 10.0),
+        ("round/verify/wait", 1, 30.0),
+    )
+    assert as_rows(recorded) == [
+        (0, "reply", 1, 93.0),
+        (1, "reading", 1, 22.0),
+        (2, "chat template and tokens", 1, 2.0),
+        (2, "reading the prompt", 1, 15.0),
+        (2, "link to other Macs", 61, 5.0),
+        (1, "checking", 1, 40.0),
+        (2, "link to other Macs", 61, 10.0),
+        (2, "forward", 1, 30.0),
+        (1, "without draft", 2, 24.0),
+        (2, "choice", 2, 1.0),
+        (2, "link to other Macs", 122, 15.0),
+        (2, "forward", 2, 8.0),
+        (1, "other", 3, 7.0),
+    ]
+
+
 def test_nothing_recorded_is_nothing_shown() -> None:
     assert grouped_entries(()) == ()
     assert spent_ms(Statistics(ttft_ms=5.0)) == {}

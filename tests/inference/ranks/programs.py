@@ -19,6 +19,7 @@ import mlx.nn as nn
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.ranks import follower
@@ -129,9 +130,14 @@ def _lead(group: mx.distributed.Group, family: str, split: str, modes: list[str]
 
     expected = conversation(alone, lambda _: None, modes)
     actual = conversation(model, compare, modes)
+    exact = replace(ask(QUESTION, max_tokens=8), draft=DraftSettings(Mode(modes[0]), profile=True))
+    *_, end = ready_session(model).generate(exact)
+    assert isinstance(end, ReplyEnd)
+    actual["with exact times"], expected["with exact times"] = [*end.token_ids], _ids(ready_session(alone), exact)
+    exchanges = [[entry.parent, entry.calls] for entry in end.statistics.ledger if entry.name == Stage.LINK]
     send(group, Kind.END)
     kinds = alone.capability.kind.name, model.capability.kind.name
-    return {"expected": expected, "actual": actual, "caches": errors, "kinds": kinds}
+    return {"expected": expected, "actual": actual, "caches": errors, "kinds": kinds, "exchanges": exchanges}
 
 
 def conversation(

@@ -23,6 +23,9 @@ def check(count: int, split: str, names: list[str], modes: Sequence[Mode] = MODE
         replies: dict[str, Any] = leader[number]
         assert replies["actual"] == replies["expected"], name
         assert replies["kinds"][0] == replies["kinds"][1], name
+        # The message before each call, and the sums of its layers.
+        assert all(calls > 1 for _, calls in replies["exchanges"])
+        assert "prefill" in dict(replies["exchanges"])
         for rank in (leader, *followers):
             caches = rank[number]["caches"]
             assert len(caches) == len(leader[number]["caches"]) > 0
