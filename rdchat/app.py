@@ -272,9 +272,9 @@ def application() -> Application:
 def make_engine() -> Engine:
     """Make the engine; called on the engine thread, where MLX is imported."""
     import_module(_ENGINE)
-    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  not before the window is shown
+    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  not before the window is shown
 
-    return ChosenEngine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
+    return chosen_engine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

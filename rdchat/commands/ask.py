@@ -231,10 +231,10 @@ class _Answer:
     def _make_elsewhere(
         self, model: str, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace
     ) -> None:
-        from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
+        from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  only once the arguments are right
 
         settings = stored_settings()
-        with closing(ChosenEngine(lambda: settings.remote_servers, lambda: settings.hosts)) as engine:
+        with closing(chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)) as engine:
             with ProgressLine() as progress:
                 self.info = info = engine.load(model, Dtype(args.dtype), progress.show, args.load_anyway)
                 engine.load_drafters(self.draft, progress.show)

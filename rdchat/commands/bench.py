@@ -200,7 +200,7 @@ def _measure(
 ) -> None:
     """Load the model and measure."""
     from rdchat.inference.benchmark.runs_file import RunsFile  # noqa: PLC0415  MLX: only once the arguments are right
-    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415
+    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
@@ -208,7 +208,7 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = ChosenEngine(hosts=lambda: stored_settings().hosts)
+        engine = chosen_engine(hosts=lambda: stored_settings().hosts)
         info = engine.load(options.engine_address(args), args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
         measurement.environment = environment(info)

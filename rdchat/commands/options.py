@@ -56,7 +56,7 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_address(args: argparse.Namespace) -> str | None:
-    """Return the address of the model in the options, as `ChosenEngine` takes it."""
+    """Return the address of the model in the options, as an engine takes it."""
     return ranked_address(tuple(args.hosts.split(",")), args.model) if args.hosts else args.model
 
 

@@ -13,7 +13,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams, reply_seed
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import chosen_engine
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.certificate import fingerprint, own_certificate
@@ -42,7 +42,7 @@ def server(qtbot: QtBot, default_model_folder: Path, monkeypatch: pytest.MonkeyP
     assert client.shutdown(60)
 
 
-def end_of(engine: Engine | ChosenEngine, temperature: float, mode: Mode, seed: int) -> ReplyEnd:
+def end_of(engine: Engine, temperature: float, mode: Mode, seed: int) -> ReplyEnd:
     sampling = SamplingParams(temperature=temperature, max_tokens=24)
     request = GenerationRequest(TURNS, sampling, seed, draft=DraftSettings(mode))
     with closing(engine.generate(request, lambda: False)) as events:
@@ -54,7 +54,7 @@ def end_of(engine: Engine | ChosenEngine, temperature: float, mode: Mode, seed: 
 @pytest.mark.slow
 def test_a_served_model_writes_what_it_writes_here(qtbot: QtBot, server: Server, default_model_folder: Path) -> None:
     shown = fingerprint(own_certificate())
-    remote = ChosenEngine(lambda: [RemoteServer("studio", server.address, shown)])
+    remote = chosen_engine(lambda: [RemoteServer("studio", server.address, shown)])
     name = f"remote:studio/{default_model_folder.name}"
     ends: dict[float, ReplyEnd] = {}
 

@@ -1,12 +1,14 @@
 """Which engine runs a model, by the model's address."""
 
+from functools import partial
+
 import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import PrefixCacheFacts
 from rdchat.inference.api.model_address import ranked_address, ranked_model, remote_address, remote_model
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import chosen_engine
 
 
 @pytest.mark.parametrize("model", ["qwen", "mlx-community/Qwen3-8B-4bit", "a:b/c"])
@@ -48,13 +50,18 @@ class _Engine:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
-    for kind in ("local", "remote", "ranks"):
-        monkeypatch.setattr(ChosenEngine, f"_{kind}_engine", lambda _, kind=kind: _Engine(kind, calls))
+    for kind, module in (
+        ("Local", "local_engine"),
+        ("Remote", "remote.remote_engine"),
+        ("Ranks", "ranks.ranks_engine"),
+    ):
+        make = partial(_Engine, kind.lower(), calls)
+        monkeypatch.setattr(f"rdchat.inference.{module}.{kind}Engine", lambda *_, make=make: make())
     return calls
 
 
 def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[str]) -> None:
-    engine = ChosenEngine()
+    engine = chosen_engine()
     with pytest.raises(ModelError, match="No model"):
         engine.count_tokens([])
     engine.prefix_caches(7)
@@ -62,9 +69,9 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
         engine.load(model, Dtype.AUTO, lambda _: None)
     engine.close()
     assert calls == [
-        *("local keeps 7", "local keeps 7", "local loads m", "local loads n"),
-        *("remote keeps 7", "local unloads", "remote loads remote:s/m"),
+        *("local keeps 7", "local loads m", "local loads n"),
+        *("local unloads", "remote loads remote:s/m"),
         *("remote unloads", "local loads None"),
-        *("ranks keeps 7", "local unloads", "ranks loads ranks:a,b:m"),
-        *("local closes", "remote closes", "ranks closes"),
+        *("local unloads", "ranks loads ranks:a,b:m"),
+        *("ranks closes", "remote closes", "local closes"),
     ]

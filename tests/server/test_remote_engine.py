@@ -23,8 +23,9 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
-from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote import connection, server_list
 from rdchat.inference.remote.connection import UntrustedCertificateError
 from rdchat.inference.remote.remote_engine import list_models
@@ -48,14 +49,14 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def loaded(address: str, model: str = MODEL.name, **fields: Any) -> Iterator[ChosenEngine]:
-    engine = ChosenEngine(lambda: [RemoteServer("studio", address, **fields)])
+def loaded(address: str, model: str = MODEL.name, **fields: Any) -> Iterator[Engine]:
+    engine = chosen_engine(lambda: [RemoteServer("studio", address, **fields)])
     with closing(engine):
         engine.load(f"remote:studio/{model}", Dtype.AUTO, lambda _: None)
         yield engine
 
 
-def reply(engine: ChosenEngine, messages: tuple[ChatMessage, ...] = HELLO, **fields: Any) -> list[GenerationEvent]:
+def reply(engine: Engine, messages: tuple[ChatMessage, ...] = HELLO, **fields: Any) -> list[GenerationEvent]:
     with closing(engine.generate(GenerationRequest(messages, request_id=7, **fields))) as events:
         return list(events)
 
@@ -69,12 +70,12 @@ def end_of(events: list[GenerationEvent]) -> ReplyEnd:
 
 
 @pytest.fixture
-def engine(server: Server) -> Iterator[ChosenEngine]:
+def engine(server: Server) -> Iterator[Engine]:
     with loaded(server.address) as engine:
         yield engine
 
 
-def test_a_reply_comes_as_the_server_writes_it(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_a_reply_comes_as_the_server_writes_it(engine: Engine, gate: ScriptedGate) -> None:
     sampling = SamplingParams(0.5, 0.9, 40, 0.1, 1.1, 0.2, 0.3, 99, ("END",))
     events = reply(engine, sampling=sampling, seed=2**63 + 5)
     end = end_of(events)
@@ -95,12 +96,12 @@ def test_a_model_says_where_it_runs_and_what_its_server_says_of_it(make_server: 
     assert (own.name, own.context_length, own.thinking) == (MODEL.name, 2048, (ThinkingChoice.OFF, ThinkingChoice.ON))
     assert (other.name, other.context_length, len(other.thinking)) == ("other/model", UNKNOWN_LENGTH, 5)
     assert all(each.is_rdchat for each in (own, other))
-    engine = ChosenEngine(lambda: [RemoteServer("studio", server.address)])
+    engine = chosen_engine(lambda: [RemoteServer("studio", server.address)])
     info = engine.load("remote:studio/tiny/model", Dtype.AUTO, lambda _: None)
     assert (info.server, info.device, str(info.path)) == ("studio", server.address, "remote:studio/tiny/model")
 
 
-def test_a_thought_is_put_before_the_answer_as_the_window_reads_it(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_a_thought_is_put_before_the_answer_as_the_window_reads_it(engine: Engine, gate: ScriptedGate) -> None:
     gate.scripts = [Script(("Hm", " </think", "> no", "</think>", "The", " <think> is"), in_thought=True, control=(3,))]
     gate.model = replace(MODEL, token_markers=frozenset({"<think>", "</think>"}))
     events = reply(engine)
@@ -113,7 +114,7 @@ def test_a_thought_is_put_before_the_answer_as_the_window_reads_it(engine: Chose
     assert (parts.thought, parts.answer) == ("Hm </think> no", "The <think> is")
 
 
-def test_thoughts_of_earlier_turns_stay_here(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_thoughts_of_earlier_turns_stay_here(engine: Engine, gate: ScriptedGate) -> None:
     text = "<think>\nsecret\n</think>\n\nYes."
     messages = (
         *HELLO,
@@ -126,14 +127,14 @@ def test_thoughts_of_earlier_turns_stay_here(engine: ChosenEngine, gate: Scripte
         reply(engine, (*HELLO, ChatMessage(Role.ASSISTANT, "<think>\nHm", answer=())), continue_last=True)
 
 
-def test_a_reply_is_continued(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_a_reply_is_continued(engine: Engine, gate: ScriptedGate) -> None:
     begun = ChatMessage(Role.ASSISTANT, "Once upon")
     assert end_of(reply(engine, (*HELLO, begun), continue_last=True)).text == "Hello, you!"
     assert gate.requests[0].continue_last
     assert gate.requests[0].messages[-1] == begun
 
 
-def test_tools_are_called_and_their_results_go_back(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_tools_are_called_and_their_results_go_back(engine: Engine, gate: ScriptedGate) -> None:
     call = ToolCall("clock", '{"zone": "UTC"}', "c1")
     gate.scripts = [Script(("Let me see", "<call>…</call>"), calls=(call,), content="Let me see")]
     tools = json.dumps([{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}])
@@ -156,7 +157,7 @@ def test_tools_are_called_and_their_results_go_back(engine: ChosenEngine, gate: 
         AnswerShape(ShapeKind.GRAMMAR, 'start: "a"'),
     ],
 )
-def test_an_answer_format_goes_to_the_server(shape: AnswerShape, engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_an_answer_format_goes_to_the_server(shape: AnswerShape, engine: Engine, gate: ScriptedGate) -> None:
     reply(engine, shape=shape, thinking=ThinkingChoice.OFF, thinking_tokens=0)
     sent = gate.requests[0].shape
     assert sent is not None
@@ -164,7 +165,7 @@ def test_an_answer_format_goes_to_the_server(shape: AnswerShape, engine: ChosenE
     assert gate.requests[0].thinking_tokens == 0
 
 
-def test_stop_ends_the_reply_here_and_there(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_stop_ends_the_reply_here_and_there(engine: Engine, gate: ScriptedGate) -> None:
     gate.gate.shut()
     gate.gate.allow(2)
     events = engine.generate(GenerationRequest(HELLO, request_id=7))
@@ -180,13 +181,13 @@ def test_stop_ends_the_reply_here_and_there(engine: ChosenEngine, gate: Scripted
     wait_until(lambda: gate.cancelled)
 
 
-def test_a_reply_that_was_stopped_before_it_began_is_empty(engine: ChosenEngine) -> None:
+def test_a_reply_that_was_stopped_before_it_began_is_empty(engine: Engine) -> None:
     with closing(engine.generate(GenerationRequest(HELLO, request_id=7))) as events:
         events.cancel()
         assert end_of(list(events)).text == ""
 
 
-def test_refusals_are_named(engine: ChosenEngine, gate: ScriptedGate) -> None:
+def test_refusals_are_named(engine: Engine, gate: ScriptedGate) -> None:
     gate.scripts = [Script(refusal=ApiError(400, "The prompt has 9 tokens.", code=CONTEXT_FULL)),
                     Script(failure=ApiError(500, "The disk is full.")),
                     Script(refusal=ApiError(429, "Too many.")),
@@ -227,7 +228,7 @@ def test_a_server_that_is_gone_is_named(make_server: MakeServer, gate: ScriptedG
             reply(engine)
 
 
-def test_what_a_remote_engine_lacks_is_empty_or_refused(engine: ChosenEngine) -> None:
+def test_what_a_remote_engine_lacks_is_empty_or_refused(engine: Engine) -> None:
     assert engine.draft_options(None, ()).modes == ()  # type: ignore[arg-type]
     assert engine.prefix_caches(5).held_bytes == 0
     assert engine.idle() is False

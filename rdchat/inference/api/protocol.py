@@ -73,7 +73,7 @@ class Engine(Protocol):
     def unload(self) -> int:
         """Free the model; return the freed bytes of memory, 0 where none was loaded."""
 
-    def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> TokenIterator:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply.
 
         Args:
