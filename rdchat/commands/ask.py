@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -13,13 +13,14 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
-from rdchat.commands.ask_files import add_file_options, read_files, with_files
+from rdchat.commands.ask_files import Count, add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -33,6 +34,9 @@ from rdchat.inference.api.requests import (
     check_seed,
     fresh_seed,
 )
+
+type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterator]]
+"""A model, and functions that count tokens and begin a reply."""
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 _SAMPLING = {
@@ -206,49 +210,42 @@ class _Answer:
     verification: str | None = None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
-        if address := options.engine_address(args) if args.hosts else options.remote_model_of(args.model):
-            self._make_elsewhere(address, system, prompt, files, args)
-            return
+        load = self._load_elsewhere if args.hosts or remote_model(args.model) else self._load
+        with ProgressLine() as progress:
+            self.info, count, generate = load(args, progress)
+            if files:
+                limit = self.info.context_length
+                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
+        options.print_warning(self.info)
+        self._report_sampling(self.info.sampling)
+        self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt)), args)))
+
+    def _load(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
+        """Load the model here, on the thread of the command, without an engine around it."""
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-        with ProgressLine() as progress:
-            loaded = options.load_chosen(args, progress)
-            self.info = loaded.info
-            if files:
-                limit = loaded.info.context_length
-                count = partial(loaded.prompts.count, context_length=limit)
-                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
-            messages = (*system, ChatMessage(Role.USER, prompt))
-            session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
-            session.drafters.load(self.draft, progress.show)
-            # Trying it out takes calls of the model.
-            self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
-        options.print_warning(loaded.info)
-        self._report_sampling(loaded.info.sampling)
-        self._print(session.generate(self._request(messages, args)))
+        loaded = options.load_chosen(args, progress)
+        session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
+        session.drafters.load(self.draft, progress.show)
+        # Trying it out takes calls of the model.
+        self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
+        count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
+        return loaded.info, count, session.generate
 
-    def _make_elsewhere(
-        self, model: str, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace
-    ) -> None:
+    def _load_elsewhere(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
+        """Load a model of a remote server, or one over several Macs."""
         from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  only once the arguments are right
 
-        settings = stored_settings()
-        with closing(chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)) as engine:
-            with ProgressLine() as progress:
-                self.info = info = engine.load(model, Dtype(args.dtype), progress.show, args.load_anyway)
-                engine.load_drafters(self.draft, progress.show)
-            options.print_warning(info)
-            where = (
-                f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
-            )
-            print(f"rdchat: {info.name} {where}.", file=sys.stderr)
-            self._report_sampling(info.sampling)
-            if files:
-                limit = info.context_length
-                count = engine.count_tokens if limit < UNKNOWN_LENGTH else lambda _messages: 0
-                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
-            self._print(engine.generate(self._request((*system, ChatMessage(Role.USER, prompt)), args)))
+        settings, address = stored_settings(), options.engine_address(args)
+        engine = chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)
+        info = engine.load(address, Dtype(args.dtype), progress.show, args.load_anyway)
+        engine.load_drafters(self.draft, progress.show)
+        where = f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
+        progress.clear()
+        print(f"rdchat: {info.name} {where}.", file=sys.stderr)
+        is_known = info.context_length < UNKNOWN_LENGTH
+        return info, engine.count_tokens if is_known else lambda _messages: 0, engine.generate
 
     def _request(self, messages: tuple[ChatMessage, ...], args: argparse.Namespace) -> GenerationRequest:
         thinking = ThinkingChoice(args.thinking) if args.thinking else None

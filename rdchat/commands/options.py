@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
-from rdchat.chat.settings import SettingsStore, stored_settings
-from rdchat.errors import ModelError, file_errors, one_line
+from rdchat.chat.settings import SettingsStore
+from rdchat.errors import file_errors, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_address import ranked_address, remote_address, remote_model
+from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.requests import Dtype
 
 if TYPE_CHECKING:
@@ -89,31 +89,6 @@ def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedMo
     from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
 
     return load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
-
-
-def remote_model_of(name: str | None) -> str | None:
-    """Return the address of a remote model that a name means; None for a model on this machine.
-
-    A bare name means a remote model only if there is none of that name here, and just one server has it.
-
-    Raises:
-        ModelError: If several servers have it.
-    """
-    if name is None or remote_model(name):
-        return name
-    servers = stored_settings().remote_servers
-    if not servers or Path(name).exists():
-        return None
-    from rdchat.inference.models.model_locations import find_card  # noqa: PLC0415  slow to import
-    from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
-
-    if find_card(name, stored_settings().models_folder) is not None:
-        return None
-    # A server that does not answer has no model now.
-    found = [remote_address(each.server.name, name) for each in ask_servers(servers) if name in each.models]
-    if len(found) > 1:
-        raise ModelError(f"Several servers have {name}.", f"Name one: {', '.join(found)}.")
-    return found[0] if found else None
 
 
 def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> None:
