@@ -89,7 +89,6 @@ class RemoteEngine:
     def __init__(self, servers: Callable[[], Sequence[RemoteServer]]) -> None:
         self._servers = servers
         self._loaded: tuple[Connection, RemoteModel, ModelInfo] | None = None
-        self._cache_bytes = 0
 
     def load(
         self,
@@ -128,8 +127,7 @@ class RemoteEngine:
         """Do nothing: the server drafts."""
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
-        self._cache_bytes = self._cache_bytes if limit_bytes is None else limit_bytes
-        return PrefixCacheFacts(0, 0, self._cache_bytes)
+        return PrefixCacheFacts(0, 0, limit_bytes or 0)
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Return an estimate: nothing is sent to a server before the person sends it."""
@@ -149,17 +147,10 @@ class RemoteEngine:
     def rest(self) -> None:
         """Do nothing: no memory is held."""
 
-    def sleep(self) -> None:
-        """Do nothing: no memory is held."""
-
-    def wake(self) -> None:
-        """Do nothing: no memory is held."""
+    sleep = wake = close = rest
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:  # noqa: ARG002
         raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")
-
-    def close(self) -> None:
-        self._loaded = None
 
     def _model(self) -> tuple[Connection, RemoteModel, ModelInfo]:
         if (loaded := self._loaded) is None:

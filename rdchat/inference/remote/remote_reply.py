@@ -28,10 +28,10 @@ _MODES = {mode.value: mode for mode in Mode}
 
 
 class RemoteReply:
-    """Implements `api.protocol.TokenIterator`. Each `TokenEvent` has what came at once, without an id.
+    """Implements `api.protocol.TokenIterator`; the server drafts it, and goes on while it is paused here.
 
-    A thought, which comes beside the answer, is put before it with the marker that ends it; `PrefillProgress` says that
-    the reply begins with one.
+    Each `TokenEvent` has what came at once, without an id. A thought, which comes beside the answer, is put before it
+    with the marker that ends it; `PrefillProgress` says that the reply begins with one.
 
     Args:
         connection: The server.
@@ -41,10 +41,11 @@ class RemoteReply:
     """
 
     def __init__(self, connection: Connection, request: GenerationRequest, model: str, *, is_rdchat: bool) -> None:
-        self._connection, self._request, self._model = connection, request, model
+        self._connection, self._request = connection, request
         self._events = connection.events("/v1/chat/completions", chat_request(request, model, is_rdchat=is_rdchat))
-        self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[dict[str, Any] | None] | None = None
+        self._runner = asyncio.Runner()
+        # It receives an event; other threads cancel it.
+        self._task: asyncio.Task[Any] | None = None
         self._cancelled = self._ended = False
         self._ready: deque[GenerationEvent] = deque()
         self._answer = _Answer(connection)
@@ -65,28 +66,19 @@ class RemoteReply:
         """Do nothing: the server drafts."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Return an empty context: the server goes on meanwhile."""
         return nullcontext()
 
     def cancel(self) -> None:
         self._cancelled = True
         if (task := self._task) is not None:
             with suppress(RuntimeError):  # The loop is closed.
-                self._loop.call_soon_threadsafe(task.cancel)
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
         self._ended = True
-        if not self._loop.is_closed():
-            if self._task is not None and not self._task.done():
-                # Ctrl-C interrupted it.
-                self._task.cancel()
-                with suppress(asyncio.CancelledError):
-                    self._loop.run_until_complete(self._task)
-            self._loop.run_until_complete(self._events.aclose())
-            # The HTTP client leaves some of its own.
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+        with suppress(RuntimeError):  # It is closed, or Ctrl-C interrupted an event, which is cancelled then.
+            self._runner.run(self._events.aclose())
+        self._runner.close()
 
     @property
     def statistics(self) -> Statistics:
@@ -99,30 +91,31 @@ class RemoteReply:
 
     def _receive(self) -> None:
         """Wait for the next event of the server, and make events of it."""
-        self._task = self._loop.create_task(self._next_event())
-        if self._cancelled:
-            self._task.cancel()
         try:
-            event = self._loop.run_until_complete(self._task)
+            event = self._runner.run(self._next_event())
         except asyncio.CancelledError:
             self._end(FinishReason.CANCELLED)
             return
         if event is None:
             self._end(None)
             return
-        is_first = not self._answer.length
-        if text := self._answer.add(event, inline=self._request.continue_last or not is_first):
-            self._take(text, is_first)
+        before = self._answer.length
+        if text := self._answer.add(event, inline=self._request.continue_last or before > 0):
+            self._take(text, before)
 
     async def _next_event(self) -> dict[str, Any] | None:
+        self._task = asyncio.current_task()
+        if self._cancelled:
+            raise asyncio.CancelledError
         return await anext(self._events, None)
 
-    def _take(self, text: str, is_first: bool) -> None:
+    def _take(self, text: str, before: int) -> None:
+        """Make an event of text that follows `before` characters."""
         self._last_at, number = time.monotonic(), self._request.request_id
-        if is_first:
+        if not before:
             self._text_at = self._last_at
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
-        offsets = self._answer.new_offsets()
+        offsets = tuple(each for each in self._answer.offsets if each >= before)
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets))
         self._index += 1
         limit = self._request.sampling.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
@@ -167,7 +160,6 @@ class _Answer:
     statistics: Statistics = field(default_factory=Statistics)
     _parts: list[str] = field(default_factory=list)
     _in_thought: bool = False
-    _given: int = 0
     _calls: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def add(self, event: dict[str, Any], *, inline: bool) -> str:
@@ -215,11 +207,6 @@ class _Answer:
         # The marker is at the start of a line.
         self.offsets.append(self.length + 1)
         return self._write(f"\n{THINK[1]}\n\n")
-
-    def new_offsets(self) -> tuple[int, ...]:
-        """Return the offsets since the last call."""
-        given, self._given = self._given, len(self.offsets)
-        return tuple(self.offsets[given:])
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls of tools; raise ModelError if one has no name, or its arguments are no JSON object."""
