@@ -120,6 +120,10 @@ class Conversation:
         tokens, draft = values.get("thinking_tokens"), values.get("draft")
         return replace(self, own=replace(self.own, thinking_tokens=tokens, draft=draft, cleared=cleared), **columns)
 
+    def allowed(self, address: str) -> "Conversation":
+        """Return the chat with the permission to be sent to a remote server."""
+        return replace(self, own=replace(self.own, sent_to=(*self.own.sent_to, address)))
+
 
 NEW_CHAT = Conversation(0, "", None, None)
 """A chat that is not stored yet."""

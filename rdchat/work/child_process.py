@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from rdchat.work.child_limits import ChildClosedError, ChildError, Limits
-from rdchat.work.child_run import START_S, ChildRun, Request
+from rdchat.work.child_run import ChildRun, Request
 from rdchat.work.frames import Message
 from rdchat.work.job import Job, outcome_of
 
@@ -26,7 +26,6 @@ class ChildProcess:
         idle_s: The child ends after this time without a request; None keeps it.
         umask: Umask of the child; -1 for that of this process.
         command: Starts it, perhaps on another machine; empty for `host.child_command`.
-        start_s: Time to become ready.
         restarts: Whether a request starts it again after it ended; otherwise the request ends with the same error.
     """
 
@@ -38,11 +37,10 @@ class ChildProcess:
         idle_s: float | None = None,
         umask: int = -1,
         command: Sequence[str] = (),
-        start_s: float = START_S,
         restarts: bool = True,
     ) -> None:
         self._name, self._restarts = name, restarts
-        self._run = partial(ChildRun, name, umask, idle_s, command, start_s)
+        self._run = partial(ChildRun, name, umask, idle_s, command)
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None

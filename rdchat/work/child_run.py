@@ -63,15 +63,8 @@ class ChildRun:
         last_log: The last line that it wrote to standard error.
     """
 
-    def __init__(
-        self,
-        name: str,
-        umask: int,
-        idle_s: float | None,
-        command: Sequence[str] = (),
-        start_s: float = START_S,
-    ) -> None:
-        self._name, self._idle_s, self._start_s = name, idle_s, start_s
+    def __init__(self, name: str, umask: int, idle_s: float | None, command: Sequence[str] = ()) -> None:
+        self._name, self._idle_s = name, idle_s
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
@@ -101,8 +94,8 @@ class ChildRun:
         Raises:
             RdchatError: If the request cannot be sent, or the child did not become ready.
         """
-        if not self._ready_or_ended.wait(self._start_s):
-            self.kill(ChildLimitError(f"longer than {self._start_s:.0f} seconds to start"))
+        if not self._ready_or_ended.wait(START_S):
+            self.kill(ChildLimitError(f"longer than {START_S:.0f} seconds to start"))
         with self._guard:
             if self.error is not None:
                 if self._is_ready:

@@ -39,18 +39,16 @@ class RankProcesses:
     Args:
         hosts: One for each rank, with an address each.
         deadline_s: See `DEADLINE_S`.
-        start_s: Time to start, and again for an answer of all together.
 
     Attributes:
         error: Why they were ended; None while they run.
     """
 
-    def __init__(self, hosts: Sequence[Host], deadline_s: float = DEADLINE_S, start_s: float = START_S) -> None:
-        self.hosts, self._deadline_s, self._start_s = tuple(hosts), deadline_s, start_s
+    def __init__(self, hosts: Sequence[Host], deadline_s: float = DEADLINE_S) -> None:
+        self.hosts, self._deadline_s = tuple(hosts), deadline_s
         self.error: RdchatError | None = None
         self._children = [
-            ChildProcess("rank", at_once=_AT_ONCE, command=host.command, start_s=start_s, restarts=False)
-            for host in hosts
+            ChildProcess("rank", at_once=_AT_ONCE, command=host.command, restarts=False) for host in hosts
         ]
         self._faults: list[tuple[int, RdchatError]] = []
         self._failed, self._closed = threading.Event(), threading.Event()
@@ -72,7 +70,7 @@ class RankProcesses:
 
     def together(self, do: str, **arguments: Any) -> list[Any]:
         """Have all ranks do something at the same time; return their results."""
-        limits = Limits(self._start_s)
+        limits = Limits(START_S)
         jobs = [child.submit(do, {"rank": rank, **arguments}, limits) for rank, child in enumerate(self._children)]
         results = []
         for rank, job in enumerate(jobs):

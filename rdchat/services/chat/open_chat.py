@@ -77,7 +77,7 @@ class OpenChat(QObject):
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
-        replies.chat_stored.connect(self.update)
+        replies.chat_allowed.connect(self.update)
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
 
@@ -243,9 +243,9 @@ class OpenChat(QObject):
         """Take a text with the pending files out of the message field; the first one stores and names the chat."""
         if not self.conversation.id:
             typed = self.typed
-            self.conversation = self._store.create_conversation(
-                title_from_prompt(text), from_prompt=True, like=self.conversation
-            )
+            # Files go to a server after a question only.
+            like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
+            self.conversation = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=like)
             self.unsent.save(None, None, "")
             self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)

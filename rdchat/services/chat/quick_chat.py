@@ -5,7 +5,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import NEW_CHAT, MadeWith, Message, MessageStatus
+from rdchat.chat.conversation import NEW_CHAT, Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.store import ENDING, ConversationStore
 from rdchat.chat.titles import title_from_prompt
@@ -44,6 +44,8 @@ class QuickChat(QObject):
         super().__init__(chat)
         self._store, self._storage, self._chat, self._replies = store, storage, chat, chat.replies
         self.path, self.waiting, self._last_id = MessagePath(), False, 0
+        self._conversation = NEW_CHAT
+        self._replies.chat_allowed.connect(self._on_allowed)
         self._replies.grew.connect(self._on_grew)
         for changed in (self._replies.changed, self._replies.ended):
             changed.connect(self._on_changed)
@@ -56,6 +58,8 @@ class QuickChat(QObject):
     def ask(self, text: str) -> None:
         """Ask a question while it is not busy; without a model, the chosen one is loaded."""
         self._replies.load_model()
+        if not self.path:
+            self._conversation = self._replies.new_chat()
         self._add(Role.USER, text)
         model, seed = self._replies.model.name, self._chat.reply_seed(len(self.path))
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
@@ -71,7 +75,7 @@ class QuickChat(QObject):
         """Have the question answered that waits, if the engine is free."""
         if self.waiting and self._replies.free:
             self.waiting = False
-            self._chat.write(self.path[-1], NEW_CHAT, self.path[:-1])
+            self._chat.write(self.path[-1], self._conversation, self.path[:-1])
 
     def stop(self) -> None:
         """Stop the reply; one that waits ends at once."""
@@ -90,7 +94,8 @@ class QuickChat(QObject):
     def open_as_chat(self) -> None:
         """Store the exchange as a chat and open it there, where its reply goes on; then begin anew."""
         with self._storage.writing():
-            chat = self._store.create_conversation(title_from_prompt(self.path[0].text), from_prompt=True)
+            title = title_from_prompt(self.path[0].text)
+            chat = self._store.create_conversation(title, from_prompt=True, like=self._conversation)
             parent: int | None = None
             for message in self.path[: -2 if self.waiting else len(self.path)]:
                 fields = {name: getattr(message, name) for name in ("seed", *ENDING)}
@@ -103,6 +108,10 @@ class QuickChat(QObject):
                 self._chat.unsent.wait(WaitingMessage(chat.id, self.path[-2].text))
             self._chat.stored.emit()
             self.begin_anew()
+
+    def _on_allowed(self, conversation: Conversation) -> None:
+        if conversation.id == NEW_CHAT.id:
+            self._conversation = conversation
 
     def _on_grew(self, message: Message, text: str) -> None:
         if self.path.find(message.id) is not None:

@@ -1,14 +1,14 @@
 """Queues replies and sends them to the engine when a model is loaded; can load another model for one reply."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.chat_values import OptionOrder
-from rdchat.chat.conversation import Conversation, Message, MessageStatus, Notice
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
@@ -21,22 +21,6 @@ from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
 
 _NOT_STARTED = "Settings > Tools says why."
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """What would go to a remote server: the parts of a chat, counted.
-
-    Attributes:
-        key: The chat's id; of an exchange of the quick window, that of its first message.
-    """
-
-    chat: Conversation
-    key: int
-    model: ModelInfo
-    messages: int
-    files: int
-    results: int
 
 
 class Replies(QObject):
@@ -68,7 +52,7 @@ class Replies(QObject):
         state_changed: `state` may have changed.
         tools_left_out: A reply begins without the tools of a server that does not work.
         sending_asked: A reply waits until the person agrees that the chat goes to a remote server (`agree`).
-        chat_stored: A chat has other options in the store.
+        chat_allowed: A chat may go to another server, as its options now say.
     """
 
     begun = Signal(Message)
@@ -80,8 +64,8 @@ class Replies(QObject):
     statistics_changed = Signal(Statistics)
     state_changed = Signal()
     tools_left_out = Signal(Notice)
-    sending_asked = Signal(Sending)
-    chat_stored = Signal(Conversation)
+    sending_asked = Signal(Reply)
+    chat_allowed = Signal(Conversation)
 
     def __init__(
         self,
@@ -95,8 +79,6 @@ class Replies(QObject):
     ) -> None:
         super().__init__(drafting)
         self._store, self._storage = store, storage
-        # Chats that may go to remote servers, by `Sending.key`, with the server's address.
-        self._sent: set[tuple[int, str]] = set()
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text, self.tools = store.file_text, tools
@@ -172,46 +154,27 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
-    def agree(self, sending: Sending) -> None:
-        """Let a chat go to a remote server from now on; the reply that waits is written."""
-        self._note_sent(sending.chat, sending.key, sending.model.device)
-        self._on_model_changed()
-
-    def may_send(self, chat: Conversation, key: int | None = None) -> bool:
-        """Return whether a chat may go to the loaded model without a question; see `Sending.key`."""
+    def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
+        """Return a chat before its first message, which may go to the server of the loaded model."""
         model = self.model.info
-        address = model.device if model and model.server else ""
-        return not address or (key or chat.id, address) in self._sent or address in chat.own.sent_to
+        return chat.allowed(model.device) if model and model.server else chat
 
-    def _may_be_sent(self, live: Reply, model: ModelInfo) -> bool:
-        """Return whether a chat may go to the model's server: a new one may, another one asks."""
-        chat, path = live.conversation, live.prompt.path
-        # All exchanges of the quick window are the chat 0; their messages have ids of their own.
-        key = chat.id or path[0].id
-        if self.may_send(chat, key):
-            return True
-        if len(path) == 1 and not path[0].files and not live.begins_at and self._is_first(chat, path[0]):
-            self._note_sent(chat, key, model.device)
-            return True
-        messages = sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path)
-        counts = (messages, sum(len(each.files) for each in path), sum(each.role is Role.TOOL for each in path))
-        self.sending_asked.emit(Sending(chat, key, model, *counts))
-        return False
+    def may_send(self, chat: Conversation) -> bool:
+        """Return whether a chat may go to the loaded model without a question."""
+        model = self.model.info
+        return model is None or not model.server or model.device in chat.own.sent_to
 
-    def _is_first(self, chat: Conversation, prompt: Message) -> bool:
-        """Return whether a chat has nothing but a prompt and the reply to come, also beside the path."""
-        if not chat.id:
-            return True
-        prompts = self._storage.read(lambda: self._store.alternatives(prompt.id), ())
-        return len(prompts) == 1 == self._storage.read(lambda: self._store.count_replies(prompt.id), 0)
-
-    def _note_sent(self, chat: Conversation, key: int, address: str) -> None:
-        self._sent.add((key, address))
+    def agree(self, waiting: Reply, address: str) -> None:
+        """Let a chat go to a remote server from now on; the reply that waits for it is written."""
+        chat = waiting.conversation.allowed(address)
         if chat.id:
             with self._storage.writing():
-                stored = self._store.conversation(chat.id)
-                own = replace(stored.own, sent_to=(*stored.own.sent_to, address))
-                self.chat_stored.emit(self._store.set_chat_options(replace(stored, own=own)))
+                chat = self._store.set_chat_options(self._store.conversation(chat.id).allowed(address))
+        for live in self.live:
+            if live.conversation.id == chat.id:
+                live.conversation = chat
+        self.chat_allowed.emit(chat)
+        self._on_model_changed()
 
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
@@ -230,7 +193,8 @@ class Replies(QObject):
                 self._fail(live, self.model.failure)
             return
         prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
-        if model.server and not self._may_be_sent(live, model):
+        if not self.may_send(conversation):
+            self.sending_asked.emit(live)
             return
         if self.tools.names(conversation, "starting"):
             return

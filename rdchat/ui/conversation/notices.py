@@ -6,8 +6,9 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat.chat.conversation import Notice
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
-from rdchat.services.chat.replies import Sending
+from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.services.models.model_service import DeviceMemory
@@ -68,13 +69,17 @@ class Notices(QObject):
         # The question whether a chat may go to a remote server.
         self._question: QMessageBox | None = None
 
-    def _ask_to_send(self, sending: Sending) -> None:
+    def _ask_to_send(self, reply: Reply) -> None:
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
-        if self._question is not None:
+        replies, chat, path = self._controller.replies, reply.conversation, reply.prompt.path
+        if self._question is not None or (model := replies.model.info) is None:
             return
-        replies, model, chat = self._controller.replies, sending.model, sending.chat
-        counts = (sending.messages, "message"), (sending.files, "file"), (sending.results, "result of a tool")
-        parts = [formatting.counted(*each) for each in counts if each[0]]
+        counts = {
+            "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
+            "file": sum(len(each.files) for each in path),
+            "result of a tool": sum(each.role is Role.TOOL for each in path),
+        }
+        parts = [formatting.counted(count, name) for name, count in counts.items() if count]
         what = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
         detail = (
             f"{model.name} runs on {model.server} ({model.device}). What you ask now and the chat so far leave "
@@ -87,7 +92,7 @@ class Notices(QObject):
         def end() -> None:
             self._question = None
             if box.buttonRole(box.clickedButton()) is QMessageBox.ButtonRole.AcceptRole:
-                replies.agree(sending)
+                replies.agree(reply, model.device)
             elif any(each.request is None for each in replies.live):
                 # Otherwise another model was chosen meanwhile, which answers.
                 replies.stop(chat.id)

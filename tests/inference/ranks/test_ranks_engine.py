@@ -24,6 +24,7 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.ranks.hosts import Host
 from rdchat.inference.ranks.processes import RankProcesses
 from rdchat.inference.ranks.ranks_engine import RanksEngine
+from rdchat.work import child_run
 from tests.hub.downloading import small_files
 from tests.hub.surroundings import hub, this_machine_only
 from tests.processes import python_process
@@ -311,9 +312,10 @@ def test_ssh_never_asks_and_gets_the_name_behind_its_options(engine, ssh):
     assert (folder / "command").read_text() == "rdchat --child rank\n"
 
 
-def test_an_ssh_that_hangs_is_given_up(make, ssh):
+def test_an_ssh_that_hangs_is_given_up(make, ssh, monkeypatch):
     ssh("exec sleep 1000")
-    ranks = RankProcesses(HOSTS[:1], start_s=1.0)
+    monkeypatch.setattr(child_run, "START_S", 1.0)
+    ranks = RankProcesses(HOSTS[:1])
     with pytest.raises(ModelError, match=r"b\.test does not answer"):
         ranks.hello()
     ranks.close()

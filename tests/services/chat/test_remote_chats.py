@@ -7,7 +7,8 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
 from rdchat.services.chat.remote_servers import RemoteServers
-from rdchat.services.chat.replies import OtherModel, Sending
+from rdchat.services.chat.replies import OtherModel
+from rdchat.services.chat.reply_recorder import Reply as Waiting
 from rdchat.services.engine.engine_request import EngineState
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
@@ -18,8 +19,8 @@ REMOTE, OTHER = "remote:studio/qwen", "remote:mini/qwen"
 
 
 @pytest.fixture
-def asked(window: Window) -> list[Sending]:
-    asked: list[Sending] = []
+def asked(window: Window) -> list[Waiting]:
+    asked: list[Waiting] = []
     window.controller.replies.sending_asked.connect(asked.append)
     return asked
 
@@ -29,21 +30,21 @@ def load(window: Window, model: str | None) -> None:
     window.qtbot.waitUntil(lambda: window.controller.model_slot.info is not None)
 
 
-def wait_for_question(window: Window, asked: list[Sending], count: int = 1) -> Sending:
+def wait_for_question(window: Window, asked: list[Waiting], count: int = 1) -> Waiting:
     window.qtbot.waitUntil(lambda: len(asked) == count)
     return asked[-1]
 
 
 def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
-    window: Window, engine: ScriptedEngine, asked: list[Sending]
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     window.ask("Hi")
     load(window, REMOTE)
     window.controller.send("And you?")
     question = wait_for_question(window, asked)
-    assert (question.messages, question.files, question.results) == (3, 0, 0)
-    assert (question.model.server, question.chat.id, len(engine.requests)) == ("studio", window.controller.chat.id, 1)
-    window.controller.replies.agree(question)
+    assert [each.text for each in question.prompt.path] == ["Hi", "Hello, you!", "And you?"]
+    assert (question.conversation.id, len(engine.requests)) == (window.controller.chat.id, 1)
+    window.controller.replies.agree(question, "https://studio.local")
     window.wait_for(EngineState.IDLE)
     assert [each.content for each in engine.requests[-1].messages] == ["Hi", "Hello, you!", "And you?"]
     window.ask("Well?")
@@ -60,12 +61,12 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
     assert (chat.path[-1].text, len(engine.requests)) == ("", 3)
 
 
-def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, asked: list[Sending]) -> None:
+def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, asked: list[Waiting]) -> None:
     window.ask("Hi")
     load(window, REMOTE)
     window.controller.send("And you?")
     question = wait_for_question(window, asked)
-    window.controller.replies.stop(question.chat.id)
+    window.controller.replies.stop(question.conversation.id)
     last = window.controller.chat.path[-1]
     assert (last.status, last.text, len(engine.requests)) == (MessageStatus.COMPLETE, "", 1)
     # A model on this machine answers it without a question.
@@ -76,7 +77,7 @@ def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, aske
 
 
 def test_a_new_chat_with_a_remote_model_needs_no_question(
-    window: Window, engine: ScriptedEngine, asked: list[Sending]
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     load(window, REMOTE)
     window.ask("Hi")
@@ -86,13 +87,13 @@ def test_a_new_chat_with_a_remote_model_needs_no_question(
 
 @pytest.mark.parametrize("other", [None, OtherModel(REMOTE, "qwen")])
 def test_a_first_prompt_that_is_answered_again_or_edited_asks(
-    other: OtherModel | None, window: Window, engine: ScriptedEngine, asked: list[Sending]
+    other: OtherModel | None, window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     window.ask("Hi")
     if other is None:
         load(window, REMOTE)
     window.controller.regenerate(window.controller.chat.path[-1].id, other=other)
-    assert wait_for_question(window, asked).messages == 1
+    assert wait_for_question(window, asked).prompt.path[0].text == "Hi"
     window.controller.replies.stop()
     if other is None:
         window.controller.edit_message(window.controller.chat.path[0].id, "Hello")
@@ -102,7 +103,7 @@ def test_a_first_prompt_that_is_answered_again_or_edited_asks(
 
 
 def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
-    window: Window, engine: ScriptedEngine, asked: list[Sending]
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     quick = window.controller.quick
     load(window, REMOTE)
@@ -114,9 +115,13 @@ def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
     window.wait_for(EngineState.IDLE)
     load(window, REMOTE)
     quick.ask("And?")
-    assert wait_for_question(window, asked).messages == 3
-    quick.stop()
+    assert len(wait_for_question(window, asked).prompt.path) == 3
     assert len(engine.requests) == 2
+    window.controller.replies.agree(asked[-1], "https://studio.local")
+    window.wait_for(EngineState.IDLE)
+    quick.ask("More?")
+    window.wait_for(EngineState.IDLE)
+    assert (len(asked), len(engine.requests)) == (1, 4)
 
 
 def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Window, engine: ScriptedEngine) -> None:
