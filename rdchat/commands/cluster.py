@@ -3,12 +3,11 @@
 import argparse
 import sys
 from dataclasses import asdict
-from typing import Any
 
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import table
-from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.ranks.hosts import found_host
 from rdchat.inference.ranks.processes import checked, facts_text
 
@@ -43,12 +42,7 @@ def list_hosts(args: argparse.Namespace) -> int:
 
 def check_hosts(args: argparse.Namespace) -> int:
     """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
-    results: list[dict[str, Any]] = []
-    for host in stored_settings().hosts:
-        try:
-            results.append({"ssh": host.ssh} | checked(host))
-        except RdchatError as error:
-            results.append({"ssh": host.ssh, "problem": one_line(error)})
+    results = [{"ssh": host.ssh} | checked(host) for host in stored_settings().hosts]
     options.print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
     return int(any("problem" in each for each in results))
 

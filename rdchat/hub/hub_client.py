@@ -183,7 +183,7 @@ def make_async_client(stall_s: float = _STALL_S, connect_s: float = _CONNECT_S) 
     """
     try:
         timeout = httpx2.Timeout(stall_s, connect=connect_s)
-        return httpx2.AsyncClient(verify=_tls_context(), timeout=timeout, follow_redirects=False)
+        return httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False)
     except ValueError as error:
         raise HubError(
             "rdchat does not support this kind of proxy.",
@@ -192,7 +192,7 @@ def make_async_client(stall_s: float = _STALL_S, connect_s: float = _CONNECT_S) 
 
 
 @cache
-def _tls_context() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
     """Return the trusted certificates; they are read once, which takes a sixth of a second."""
     return httpx2.create_ssl_context()
 

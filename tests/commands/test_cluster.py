@@ -9,7 +9,6 @@ from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
 from rdchat.commands import cluster
-from rdchat.errors import ModelError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.ranks.hosts import Host
@@ -56,7 +55,7 @@ def test_a_check_reports_each_mac(
 ) -> None:
     def check(host: Host) -> dict[str, Any]:
         if host.ssh == "attic.local":
-            raise ModelError("ssh cannot reach attic.local: Permission denied.")
+            return {"problem": "ssh cannot reach attic.local: Permission denied."}
         return FACTS
 
     monkeypatch.setattr(cluster, "checked", check)

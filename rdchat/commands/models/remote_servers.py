@@ -3,12 +3,11 @@
 import argparse
 import getpass
 import sys
-from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
-from rdchat.commands.terminal import agreed, table
+from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.model_address import remote_address
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, find_server, key_of, store_key
@@ -51,7 +50,7 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
 
 
 def add_remote(args: argparse.Namespace) -> int:
-    """Ask the server for its models, and remember it; the exit status is 1 if the person refuses."""
+    """Ask the server for its models, and remember it."""
     from rdchat.inference.remote.connection import UntrustedCertificateError  # noqa: PLC0415  loads an HTTP client
     from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415
 
@@ -62,14 +61,8 @@ def add_remote(args: argparse.Namespace) -> int:
     try:
         models = list_models(server, key)
     except UntrustedCertificateError as error:
-        shown = f"Its fingerprint is {error.fingerprint}"
-        if sys.stdin is None or not sys.stdin.isatty() or args.key_from_stdin:
-            hint = f"{shown}. If the server prints the same, add --fingerprint {error.fingerprint}"
-            raise InvalidSettingError(error.message, hint) from error
-        if not agreed(False, f"{error.message} {shown}. Continue only if the server prints the same."):
-            return 1
-        server = replace(server, fingerprint=error.fingerprint)
-        models = list_models(server, key)
+        hint = f"If the server prints the same fingerprint, add --fingerprint {error.fingerprint}"
+        raise InvalidSettingError(error.message, hint) from error
     if key and key != key_of(server):
         store_key(server, key, until_quit=False)
     options.change_list("remote_servers", lambda servers: (*servers, server))

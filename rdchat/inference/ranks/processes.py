@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -179,25 +180,22 @@ class RankProcesses:
 
 
 def checked(host: Host) -> dict[str, Any]:
-    """Start ranks on a Mac and on this one; return what the Mac says of itself, and how fast the link is.
+    """Start ranks on another Mac and on this one.
 
-    Args:
-        host: Another Mac, with its address.
-
-    Raises:
-        RdchatError: If the two cannot run a model together.
+    Returns:
+        What the Mac says of itself, and how fast the link is; or why the two cannot run a model together, as `problem`.
     """
-    ranks = RankProcesses(ring_hosts((THIS_MAC, host.ssh), [host]))
     try:
-        facts = ranks.hello()
-        link: dict[str, Any] = ranks.together("measure", addresses=[each["address"] for each in facts])[0]
-        return facts[1] | link
-    finally:
-        ranks.close()
+        with closing(RankProcesses(ring_hosts((THIS_MAC, host.ssh), [host]))) as ranks:
+            facts = ranks.hello()
+            link: dict[str, Any] = ranks.together("measure", addresses=[each["address"] for each in facts])[0]
+            return facts[1] | link
+    except RdchatError as error:
+        return {"problem": one_line(error)}
 
 
 def facts_text(facts: dict[str, Any]) -> str:
-    """Return what `checked` found, for people; `problem` is why it could not be."""
+    """Return what `checked` found, for people."""
     if "problem" in facts:
         return str(facts["problem"])
     speed = facts["bytes_per_s"] * 8 / 1e9

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from socksio import SOCKSError
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
 from rdchat.files.plain_data import json_or_none
+from rdchat.hub.hub_client import tls_context
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
 
@@ -123,7 +123,7 @@ class Connection:
 
     async def _tls(self) -> ssl.SSLContext:
         if not self.server.fingerprint:
-            return _trusted() if self.server.address.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            return tls_context()
         certificate = await self._certificate()
         if fingerprint_of(certificate) != self.server.fingerprint:
             text = f"{self.server.host} has another certificate than the one you accepted, so nothing was sent."
@@ -204,9 +204,3 @@ class Connection:
         """Return the error for an answer that is not one of OpenAI's API."""
         hint = f"Give the address up to /v1, such as {EXAMPLE}."
         return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Return the trusted certificates; they are read once, which takes a sixth of a second."""
-    return httpx2.create_ssl_context()

@@ -5,7 +5,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.errors import RdchatError, one_line
+from rdchat.errors import RdchatError
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for
 from rdchat.inference.ranks.hosts import THIS_MAC, Host, found_host
@@ -67,9 +67,9 @@ class Macs(QObject):
         self._work.do(partial(checked, host), partial(self._on_checked, host.ssh))
         self.changed.emit()
 
-    def _on_checked(self, name: str, facts: dict[str, Any] | RdchatError) -> None:
+    def _on_checked(self, name: str, facts: dict[str, Any]) -> None:
         self._checking.remove(name)
-        self.facts[name] = {"problem": one_line(facts)} if isinstance(facts, RdchatError) else facts
+        self.facts[name] = facts
         self.changed.emit()
 
     @property

@@ -12,7 +12,7 @@ from rdchat.ui.models.texts import Entry, key_of, short_name
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import file_size
 from rdchat.ui.style.labels import ThemedLabel, visible_text
-from rdchat.ui.style.layouts import choice_box, column, row
+from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _NOTE = (
@@ -22,7 +22,7 @@ _NOTE = (
 
 
 class MacsPage(QWidget):
-    """Adds, checks and removes Macs, and loads a model on this Mac or on all that are ready.
+    """Adds, checks and removes Macs, and loads a model on all that are ready.
 
     Args:
         models: The window's services.
@@ -39,8 +39,7 @@ class MacsPage(QWidget):
         self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove(self._mac))
         self.list, self.models = ModelList(theme, "Macs"), ModelList(theme, "Models")
         self.detail = ThemedLabel(theme, "", wraps=True, selectable=True)
-        self.on = choice_box("On", "Where the model is loaded", (("These Macs", True), ("This Mac", False)), letters=10)
-        self.load = push_button("Load", "Use this model (Return)", self._load)
+        self.load = push_button("Load", "Use this model on all Macs that are ready (Return)", self._load)
         self.result = InstalledResults(models, theme)
         self.name.setAccessibleName("Name for ssh")
         self.address.setAccessibleName("Address")
@@ -48,12 +47,11 @@ class MacsPage(QWidget):
             field.returnPressed.connect(self._add)
         self.models.opened.connect(self.load.click)
         self.list.delete_requested.connect(self.remove.click)
-        self.on.currentIndexChanged.connect(self._show_chosen)
         edges = (LARGE, MEDIUM, LARGE, MEDIUM)
         adding = column(ThemedLabel(theme, _NOTE, "muted", -1, wraps=True), SMALL,
                         row((self.name, 1), self.add), self.address, margins=edges)  # fmt: skip
         about = column(self.detail, row(self.check, self.remove, None), margins=edges)
-        loading = row(ThemedLabel(theme, "On", "muted"), self.on, self.load, (self.result, 1), margins=edges)
+        loading = row(self.load, (self.result, 1), margins=edges)
         column(two_columns(theme, (adding, (self.list, 1), about), ((self.models, 1), loading)), within=self)
         for chosen in (self.list, self.models):
             chosen.chosen.connect(self._show_chosen)
@@ -96,8 +94,7 @@ class MacsPage(QWidget):
         self.detail.show_text(f"{mac.item.ssh} ({mac.item.ips[0]}): {mac.facts}" if mac is not None else "")
         for button in (self.check, self.remove):
             button.setEnabled(mac is not None)
-        can_load = bool(self._macs.ready) or not self.on.currentData()
-        self.load.setEnabled(self.models.current is not None and can_load)
+        self.load.setEnabled(self.models.current is not None and bool(self._macs.ready))
 
     def _add(self) -> None:
         if self.name.text().strip():
@@ -106,5 +103,4 @@ class MacsPage(QWidget):
 
     def _load(self) -> None:
         assert self.models.current is not None
-        card: ModelCard = self.models.current.item
-        self._models.slot.load(self._macs.address(card) if self.on.currentData() else card.model or None)
+        self._models.slot.load(self._macs.address(self.models.current.item))

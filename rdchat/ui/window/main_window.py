@@ -88,7 +88,7 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
-        model = ModelButton(controller.model_slot, controller.settings)
+        model = ModelButton(controller.model_slot, controller.settings, controller.remote)
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)

@@ -29,11 +29,10 @@ class ModelButton(QPushButton):
     models_requested = Signal()
     choices_changed = Signal()
 
-    def __init__(self, slot: ModelSlot, settings: SettingsControl) -> None:
+    def __init__(self, slot: ModelSlot, settings: SettingsControl, remote: RemoteServers) -> None:
         super().__init__()
-        self._slot, self._settings = slot, settings
+        self._slot, self._settings, self._remote = slot, settings, remote
         self._installed: FolderSearch | None = None
-        self._remote: RemoteServers | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
         self._precisions = self._build_precisions()
@@ -47,19 +46,18 @@ class ModelButton(QPushButton):
         slot.load_progressed.connect(self._show_load)
         self.refresh()
 
-    def offer(self, installed: FolderSearch, remote: RemoteServers | None = None) -> None:
-        """Also list the models on this machine and those of remote servers."""
-        self._installed, self._remote = installed, remote
-        for changed in (installed.changed, *([remote.changed] if remote is not None else ())):
+    def offer(self, installed: FolderSearch) -> None:
+        """Also list the models on this machine."""
+        self._installed = installed
+        for changed in (installed.changed, self._remote.changed):
             changed.connect(self._menu.refresh)
             changed.connect(self.choices_changed)
 
     def look(self) -> None:
-        """Look for models on this machine; `choices_changed` follows if there are other ones."""
+        """Look for models here and on servers; `choices_changed` follows if there are other ones."""
         if self._installed is not None:
             self._installed.look()
-        if self._remote is not None:
-            self._remote.look()
+        self._remote.look()
 
     def choices(self) -> list[tuple[str, str | None]]:
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
@@ -75,7 +73,7 @@ class ModelButton(QPushButton):
     @property
     def _cards(self) -> tuple[ModelCard, ...]:
         installed = self._installed.results if self._installed is not None else ()
-        return (*installed, *(self._remote.cards if self._remote is not None else ()))
+        return (*installed, *self._remote.cards)
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""
@@ -109,9 +107,8 @@ class ModelButton(QPushButton):
             action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._settings.values.recent_models, self._slot
         cards = self._cards
-        remote = () if self._remote is None else self._remote.states
         sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
-        sections |= {each.server.name: f"On {each.server.name} {formatting.LEAVES}" for each in remote}
+        sections |= {each.server.name: f"On {each.server.name} {formatting.LEAVES}" for each in self._remote.states}
         add_models(
             self._menu,
             slot.load,

@@ -24,7 +24,7 @@ def _entries(button: ModelButton) -> dict[str, QAction]:
 
 
 def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     assert button.text() == "Loading the model…"
     chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
@@ -47,7 +47,7 @@ def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: M
 
 
 def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     chat.start()
     assert _entries(button)[DEFAULT_MODEL].isChecked()
@@ -66,7 +66,7 @@ def test_the_default_has_one_name_loaded_or_not() -> None:
 
 
 def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     chat.start()
     precisions = _entries(button)["Precision"].menu()
@@ -79,7 +79,7 @@ def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> Non
 
 
 def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
@@ -96,7 +96,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat
 
 
 def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     chat.engine.load_errors = {None: RuntimeError("boom")}
     chat.controller.start()
@@ -114,7 +114,7 @@ FOUND = (
 
 
 def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     installed = FolderSearch(lambda: FOUND)
     button.offer(installed)
