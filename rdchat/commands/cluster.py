@@ -18,7 +18,6 @@ def add_add_host(parser: argparse.ArgumentParser) -> None:
         "That Mac needs rdchat of the same version, and ssh without a password (System Settings > General > Sharing > "
         "Remote Login). A model's numbers go between the Macs unencrypted, so only private addresses are used."
     )
-    parser.add_argument("host", metavar="HOST", help="its name for ssh, such as studio.local or anna@studio.local")
     parser.add_argument("--address", metavar="IP", help="its IPv4 address in the ring, such as that of a cable")
 
 
@@ -45,11 +44,6 @@ def check_hosts(args: argparse.Namespace) -> int:
     results = [{"ssh": host.ssh} | checked(host) for host in stored_settings().hosts]
     options.print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
     return int(any("problem" in each for each in results))
-
-
-def add_remove_host(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of `remove`."""
-    parser.add_argument("host", metavar="HOST", help="a name from `rdchat cluster list`")
 
 
 def remove_host(args: argparse.Namespace) -> int:

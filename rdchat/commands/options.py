@@ -17,6 +17,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.remote.server_list import EXAMPLE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,6 +31,9 @@ NAMED = "a name from `rdchat models list`, or"
 
 SHARED: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "a name from `rdchat models list`"},
+    "host": {"metavar": "HOST", "help": "its name for ssh, such as studio.local or anna@studio.local"},
+    "name": {"metavar": "NAME", "help": "your name for the server"},
+    "address": {"metavar": "ADDRESS", "help": f"such as {EXAMPLE}"},
     "--revision": {"default": "main", "metavar": "R", "help": "a branch, tag or commit in the Hugging Face cache"},
     "--yes": {"action": "store_true", "help": "do not ask for confirmation"},
     "--force": {"action": "store_true", "help": "replace an existing file"},

@@ -10,12 +10,7 @@ from rdchat.commands import options
 from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.model_address import remote_address
-from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, find_server, key_of, store_key
-
-
-def add_list_remote(parser: argparse.ArgumentParser) -> None:
-    """Describe `remote`, which has no options of its own."""
-    parser.description = "`rdchat ask --model` takes the printed names."
+from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
 
 
 def list_remote(args: argparse.Namespace) -> int:
@@ -40,8 +35,6 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
         "The server answers OpenAI's API, as `rdchat serve --host 0.0.0.0 --tls` on another Mac does. What you ask its "
         "models leaves this computer. The key goes to the keychain; without one, it is read from the environment."
     )
-    parser.add_argument("name", metavar="NAME", help="your name for it")
-    parser.add_argument("address", metavar="ADDRESS", help=f"such as {EXAMPLE}")
     parser.add_argument("--key-from-stdin", action="store_true", help="read the key from standard input")
     text = "accept only this certificate, as `rdchat serve` prints it"
     parser.add_argument("--fingerprint", default="", metavar="SHA256", help=text)
@@ -69,11 +62,6 @@ def add_remote(args: argparse.Namespace) -> int:
     names = [remote_address(server.name, each.name) for each in models]
     options.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
     return 0
-
-
-def add_remove_remote(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of `remove-remote`."""
-    parser.add_argument("name", metavar="NAME", help="your name for it")
 
 
 def remove_remote(args: argparse.Namespace) -> int:

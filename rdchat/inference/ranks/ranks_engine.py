@@ -81,8 +81,7 @@ class RanksEngine:
         return self._runs and bool(self._call("idle", hidden=hidden))
 
     def rest(self) -> None:
-        if self._runs:
-            self._call("rest")
+        """Do nothing: the other ranks hold their part of the memory until `sleep`."""
 
     def sleep(self) -> None:
         ranks, self._ranks = self._ranks, None
@@ -92,7 +91,6 @@ class RanksEngine:
     def wake(self) -> None:
         if self._chosen is not None:
             self._awake()
-            self._call("wake")
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         return _Stream(self._awake(), "benchmark", plan=plan)

@@ -10,7 +10,7 @@ from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import remote_address, remote_model
-from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
@@ -114,10 +114,8 @@ class RemoteEngine:
         self._loaded = None
         return 0
 
-    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:  # noqa: ARG002  a reply that was stopped is cancelled at once
         connection, model, _ = self._model()
-        if stopped():
-            raise StoppedError
         return RemoteReply(connection, request, model.name, is_rdchat=model.is_rdchat)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:  # noqa: ARG002

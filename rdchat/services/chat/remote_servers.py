@@ -1,5 +1,6 @@
 """Adds and removes remote servers, and finds their models."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +19,9 @@ class RemoteServers(QObject):
 
     Signals:
         changed: Other servers, or other models of one.
-        added: A server has answered and is stored.
-        refused: A server was not added; the error, of a certificate too that the person may accept.
     """
 
     changed = Signal()
-    added = Signal(RemoteServer)
-    refused = Signal(RdchatError)
 
     def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -51,12 +48,20 @@ class RemoteServers(QObject):
         if servers := self._settings.values.remote_servers:
             self._search.look(servers)
 
-    def add(self, server: RemoteServer, key: str) -> None:
-        """Ask a server for its models, and store it with its key; `added` or `refused` follows."""
+    def add(self, server: RemoteServer, key: str, then: Callable[[RdchatError | None], object]) -> None:
+        """Ask a server for its models, and store it with its key.
+
+        Args:
+            server: The server.
+            key: Its key; empty for none, or the stored one.
+            then: Called with the error if it was not added, of a certificate too that the person may accept.
+
+        Raises:
+            InvalidSettingError: If there is another server of this name.
+        """
         if any(each.name == server.name for each in self._settings.values.remote_servers):
-            self.refused.emit(InvalidSettingError(f"There is a server named {server.name}.", "Choose another name."))
-            return
-        self._work.do(lambda: _added(server, key), partial(self._on_added, server))
+            raise InvalidSettingError(f"There is a server named {server.name}.", "Choose another name.")
+        self._work.do(lambda: _added(server, key), partial(self._on_added, server, then))
 
     def remove(self, server: RemoteServer) -> None:
         """Forget a server and its key."""
@@ -70,14 +75,14 @@ class RemoteServers(QObject):
         self._search.close(0.0)
         self._work.close(0.5)
 
-    def _on_added(self, server: RemoteServer, problem: RdchatError | None) -> None:
-        if problem is not None:
-            self.refused.emit(problem)
-            return
-        self._settings.update(remote_servers=(*self._settings.values.remote_servers, server))
-        self.added.emit(server)
-        self.changed.emit()
-        self.look()
+    def _on_added(
+        self, server: RemoteServer, then: Callable[[RdchatError | None], object], problem: RdchatError | None
+    ) -> None:
+        if problem is None:
+            self._settings.update(remote_servers=(*self._settings.values.remote_servers, server))
+            self.changed.emit()
+            self.look()
+        then(problem)
 
 
 def _added(server: RemoteServer, key: str) -> None:

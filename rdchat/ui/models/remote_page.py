@@ -58,8 +58,6 @@ class RemotePage(QWidget):
         buttons, ends = row(self.remove, self.again, None), row(self.add, (self.result, 1))
         column(note, (self.list, 1), buttons, SMALL, title, form, ends, within=self, margins=LARGE)
         servers.changed.connect(self._refresh)
-        servers.added.connect(self._on_added)
-        servers.refused.connect(self._on_refused)
         self._refresh()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -86,25 +84,24 @@ class RemotePage(QWidget):
             return
         try:
             server = RemoteServer(name, address, fingerprint, plain)
+            self._servers.add(server, self.key.text().strip(), partial(self._on_answer, server))
         except InvalidSettingError as error:
             self.result.show_text(str(error), "danger")
             return
         self.result.show_text(f"Asking {server.host}…", "muted")
         self.add.setEnabled(False)
-        self._servers.add(server, self.key.text().strip())
 
-    def _on_added(self, server: RemoteServer) -> None:
+    def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
         self.add.setEnabled(True)
-        self.result.show_text(f"{server.name} is added. Its models are in the menu above the chat.", "success")
-        for field in (self.name, self.address, self.key):
-            field.clear()
-
-    def _on_refused(self, error: RdchatError) -> None:
-        self.add.setEnabled(True)
-        self.result.show_text(visible_text(str(error)), "danger")
-        if fingerprint := getattr(error, "fingerprint", ""):
-            accept = partial(self._try, self.name.text().strip(), self.address.text().strip(), fingerprint=fingerprint)
-            ask(self.window(), error.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
+        if problem is None:
+            self.result.show_text(f"{server.name} is added. Its models are in the menu above the chat.", "success")
+            for field in (self.name, self.address, self.key):
+                field.clear()
+            return
+        self.result.show_text(visible_text(str(problem)), "danger")
+        if fingerprint := getattr(problem, "fingerprint", ""):
+            accept = partial(self._try, server.name, server.address, fingerprint=fingerprint)
+            ask(self.window(), problem.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
 
     def _ask_to_remove(self) -> None:
         server = self._servers.states[max(self.list.currentRow(), 0)].server

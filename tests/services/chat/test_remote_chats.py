@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.errors import ModelError, NetworkError
+from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
 from rdchat.services.chat.remote_servers import RemoteServers
@@ -157,16 +157,14 @@ def remote(window: Window, monkeypatch: pytest.MonkeyPatch) -> RemoteServers:
 def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: RemoteServers) -> None:
     with lying_server(answer(b'{"data": [{"id": "org/m"}]}')) as (address, requests):
         server = RemoteServer("studio", address)
-        with window.qtbot.waitSignal(remote.added):
-            remote.add(server, KEY)
+        remote.add(server, KEY, lambda problem: None)
         window.qtbot.waitUntil(lambda: bool(remote.cards))
         assert f"Bearer {KEY}".encode() in requests[0]
         assert remote.states == (ServerState(server, ("org/m",)),)
         card = remote.cards[0]
         assert (card.name, card.model, card.origin) == ("org/m", "remote:studio/org/m", "studio")
-        with window.qtbot.waitSignal(remote.refused) as refused:
-            remote.add(server, KEY)
-        assert "There is a server named studio" in str(refused.args[0])
+        with pytest.raises(InvalidSettingError, match="There is a server named studio"):
+            remote.add(server, KEY, lambda problem: None)
     with window.qtbot.waitSignal(remote.changed):
         remote.look()
     assert "cannot be reached" in remote.states[0].problem
@@ -176,8 +174,10 @@ def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: Re
 
 
 def test_a_server_that_does_not_answer_is_not_stored(window: Window, remote: RemoteServers) -> None:
-    with lying_server(answer(b"<html>")) as (address, _), window.qtbot.waitSignal(remote.refused) as refused:
-        remote.add(RemoteServer("studio", address), KEY)
-    assert isinstance(refused.args[0], ModelError)
+    problems: list[RdchatError | None] = []
+    with lying_server(answer(b"<html>")) as (address, _):
+        remote.add(RemoteServer("studio", address), KEY, problems.append)
+        window.qtbot.waitUntil(lambda: bool(problems))
+    assert isinstance(problems[0], ModelError)
     assert not key_of(RemoteServer("studio", address))
     assert window.controller.settings.values.remote_servers == ()
