@@ -23,7 +23,6 @@ from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.served import ParentLink, Request, answer_one
@@ -85,7 +84,6 @@ class _Rank:
         do = message["do"]
         calls: dict[str, Callable[..., Any]] = {
             "hello": _hello, "fetch": _fetch, "join": self._join, "measure": _measure,
-            "update": lambda _job, **_settings: None,
         }  # fmt: skip
         answer_one(job, message, calls.get(do) or partial(self._call, do))
 
@@ -139,13 +137,8 @@ class _Rank:
             for _, paused in list(self._streams.values())[:-1]:
                 paused.report_progress({})
         while not self._requests.empty():
-            job, message = self._requests.get()
-            if message["do"] == "update":
-                reply.update(read(DraftSettings, message["arguments"]["settings"]))
-                job.end(None)
-            else:
-                with reply.paused():
-                    self._answer(job, message)
+            with reply.paused():
+                self._answer(*self._requests.get())
 
 
 def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:

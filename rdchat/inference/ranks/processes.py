@@ -106,7 +106,7 @@ class RankProcesses:
         Args:
             do: Name of the call.
             arguments: As JSON.
-            waits: Whether somebody waits for the answer; the others have no deadline.
+            waits: Whether the answer has a deadline; that of a download has none.
             rank: The rank.
         """
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()

@@ -119,30 +119,24 @@ class RanksEngine:
     def _start(self, address: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool) -> ModelInfo:
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
-        ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
+        self._ranks = ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
         try:
             on_progress(LoadProgress("Starting", None))
             arguments = {"addresses": [facts["address"] for facts in ranks.hello()], "model": model}
             ranks.fetch(model, lambda progress: on_progress(read(LoadProgress, progress)))
             ranks.follow(**arguments)
             ranks.wait(ranks.ask("join", {"rank": 0, **arguments}))
-            info: ModelInfo = self._call("load", on_progress, ranks, model=model, dtype=dtype, anyway=anyway)
+            info: ModelInfo = self._call("load", on_progress, model=model, dtype=dtype, anyway=anyway)
         except BaseException:
-            ranks.close()
+            self.sleep()
             raise
-        self._ranks, self._weights_bytes = ranks, info.weights_bytes // len(names)
+        self._weights_bytes = info.weights_bytes // len(names)
         self.prefix_caches(self._cache_bytes)
         return info
 
-    def _call(
-        self,
-        method: str,
-        on_progress: _Progress = lambda _: None,
-        ranks: RankProcesses | None = None,
-        **arguments: Any,
-    ) -> Any:
-        """Call a method of rank 0's engine, by default that of the loaded model."""
-        kinds, ranks = kinds_of(method), ranks or self._loaded()
+    def _call(self, method: str, on_progress: _Progress = lambda _: None, **arguments: Any) -> Any:
+        """Call a method of rank 0's engine."""
+        kinds, ranks = kinds_of(method), self._loaded()
         answers = ranks.ask(method, {name: plain(kinds[name], value) for name, value in arguments.items()})
         result = ranks.wait(answers, lambda progress: on_progress(read(LoadProgress, progress)))
         return read(kinds["return"], result)
@@ -182,14 +176,14 @@ class _Stream:
         raise StopIteration
 
     def update(self, settings: DraftSettings) -> None:
-        self._ranks.ask("update", {"settings": plain(DraftSettings, settings)}, waits=False)
+        """Do nothing: rank 0 writes on as it began, and the next reply has the settings."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Return a context that does nothing: rank 0 pauses a reply by itself for a request that comes meanwhile."""
         return nullcontext()
 
     def cancel(self) -> None:
-        self._ranks.ask("stop", {"number": self._number}, waits=False)
+        self._ranks.ask("stop", {"number": self._number})
 
     def close(self) -> None:
         if not self._ended:
