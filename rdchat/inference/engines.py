@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import Dtype, GenerationRequest
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.ranks.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 
@@ -43,18 +41,12 @@ class _ChosenEngine:
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
     ) -> ModelInfo:
-        engine, used = self._engine_for(model), self._used
-        if used not in (None, engine):
+        engine = self._engine_for(model)
+        if self._used not in (None, engine):
             # Two models may not fit into memory.
-            self._used = None
-            used.unload()
+            self._used.unload()
         self._used = engine
         return engine.load(model, dtype, on_progress, anyway)
-
-    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
-        if (used := self._used) is None:
-            raise ModelError("No model is loaded.", "Choose one from the menu above the chat.")
-        return used.count_tokens(prompt)
 
     def close(self) -> None:
         self._used = None

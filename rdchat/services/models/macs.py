@@ -5,7 +5,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.errors import RdchatError
+from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for
 from rdchat.inference.ranks.hosts import THIS_MAC, Host, found_host
@@ -28,7 +28,6 @@ class Macs(QObject):
     def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._settings, self._work = settings, BackgroundWork("macs", self)
-        self._checking: list[str] = []
         self.facts: dict[str, dict[str, Any]] = {}
         self.problem = ""
 
@@ -38,9 +37,7 @@ class Macs(QObject):
 
     def text(self, host: Host) -> str:
         """Return what is known of a Mac."""
-        if host.ssh in self._checking:
-            return "checking…"
-        return facts_text(self.facts[host.ssh]) if host.ssh in self.facts else "not checked yet"
+        return facts_text(self.facts.get(host.ssh, {"problem": "not checked yet"}))
 
     def add(self, name: str, address: str) -> None:
         """Add a Mac by its name for ssh, look its address up if there is none, and check it."""
@@ -49,27 +46,26 @@ class Macs(QObject):
     def _on_found(self, found: Host | RdchatError) -> None:
         self.problem = str(found) if isinstance(found, RdchatError) else ""
         if isinstance(found, Host):
-            self._keep([*(each for each in self.hosts if each.ssh != found.ssh), found])
+            self._settings.update(hosts=(*self._others(found), found))
             self.check(found)
         self.changed.emit()
 
     def remove(self, host: Host) -> None:
         self.facts.pop(host.ssh, None)
-        self._keep([each for each in self.hosts if each.ssh != host.ssh])
+        self._settings.update(hosts=self._others(host))
         self.changed.emit()
 
-    def _keep(self, hosts: list[Host]) -> None:
-        self._settings.update(hosts=tuple(hosts))
+    def _others(self, host: Host) -> tuple[Host, ...]:
+        return tuple(each for each in self.hosts if each.ssh != host.ssh)
 
     def check(self, host: Host) -> None:
         """Start ranks there and here, and measure the link between them; `changed` follows."""
-        self._checking.append(host.ssh)
+        self.facts[host.ssh] = {"problem": "checking…"}
         self._work.do(partial(checked, host), partial(self._on_checked, host.ssh))
         self.changed.emit()
 
-    def _on_checked(self, name: str, facts: dict[str, Any]) -> None:
-        self._checking.remove(name)
-        self.facts[name] = facts
+    def _on_checked(self, name: str, facts: dict[str, Any] | RdchatError) -> None:
+        self.facts[name] = {"problem": one_line(facts)} if isinstance(facts, RdchatError) else facts
         self.changed.emit()
 
     @property
