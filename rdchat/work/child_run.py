@@ -24,8 +24,8 @@ from rdchat.work.job import CancelledError, Job, StopWork
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02
-START_S = 60.0
-"""Importing transformers takes one second, on a cold and busy machine twenty."""
+# Importing transformers takes one second, on a cold and busy machine twenty.
+_START_S = 60.0
 # Another program or the system sends these signals.
 _KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
 _EXIT_S = 1.0
@@ -94,8 +94,8 @@ class ChildRun:
         Raises:
             RdchatError: If the request cannot be sent, or the child did not become ready.
         """
-        if not self._ready_or_ended.wait(START_S):
-            self.kill(ChildLimitError(f"longer than {START_S:.0f} seconds to start"))
+        if not self._ready_or_ended.wait(_START_S):
+            self.kill(ChildLimitError(f"longer than {_START_S:.0f} seconds to start"))
         with self._guard:
             if self.error is not None:
                 if self._is_ready:

@@ -13,7 +13,6 @@ from rdchat.files.sizes import size_text
 from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.work.child_limits import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import START_S
 
 DEADLINE_S = 90.0
 """A rank without a sign of life for so long is given up."""
@@ -71,15 +70,9 @@ class RankProcesses:
 
     def together(self, do: str, **arguments: Any) -> list[Any]:
         """Have all ranks do something at the same time; return their results."""
-        limits = Limits(START_S)
-        jobs = [child.submit(do, {"rank": rank, **arguments}, limits) for rank, child in enumerate(self._children)]
-        results = []
-        for rank, job in enumerate(jobs):
-            try:
-                results.append(job.result())
-            except RdchatError as error:
-                raise self.explained(error, rank) from error
-        return results
+        ranks = range(len(self._children))
+        answers = [self.ask(do, {"rank": rank, **arguments}, rank=rank) for rank in ranks]
+        return [self.wait(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
 
     def fetch(self, model: str | None, on_progress: Callable[[Any], object]) -> None:
         """Check that a model can be split, and have the other ranks get it if they lack it; watch all from now on.

@@ -312,7 +312,7 @@ def test_ssh_never_asks_and_gets_the_name_behind_its_options(engine, ssh):
 
 def test_an_ssh_that_hangs_is_given_up(make, ssh, monkeypatch):
     ssh("exec sleep 1000")
-    monkeypatch.setattr(child_run, "START_S", 1.0)
+    monkeypatch.setattr(child_run, "_START_S", 1.0)
     ranks = RankProcesses(HOSTS[:1])
     with pytest.raises(ModelError, match=r"b\.test does not answer"):
         ranks.hello()
