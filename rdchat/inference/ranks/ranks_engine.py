@@ -41,8 +41,6 @@ class RanksEngine:
         # Other threads read it.
         self._ranks: RankProcesses | None = None
         self._cache_bytes: int | None = None
-        # On this Mac.
-        self._weights_bytes = 0
 
     def load(self, model: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool = False) -> ModelInfo:
         self.unload()
@@ -51,10 +49,10 @@ class RanksEngine:
         return info
 
     def unload(self) -> int:
-        freed = self._weights_bytes if self._runs else 0
         self._chosen = None
         self.sleep()
-        return freed
+        # The system gets all memory of the processes back; how much that was is not known.
+        return 0
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:  # noqa: ARG002  a reply that was stopped is cancelled at once
         return _Stream(self._awake(), "generate", request=_without_objects(request))
@@ -88,15 +86,14 @@ class RanksEngine:
         if ranks is not None:
             ranks.close()
 
+    close = sleep
+
     def wake(self) -> None:
         if self._chosen is not None:
             self._awake()
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         return _Stream(self._awake(), "benchmark", plan=plan)
-
-    def close(self) -> None:
-        self.sleep()
 
     @property
     def _runs(self) -> bool:
@@ -130,7 +127,6 @@ class RanksEngine:
         except BaseException:
             self.sleep()
             raise
-        self._weights_bytes = info.weights_bytes // len(names)
         self.prefix_caches(self._cache_bytes)
         return info
 
