@@ -1,20 +1,20 @@
-"""A dialog for the options of one reply."""
+"""The sheet with the options of one reply."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDoubleSpinBox, QFormLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QWidget
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.replies import OtherModel
-from rdchat.ui.style.buttons import dialog_buttons, push_button
 from rdchat.ui.style.labels import ThemedLabel, button_text, set_tip
-from rdchat.ui.style.layouts import column, form_layout, text_field
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.layouts import form_layout, text_field
+from rdchat.ui.style.sheet import Sheet, nothing
+from rdchat.ui.style.theme import SMALL, Theme
 
-_FIELD_WIDTH = 340
+_NOTE = "For this one reply. The chat's own options stay as they are."
 # The longest model name on a button, in characters.
 _NAME_LENGTH = 28
 _PROMPT_LINES = 5
@@ -23,7 +23,7 @@ type ModelChoice = tuple[str, str | None]
 """The name of a model, and the name by which it is loaded."""
 
 
-class RegenerateSheet(QDialog):
+class RegenerateSheet(Sheet):
     """Shows the chat's options; changes hold for the one reply.
 
     `submitted` has the changed options, and the `OtherModel` to load or None.
@@ -47,12 +47,10 @@ class RegenerateSheet(QDialog):
         sampling: SamplingParams,
         *,
         theme: Theme,
-        parent: QWidget | None = None,
+        parent: QWidget,
     ) -> None:
-        super().__init__(parent)
         self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
         self._find_models = models
-        self.setWindowTitle("Regenerate With")
         # The data of each item is its `ModelChoice`; None stands for the loaded model.
         self.model = QComboBox()
         self.model.setAccessibleName("Model")
@@ -71,14 +69,6 @@ class RegenerateSheet(QDialog):
         self.temperature.setAccessibleDescription("0 always takes the most likely token")
         self.prompt = text_field(_PROMPT_LINES, "None", "System prompt")
         self.prompt.setPlainText(system_prompt)
-        self.prompt.setMinimumWidth(_FIELD_WIDTH)
-        self.regenerate = push_button("Regenerate", act=self._submit)
-        self.regenerate.setDefault(True)
-        self._lay_out(theme)
-        self.model.currentIndexChanged.connect(self._refresh)
-        self._refresh()
-
-    def _lay_out(self, theme: Theme) -> None:
         form = form_layout()
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         form.addRow("Model", self.model)
@@ -86,12 +76,11 @@ class RegenerateSheet(QDialog):
         form.addRow("", self.back)
         form.addRow("Temperature", self.temperature)
         form.addRow("System prompt", self.prompt)
-        title = ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True)
-        note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
-        buttons = dialog_buttons(reject=push_button("Cancel", act=self.reject), accept=self.regenerate)
-        parts = column(title, note, SMALL, form, MEDIUM, buttons, within=self, margins=LARGE)
-        # The sheet grows when another model is chosen.
-        parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
+        answers = ("Cancel", nothing), ("Regenerate", self._submit)
+        super().__init__(parent, theme, "Regenerate this reply", _NOTE, answers, parts=(SMALL, form))
+        self.regenerate = self.buttons[-1]
+        self.model.currentIndexChanged.connect(self._refresh)
+        self._refresh()
 
     def offer_models(self) -> None:
         """Add models that a search found since."""
@@ -108,6 +97,7 @@ class RegenerateSheet(QDialog):
         is_other = self._choice(self.model.currentIndex()) is not None
         self.loading.setVisible(is_other)
         self.back.setVisible(is_other and bool(self._own))
+        self.fit()
 
     def _submit(self) -> None:
         self.temperature.interpretText()
@@ -119,5 +109,4 @@ class RegenerateSheet(QDialog):
             None if same_temperature else replace(self._sampling, temperature=temperature),
             None if prompt == self._system_prompt else prompt,
         )
-        self.accept()
         self.submitted.emit(options, None if other is None else OtherModel(other[1], other[0], stays))

@@ -3,23 +3,23 @@
 from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtWidgets import QButtonGroup, QDialog, QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
 
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Outcome, PartChoice
-from rdchat.ui.style.buttons import dialog_buttons, push_button
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import column, form_layout, row, text_field
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.layouts import form_layout, row, text_field
+from rdchat.ui.style.sheet import Sheet, nothing
+from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 
-_WIDTH, _PREVIEW_LINES = 520, 7
+_PREVIEW_LINES = 7
 _QUIET_MS = 150
 _MAX_PREVIEW = 6_000
 _MAX_LETTERS = 500
 
 
-class PartSheet(QDialog):
+class PartSheet(Sheet):
     """Shows the text and size of each choice at once, and emits `chosen` with the part; Escape changes nothing.
 
     Args:
@@ -33,30 +33,19 @@ class PartSheet(QDialog):
     chosen = Signal(Part)
 
     def __init__(self, choice: PartChoice, context: int | None, question: str, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Sheet)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setFixedWidth(_WIDTH)
         self._choice, self._context = choice, context
         self._part: Part | None = None
-        title = f"Choose What to Send of {choice.file.name}"
-        self.setWindowTitle(title)
         self.preview = text_field(_PREVIEW_LINES, "", "What will be sent")
         self.preview.setReadOnly(True)
         self.preview.setFont(theme.code_font())
         self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.use = push_button("Use This Part", "", self._take)
-        self.use.setDefault(True)
-        column(
-            ThemedLabel(theme, title, points_more=2, bold=True, wraps=True),
-            ThemedLabel(theme, self._summary_text(), "muted", wraps=True),
-            *(SMALL, self._ways(question, theme)),
-            *(SMALL, self.preview, self.summary),
-            *(SMALL, dialog_buttons(reject=push_button("Cancel", "", self.reject), accept=self.use)),
-            within=self,
-            margins=LARGE,
-        )
+        title, text = f"Choose What to Send of {choice.file.name}", self._summary_text()
+        answers = ("Cancel", nothing), ("Use This Part", self._take)
+        parts = SMALL, self._ways(question, theme), SMALL, self.preview, self.summary
+        super().__init__(parent, theme, title, text, answers, parts=parts)
+        self.use = self.buttons[-1]
         self._task = BackgroundWork("part of a file", self)
         self._quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._quiet.timeout.connect(self._compute)
@@ -76,9 +65,6 @@ class PartSheet(QDialog):
         self.by_pages = QRadioButton("Pages")
         self.by_beginning = QRadioButton("The beginning")
         self.all = QRadioButton("All of it")
-        self._buttons = QButtonGroup(self)
-        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
-            self._buttons.addButton(button)
         count = len(self._choice.file.parts)
         self.question = QLineEdit(question.strip()[:_MAX_LETTERS], placeholderText="A question, or a few words")
         self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
@@ -108,7 +94,8 @@ class PartSheet(QDialog):
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
         self.number.valueChanged.connect(lambda: self._pick(self.by_passages))
         self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
-        self._buttons.buttonToggled.connect(lambda _button, checked: self._change() if checked else None)
+        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
+            button.toggled.connect(lambda checked: self._change() if checked else None)
         self._change()
 
     def _on_question(self) -> None:
@@ -158,6 +145,7 @@ class PartSheet(QDialog):
         cut = f" Still {excess:,} tokens too long{together}." if excess else ""
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
         self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
+        self.fit()
         self.use.setEnabled(outcome.part is not None and usable)
         if outcome.passages:
             with QSignalBlocker(self.number):
@@ -167,7 +155,6 @@ class PartSheet(QDialog):
     def _take(self) -> None:
         if self._part is not None:
             self.chosen.emit(self._part)
-            self.accept()
 
 
 def _outcome_text(outcome: Outcome, context: int | None) -> str:

@@ -1,7 +1,7 @@
 """The Downloads page: a row for each download, the free space of the disk, and the dialog for the hub's token."""
 
-from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QLineEdit, QStackedWidget, QWidget
+from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, hub_token_file
@@ -11,11 +11,12 @@ from rdchat.services.models.models import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.texts import totals_text
-from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import file_size
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
@@ -76,7 +77,6 @@ class DownloadsPage(QWidget):
         self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in downloads.all()))
 
 
-_WIDTH = 480
 _NONE = "No token is set. Only gated and private models need one."
 _SOURCES = {
     None: "",
@@ -88,8 +88,8 @@ _SOURCES = {
 _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
-class TokenDialog(QDialog):
-    """Shows dots for the typed token, and forgets it when the dialog closes.
+class TokenSheet(Sheet):
+    """Shows dots for the typed token.
 
     Args:
         account: Checks and keeps the token.
@@ -97,48 +97,33 @@ class TokenDialog(QDialog):
         parent: The window that it stands in front of.
     """
 
-    def __init__(self, account: HubAccount, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, account: HubAccount, theme: Theme, parent: QWidget) -> None:
         self._account = account
-        self.setWindowTitle("Hugging Face Token")
-        self.setFixedWidth(_WIDTH)
-        self.heading = ThemedLabel(theme, "", points_more=2, bold=True)
         self.status = ThemedLabel(theme, _NONE, wraps=True, selectable=True)
         self.where = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True, selectable=True)
-        self.field = QLineEdit()
-        self.field.setEchoMode(QLineEdit.EchoMode.Password)
+        self.field = QLineEdit(echoMode=QLineEdit.EchoMode.Password, placeholderText="Paste a token (hf_…)")
         self.field.setAccessibleName("New token")
-        self.field.setPlaceholderText("Paste a token (hf_…)")
-        self.field.textChanged.connect(self._show)
         self.make = push_button("Create Token…", "Opens the web page for tokens. Read access is enough.")
         self.make.clicked.connect(lambda: open_page(account.status.token_page))
         self.check = push_button("Show Its Owner", "Asks Hugging Face whose token it is", account.check)
         self.forget = push_button("Forget Token", "", account.forget)
-        self.cancel = push_button("Close", "", self.reject)
-        self.use = push_button("Check and Save", "", lambda: account.give(self.field.text()))
-        self.use.setDefault(True)
         token_buttons = row(self.make, self.check, self.forget, None)
-        ends = dialog_buttons(reject=self.cancel, accept=self.use)
-        parts = (self.heading, self.status, self.where, token_buttons, MEDIUM, self.field, self.problem, MEDIUM, ends)
-        self._column = column(*parts, within=self, margins=LARGE)
+        parts = (self.status, self.where, token_buttons, MEDIUM, self.field, self.problem)
+        answers = ("Close", nothing), ("Check and Save", lambda: account.give(self.field.text()))
+        super().__init__(parent, theme, "Hugging Face Token", "", answers, parts=parts, stays=True)
+        self.use = self.buttons[-1]
+        self.field.textChanged.connect(self._show)
         account.changed.connect(self._show)
         account.accepted.connect(self.field.clear)
         QShortcut(QKeySequence.StandardKey.Close, self, self.reject)
         self._show()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self._account.look()
+        account.look()
         self.field.setFocus()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self.field.clear()
 
     def _show(self) -> None:
         status = self._account.status
-        self.heading.setText(f"Token for {status.host}" if status.host else "Token")
+        self.title.setText(f"Token for {status.host}" if status.host else "Token")
         known = f"The token of {status.name} is in use." if status.name else "A token is in use."
         self.status.setText(status.busy or (_NONE if status.source is None else known))
         self.where.show_text("" if status.busy else _SOURCES[status.source].format(file=hub_token_file()))
@@ -152,6 +137,4 @@ class TokenDialog(QDialog):
         self.field.setEnabled(not others)
         self.make.setEnabled(bool(status.token_page))
         self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
-        self._column.activate()
-        # A dialog grows by itself, but does not shrink.
-        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))
+        self.fit()

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QDialog, QLineEdit, QSizePolicy, QStackedWidget, QWidget
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
@@ -17,14 +17,14 @@ from rdchat.ui.models.texts import listed
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
-from rdchat.ui.style.buttons import TextButton, dialog_buttons, push_button
+from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, fill_box, row, scrolled
 from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_WIDTH = 480
 _EXPLANATION = (
     "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised versions "
     "leave them out."
@@ -35,61 +35,44 @@ _UNKNOWN = "Neither {host} nor the model's card says which model it was quantise
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
 
-class MtpSheet(QDialog):
+class MtpSheet(Sheet):
     """Looks for the layers when it opens; downloads them after a click.
 
     Args:
         search: Asks the hub.
+        model: The model that lacks the layers.
         links: Lead to the downloads and to the token.
         theme: The appearance to follow.
         parent: The window that it stands in front of.
     """
 
-    def __init__(self, search: MtpSearch, links: PageLinks, theme: Theme, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._search, self._links = search, links
-        self.setWindowTitle("MTP Layers")
-        self.setFixedWidth(_WIDTH)
-        self.heading = ThemedLabel(theme, "", points_more=2, bold=True, wraps=True)
-        explanation = ThemedLabel(theme, _EXPLANATION, "muted", -1, wraps=True)
+    def __init__(self, search: MtpSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget) -> None:
+        self._search, self._model, self._links = search, model, links
         self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
-        self.field = QLineEdit()
+        self.field = QLineEdit(placeholderText="ORG/NAME")
         self.field.setAccessibleName("Original model")
-        self.field.setPlaceholderText("ORG/NAME")
-        self.field.textChanged.connect(self._show)
+        self.field.hide()
         self.page = push_button("Open Web Page", "", self._open_page)
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
-        self.cancel = push_button("Cancel", "", self.reject)
-        self.go = push_button("", "", self._go)
-        self.go.setDefault(True)
-        ends = dialog_buttons(reject=self.cancel, accept=self.go)
-        helps = row(self.page, self.token, None)
-        parts = (self.heading, explanation, MEDIUM, self.label, self.problem, helps, self.field, MEDIUM, ends)
-        self._column = column(*parts, within=self, margins=LARGE)
+        parts = (MEDIUM, self.label, self.problem, row(self.page, self.token, None), self.field)
+        title, answers = f"MTP layers for {model.name}", (("Cancel", nothing), ("Look There", self._go))
+        super().__init__(parent, theme, title, _EXPLANATION, answers, parts=parts, stays=True)
+        self.cancel, self.go = self.buttons
+        self.field.textChanged.connect(self._show)
         search.changed.connect(self._show)
-
-    def open_for(self, model: ModelCard) -> None:
-        """Open the sheet for a model, and ask the hub."""
-        self.field.clear()
-        self.field.hide()
-        self._search.look(model)
-        self.open()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self._search.forget()
+        self.finished.connect(search.forget)
+        search.look(model)
 
     @property
     def _original(self) -> str:
         return self.field.text().strip()
 
     def _go(self) -> None:
-        model = self._search.model
         if self._search.plan is not None:
             self._search.begin()
-        elif model is not None:
-            self._search.look(model, self._original)
+        else:
+            self._search.look(self._model, self._original)
 
     def _open_page(self) -> None:
         if isinstance(self._search.problem, HubError):
@@ -97,24 +80,19 @@ class MtpSheet(QDialog):
 
     def _show(self) -> None:
         search = self._search
-        if search.model is None:
-            return
         if search.started:
-            self.accept()
+            self.done(0)
             self._links.downloads_requested.emit()
             return
         original = self._original
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
-        self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
             text = _PARTLY_HERE if plan.is_saved else _SOURCE
             self.label.show_text(text.format(size=file_size(plan.size), repository=plan.files.repository))
             self.go.setText("Resume" if plan.is_saved else f"Get {file_size(plan.size)}")
         else:
-            unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
-                host=search.host, name=search.model.name
-            )
-            answered = "" if problem is not None else unknown
+            unknown = _UNKNOWN if self._model.states_mtp else _DOUBTFUL
+            answered = "" if problem is not None else unknown.format(host=search.host, name=self._model.name)
             self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
         self.problem.show_text(str(problem) if problem is not None else "")
@@ -128,9 +106,7 @@ class MtpSheet(QDialog):
         self.field.setEnabled(not search.searching)
         may_look = is_repository(original) if original else problem is not None
         self.go.setEnabled(plan is not None or (may_look and not search.searching))
-        self._column.activate()
-        # A dialog grows by itself, but does not shrink.
-        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))
+        self.fit()
 
 
 _WIDEST = 820
@@ -157,6 +133,7 @@ class DraftersPage(QWidget):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._models, self._library, self._hub = models, models.library, models.hub_drafters
+        self._links, self._theme = links, theme
         self._use_message = ""
         self.model = CalmComboBox()
         self.model.setAccessibleName("Model")
@@ -174,7 +151,6 @@ class DraftersPage(QWidget):
         self.result = ResultLine(models.removal, theme, drafters_only=True)
         self.search = push_button("Search for Drafters", "", self._search)
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
-        self.sheet = MtpSheet(models.mtp, links, theme, self)
         self.training = TrainingPage(models.training, models.library, theme)
         self._lay_out(theme)
         self.model.activated.connect(lambda: self.choose(self.model.currentData()))
@@ -242,7 +218,7 @@ class DraftersPage(QWidget):
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
         if (chosen := self._library.chosen) is not None:
-            self.sheet.open_for(chosen)
+            MtpSheet(self._models.mtp, chosen, self._links, self._theme, self).open()
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

@@ -10,7 +10,7 @@ from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.discover_page import DiscoverPage
-from rdchat.ui.models.downloads_page import DownloadsPage, TokenDialog
+from rdchat.ui.models.downloads_page import DownloadsPage, TokenSheet
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.macs_page import MacsPage
@@ -52,11 +52,10 @@ class ModelsWindow(SideWindow):
         self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(remote, theme)
         self.macs = MacsPage(models, theme)
-        self.token_dialog = TokenDialog(models.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
-        links.token_requested.connect(self.token_dialog.open)
+        links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
         self._drops = FileDrops(problem, models.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)

@@ -16,7 +16,7 @@ from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
-from rdchat.ui.style.buttons import Action, push_button
+from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, visible_text
@@ -93,19 +93,18 @@ class ServerSheet(Sheet):
         add_row(form, "Keys", self.values, _VALUES_TIP)
         title, accept = (f"Edit {server.name}", "Save") if server else ("Add a Server", "Add")
         parts = SMALL, form, ThemedLabel(theme, _VALUES_TIP, "muted", -1, wraps=True), self.problem
-        answers = ("Cancel", nothing), (accept, lambda: self.saved.emit(*self._read()))
-        super().__init__(parent, theme, title, "", answers, parts=parts)
+        answers = ("Cancel", nothing), (accept, self._save)
+        super().__init__(parent, theme, title, "", answers, parts=parts, stays=True)
 
-    def answer(self, act: Action) -> None:
-        """Close the sheet and act, unless the server to save is not valid."""
+    def _save(self) -> None:
         try:
-            if act is not nothing:
-                self._read()
+            server = self._read()
         except InvalidSettingError as error:
             self.problem.show_text(str(error))
             self.fit()
         else:
-            super().answer(act)
+            self.done(0)
+            self.saved.emit(*server)
 
     def _read(self) -> tuple[ToolServer, dict[str, str]]:
         """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""

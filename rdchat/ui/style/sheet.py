@@ -31,6 +31,7 @@ class Sheet(QDialog):
         answers: The buttons.
         parts: Shown below the text.
         left: A button at the left end of the row.
+        stays: Whether the sheet stays open when a button acts; one without an action closes it.
     """
 
     def __init__(
@@ -43,14 +44,16 @@ class Sheet(QDialog):
         *,
         parts: Sequence[Part] = (),
         left: Answer | None = None,
+        stays: bool = False,
     ) -> None:
         super().__init__(window, Qt.WindowType.Sheet)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
         self.setAccessibleName(title)
         self.setAccessibleDescription(text)
-        self.text, self._escape = text, answers[0][1]
-        head: list[Part] = [ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)]
+        self.text, self._escape, self._stays = text, answers[0][1], stays
+        self.title = ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)
+        head: list[Part] = [self.title]
         if text:
             head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
         self.buttons = [self._button(answer) for answer in answers]
@@ -62,14 +65,16 @@ class Sheet(QDialog):
 
     def fit(self) -> None:
         """Take the height that the parts need."""
+        self._column.activate()
         self.setFixedSize(WIDTH + 2 * LARGE, self._column.totalHeightForWidth(WIDTH + 2 * LARGE))
 
     def _button(self, answer: Answer) -> QPushButton:
         return push_button(answer[0], "", lambda: self.answer(answer[1]))
 
     def answer(self, act: Action) -> None:
-        """Close the sheet and act."""
-        self.done(0)
+        """Act, and close the sheet unless it stays."""
+        if act is nothing or not self._stays:
+            self.done(0)
         act()
 
     def reject(self) -> None:

@@ -253,7 +253,6 @@ class Commands(QObject):
         chat = controller.chat
         usual = chat.values.system_prompt, chat.values.sampling
         sheet = RegenerateSheet(own, model.choices, *usual, theme=self._theme, parent=self._window)
-        sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_models)
         sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))
         sheet.open()

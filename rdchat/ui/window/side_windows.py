@@ -267,12 +267,10 @@ class SideWindows:
         return "models" in self.__dict__ and self.models.downloads.isVisible()
 
     def ask_for_token(self, parent: QWidget) -> None:
-        """Open the dialog of the hub's token in front of a window."""
-        from rdchat.ui.models.downloads_page import TokenDialog  # noqa: PLC0415
+        """Open the sheet of the hub's token in front of a window."""
+        from rdchat.ui.models.downloads_page import TokenSheet  # noqa: PLC0415
 
-        dialog = TokenDialog(self.model_services.account, self._theme, parent)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.open()
+        TokenSheet(self.model_services.account, self._theme, parent).open()
 
     def prepare(self) -> None:
         """Import the models window's modules on a thread: two thirds of its first opening are imports."""

@@ -1,6 +1,6 @@
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
@@ -16,25 +16,34 @@ BIG = ("Big", "/models/big")
 type Submitted = tuple[MadeWith, OtherModel | None]
 
 
-def sheet_on(qtbot: QtBot, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[Submitted]]:
-    sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", SamplingParams(temperature=0.7, top_k=5), theme=theme)
-    qtbot.addWidget(sheet)
+@pytest.fixture
+def behind(qtbot: QtBot) -> QWidget:
+    """The window behind the sheet."""
+    qtbot.addWidget(window := QWidget())
+    return window
+
+
+def sheet_on(
+    qtbot: QtBot, behind: QWidget, theme: Theme, own: str = "Small"
+) -> tuple[RegenerateSheet, list[Submitted]]:
+    sampling = SamplingParams(temperature=0.7, top_k=5)
+    sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", sampling, theme=theme, parent=behind)
     sheet.open()
     submitted: list[Submitted] = []
     sheet.submitted.connect(lambda *options: submitted.append(options))
     return sheet, submitted
 
 
-def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, theme)
+def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, behind, theme)
     assert not sheet.back.isVisible()
     qtbot.keyClick(sheet, Qt.Key.Key_Return)
     assert submitted == [(MadeWith(), None)]
-    assert sheet.result() == QDialog.DialogCode.Accepted
+    assert not sheet.isVisible()
 
 
-def test_changed_options_are_submitted(qtbot: QtBot, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, theme)
+def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, behind, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "1.5")
     sheet.prompt.clear()
@@ -46,24 +55,24 @@ def test_changed_options_are_submitted(qtbot: QtBot, theme: Theme) -> None:
     assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
 
 
-def test_one_may_stay_with_the_other_model(qtbot: QtBot, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, theme)
+def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, behind, theme)
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     qtbot.keyClick(sheet.back, Qt.Key.Key_Space)
     qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
-def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, theme, own="")
+def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, behind, theme, own="")
     assert sheet.model.currentText() == "Big"
     assert not sheet.back.isVisible()
     qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
-def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, theme)
+def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, behind, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "11")
     qtbot.keyClick(sheet.temperature, Qt.Key.Key_Return)

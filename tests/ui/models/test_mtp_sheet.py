@@ -65,8 +65,8 @@ def click(qtbot: QtBot, button: QWidget) -> None:
 def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
-    sheet = page.sheet
-    qtbot.waitUntil(lambda: not page.sheet._search.searching, timeout=WAIT_MS)
+    sheet = page.findChildren(MtpSheet)[-1]
+    qtbot.waitUntil(lambda: not sheet._search.searching, timeout=WAIT_MS)
     return sheet
 
 
@@ -83,7 +83,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
     with qtbot.waitSignals([links.downloads_requested, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
-    assert not sheet.isVisible()
+    qtbot.waitUntil(lambda: not page.findChildren(MtpSheet))
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
@@ -114,9 +114,9 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
     qtbot: QtBot, hub: HubServer, page: DraftersPage, model: ModelCard
 ) -> None:
     hub.add(TARGET, {"config.json": b"{}"})
-    sheet = page.sheet
-    sheet.open_for(replace(model, states_mtp=True))
-    qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.label.text())
+    page._library.choose(replace(model, states_mtp=True))
+    label = opened(qtbot, page).label
+    qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in label.text())
 
 
 @pytest.mark.parametrize("says", [False, True])
@@ -196,6 +196,7 @@ def test_a_closed_sheet_asks_no_more(qtbot: QtBot, hub: HubServer, page: Drafter
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
-    click(qtbot, sheet.cancel)
-    assert not sheet.isVisible()
-    assert sheet._search.plan is None
+    search = sheet._search
+    with qtbot.waitSignal(sheet.destroyed):
+        click(qtbot, sheet.cancel)
+    assert search.plan is None

@@ -15,6 +15,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
 from rdchat.services.models.removal import Removed
+from rdchat.ui.models.downloads_page import TokenSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.window import ModelsWindow
 from tests.hub.downloading import NAME, cached, check_whole, small_files
@@ -163,7 +164,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot.mouseClick(row.page, LEFT)
     assert opened.urls == [f"{hub.url}/{NAME}"]
     qtbot.mouseClick(row.token, LEFT)
-    dialog = models_window.token_dialog
+    (dialog,) = models_window.findChildren(TokenSheet)
     qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.status.busy, timeout=WAIT_MS)
     assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
@@ -178,8 +179,8 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot.waitUntil(lambda: dialog.status.text() == "The token of mia is in use.", timeout=WAIT_MS)
     assert dialog.where.text().startswith("There is no keychain")
     assert dialog.field.text() == ""
-    qtbot.keyClick(dialog, Qt.Key.Key_Escape)
-    assert not dialog.isVisible()
+    with qtbot.waitSignal(dialog.destroyed):
+        qtbot.keyClick(dialog, Qt.Key.Key_Escape)
     assert models_window.isVisible()
     say(qtbot, row, "complete and checked")
 
