@@ -222,8 +222,7 @@ class ChatOptions(Popover):
         self._show_source()
 
     def _apply(self) -> None:
-        if not self.form.problem.isVisibleTo(self):
-            self._set(system_prompt=self.prompt.toPlainText(), sampling=self.form.sampling())
+        self._set(system_prompt=self.prompt.toPlainText(), sampling=self.form.sampling())
 
     def _use(self, preset: str | None) -> None:
         self._chat.use_preset(preset)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Collection
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QHideEvent, QTextOption
+from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QWidget
 
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.ui.style.definitions import SAMPLING
 from rdchat.ui.style.labels import ThemedLabel
@@ -16,16 +15,16 @@ from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 CHANGED = "Changed"
 """Marks what a chat changes."""
-_WIDEST = 9_999_999.0
+_UNBOUNDED = 9_999_999
 _BOUNDS = {
     "temperature": (0, 10, 0.1, 2),
-    "top_p": (0.05, 1, 0.05, 3),
-    "top_k": (0, 1000, 1, 0),
+    "top_p": (0.001, 1, 0.05, 3),
+    "top_k": (0, _UNBOUNDED, 1, 0),
     "min_p": (0, 1, 0.01, 3),
     "repetition_penalty": (0.1, 10, 0.05, 2),
     "presence_penalty": (-2, 2, 0.1, 2),
     "frequency_penalty": (-2, 2, 0.1, 2),
-    "max_tokens": (1, 32768, 64, 0),
+    "max_tokens": (1, _UNBOUNDED, 64, 0),
 }
 """Lowest and highest value, step and decimals, by the name in `SamplingParams`."""
 _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
@@ -36,43 +35,21 @@ _UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
 _ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")
 
 
-class SpinBox(QDoubleSpinBox):
-    """Accepts any number, so that the form can explain a wrong one; the arrows stay between `low` and `high`."""
-
-    def __init__(self, low: float, high: float, step: float, decimals: int) -> None:
-        super().__init__()
-        self._low, self._high = low, high
-        self.setDecimals(decimals)
-        self.setRange(-_WIDEST, _WIDEST)
-        self.setSingleStep(step)
-        self.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.setFixedWidth(96)
-        # While 99 is typed, 9 is not a value.
-        self.setKeyboardTracking(False)
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        self.interpretText()
-        super().hideEvent(event)
-
-    def stepBy(self, steps: int) -> None:
-        self.setValue(min(max(self.value() + steps * self.singleStep(), self._low), self._high))
-
-
 class SamplingForm(QWidget):
-    """Fields for `SamplingParams`. It explains values that are out of range.
+    """Fields for `SamplingParams`. A value that is out of range cannot be typed.
 
     Attributes:
         fields: The fields of numbers, by their names in `SamplingParams`.
         sources: Labels that name where each number comes from.
         stop: The field of stop strings.
-        edited: Emitted after each valid change by the person.
+        edited: Emitted after each change by the person.
     """
 
     edited = Signal(SamplingParams)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.fields = {name: SpinBox(*bounds) for name, bounds in _BOUNDS.items()}
+        self.fields = {name: _number_field(*bounds) for name, bounds in _BOUNDS.items()}
         self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _BOUNDS}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -83,10 +60,7 @@ class SamplingForm(QWidget):
             field.valueChanged.connect(self._report)
         label, explanation = SAMPLING["stop"]
         add_row(form, label, self.stop, explanation)
-        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
-        self.problem.hide()
-        # In the form, the problem would take height from the rows.
-        column(form, self.problem, within=self, spacing=TIGHT + 2)
+        column(form, within=self)
         self.stop.textChanged.connect(self._report)
 
     def set_sampling(self, sampling: SamplingParams) -> None:
@@ -97,7 +71,6 @@ class SamplingForm(QWidget):
         if stop_strings(self.stop.toPlainText()) != sampling.stop:
             with QSignalBlocker(self.stop):
                 self.stop.setPlainText(stop_text(sampling.stop))
-        self.problem.show_text("")
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str], changed: Collection[str] = ()) -> None:
         """Mark the values that come from the model, which the person has not chosen, and those that a chat changes."""
@@ -105,19 +78,13 @@ class SamplingForm(QWidget):
             label.setText(CHANGED if name in changed else "" if name in chosen else defaults.source(name))
 
     def sampling(self) -> SamplingParams:
-        """Return the values. Raises InvalidSettingError if one is out of range."""
+        """Return the values."""
         numbers = {name: round(field.value(), 4) for name, field in self.fields.items()}
         integers = {name: int(numbers[name]) for name in ("top_k", "max_tokens")}
         return SamplingParams(**(numbers | integers), stop=stop_strings(self.stop.toPlainText()))  # type: ignore[arg-type]
 
     def _report(self) -> None:
-        try:
-            sampling = self.sampling()
-        except InvalidSettingError as problem:
-            self.problem.show_text(f"{problem.message[0].upper()}{problem.message[1:]}")
-        else:
-            self.problem.show_text("")
-            self.edited.emit(sampling)
+        self.edited.emit(self.sampling())
 
 
 def stop_strings(text: str) -> tuple[str, ...]:
@@ -137,6 +104,15 @@ def _escape(match: re.Match[str]) -> str:
 
 def _unescape(match: re.Match[str]) -> str:
     return chr(int(match[1], 16)) if match[1] else _CHARACTERS[match[2]]
+
+
+def _number_field(low: float, high: float, step: float, decimals: int) -> QDoubleSpinBox:
+    field = QDoubleSpinBox(decimals=decimals, minimum=low, maximum=high, singleStep=step)
+    field.setAlignment(Qt.AlignmentFlag.AlignRight)
+    field.setFixedWidth(96)
+    # While 9.5 is typed, 9 is not a value.
+    field.setKeyboardTracking(False)
+    return field
 
 
 def _stop_field() -> QPlainTextEdit:

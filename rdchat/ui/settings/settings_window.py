@@ -112,9 +112,8 @@ class SettingsWindow(SideWindow):
                     self.prompt.setPlainText(settings.system_prompt)
             if not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
-        if not self.form.problem.isVisibleTo(self.form):
-            self.form.set_sampling(settings.sampling_for(self._slot.sampling))
-            self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
+        self.form.set_sampling(settings.sampling_for(self._slot.sampling))
+        self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
         with QSignalBlocker(self.keys):
             self.keys.setKeySequence(settings.quick_shortcut)
         self.keys_problem.show_text(self._hot_key.problem)
@@ -267,8 +266,6 @@ class SettingsWindow(SideWindow):
         self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
 
     def _restore_sampling(self) -> None:
-        # This comes first, because it clears a problem.
-        self.form.set_sampling(self._slot.sampling.params)
         self._settings.update(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:

@@ -1,9 +1,10 @@
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDoubleSpinBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.settings.sampling_form import SamplingForm, SpinBox, stop_strings, stop_text
+from rdchat.ui.settings.sampling_form import SamplingForm, stop_strings, stop_text
 from rdchat.ui.style.theme import Theme
 
 
@@ -31,26 +32,32 @@ def test_setting_values_is_no_edit_but_typing_is(qtbot: QtBot, form: SamplingFor
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "typed"),
     [
-        ("temperature", 11, "Temperature 11.0 is out of range: it must be from 0 to 10."),
-        ("top_p", 0, "Top-p 0.0 is out of range: it must be above 0 and at most 1."),
-        ("min_p", 2, "Min-p 2.0 is out of range: it must be from 0 to 1."),
-        ("max_tokens", 0, "Max-tokens 0 is out of range: it must be at least 1."),
+        ("temperature", "11"),
+        ("top_p", "0"),
+        ("top_p", "2"),
+        ("min_p", "2"),
+        ("presence_penalty", "-3"),
+        ("repetition_penalty", "0"),
+        ("max_tokens", "0"),
+        ("max_tokens", "-1"),
+        ("top_k", "-1"),
     ],
 )
-def test_a_wrong_value_is_explained_and_not_passed_on(
-    qtbot: QtBot, form: SamplingForm, field: str, value: float, words: str
-) -> None:
-    number: SpinBox = form.fields[field]
-    good = number.value()
-    with qtbot.assertNotEmitted(form.edited):
-        number.setValue(value)
-    assert form.problem.isVisible()
-    assert form.problem.text() == words
-    with qtbot.waitSignal(form.edited):
-        number.setValue(good)
-    assert not form.problem.isVisible()
+def test_a_value_out_of_range_cannot_be_typed(qtbot: QtBot, form: SamplingForm, field: str, typed: str) -> None:
+    form.fields[field].selectAll()
+    qtbot.keyClicks(form.fields[field], typed)
+    qtbot.keyClick(form.fields[field], Qt.Key.Key_Return)
+    assert getattr(form.sampling(), field) != float(typed)  # and all of them are accepted
+
+
+@pytest.mark.parametrize(("field", "typed"), [("top_p", "0.01"), ("top_k", "5000"), ("max_tokens", "200000")])
+def test_any_value_in_range_can_be_typed(qtbot: QtBot, form: SamplingForm, field: str, typed: str) -> None:
+    form.fields[field].selectAll()
+    qtbot.keyClicks(form.fields[field], typed)
+    qtbot.keyClick(form.fields[field], Qt.Key.Key_Return)
+    assert getattr(form.sampling(), field) == float(typed)
 
 
 def test_half_a_number_is_not_a_value(qtbot: QtBot, form: SamplingForm) -> None:
@@ -95,6 +102,6 @@ def test_typing_a_line_break_keeps_the_text(qtbot: QtBot, form: SamplingForm) ->
 
 
 def test_every_field_has_a_name_and_an_explanation(form: SamplingForm) -> None:
-    for field in (*form.findChildren(SpinBox), form.stop):
+    for field in (*form.findChildren(QDoubleSpinBox), form.stop):
         assert field.accessibleName()
         assert field.toolTip().removesuffix("</p>").endswith(".")

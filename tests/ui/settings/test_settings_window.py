@@ -131,7 +131,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(
 def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow) -> None:
     preferences.tabs.setCurrentIndex(1)
     before, gap = preferences.tabs.height(), preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
-    preferences.form.fields["temperature"].setValue(99)
+    qtbot.keyClicks(preferences.seed, "abc")
     qtbot.waitUntil(lambda: preferences.tabs.height() > before)
     assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
 
