@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QRectF, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QNativeGestureEvent, QPainter, QPaintEvent, QPalette, QWheelEvent
+from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
@@ -18,8 +18,6 @@ _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
 _MAX_WIDTH, _MIN_WIDTH, _PADDING = 126.0, 44.0, 9.0
 _BEND = 12.0
 _REJECTED_OPACITY = 0.55
-_MIN_ZOOM, _MAX_ZOOM, _ZOOM_STEP = 0.4, 2.0, 1.2
-_ZOOMS = {Qt.Key.Key_Plus: _ZOOM_STEP, Qt.Key.Key_Equal: _ZOOM_STEP, Qt.Key.Key_Minus: 1 / _ZOOM_STEP}
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
 
 
@@ -95,15 +93,9 @@ class TreeChart(Chart):
     def show_nodes(self, nodes: list[PlacedNode], nothing: str) -> None:
         """Show nodes, or the text `nothing` where there are none."""
         self._nodes, self._nothing = nodes, nothing
-        self.set_zoom(self.zoom)
-
-    def set_zoom(self, zoom: float) -> None:
-        """Scale the tree."""
-        self.zoom = min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
-        margins = 2 * self.margin
-        columns = max((node.column for node in self._nodes), default=2) + 1
-        rows = max((node.row for node in self._nodes), default=2) + 1
-        self.setFixedSize(round(columns * _COLUMN * self.zoom) + margins, round(rows * _ROW * self.zoom) + margins)
+        columns = max((node.column for node in nodes), default=2) + 1
+        rows = max((node.row for node in nodes), default=2) + 1
+        self.setFixedSize(round(columns * _COLUMN) + 2 * self.margin, round(rows * _ROW) + 2 * self.margin)
         self.update()
 
     def draw(self, drawing: Drawing) -> None:
@@ -146,7 +138,7 @@ class TreeChart(Chart):
 
 
 class TreeView(QScrollArea):
-    """Scrolls a `TreeChart`. Arrow keys step through the rounds; Shift with them scrolls, plus and minus zoom."""
+    """Scrolls a `TreeChart`. Arrow keys step through the rounds; Shift with them scrolls."""
 
     # The person steps some rounds forward, or back if negative.
     step_requested = Signal(int)
@@ -160,7 +152,7 @@ class TreeView(QScrollArea):
         self.setWidget(self.chart)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setBackgroundRole(QPalette.ColorRole.Base)
-        set_tip(self, "Arrow keys go from step to step; with Shift they scroll. Plus, minus and 0 zoom.")
+        set_tip(self, "Arrow keys go from step to step; with Shift they scroll.")
 
     def show_tree(self, tree: RoundTree | None, description: str, nothing: str = "") -> None:
         """Show a round's tree, or the text `nothing`; a tree that is already shown keeps its scroll position."""
@@ -177,24 +169,8 @@ class TreeView(QScrollArea):
         if key in _STEPS and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
             self.step_requested.emit(_STEPS[key])
             announce(self)
-        elif key in _ZOOMS:
-            self.chart.set_zoom(self.chart.zoom * _ZOOMS[key])
-        elif key == Qt.Key.Key_0:
-            self.chart.set_zoom(1.0)
         else:
             super().keyPressEvent(event)
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
-            self.chart.set_zoom(self.chart.zoom * _ZOOM_STEP ** (event.angleDelta().y() / 120))
-        else:
-            super().wheelEvent(event)
-
-    def viewportEvent(self, event: QEvent) -> bool:
-        if isinstance(event, QNativeGestureEvent) and event.gestureType() is Qt.NativeGestureType.ZoomNativeGesture:
-            self.chart.set_zoom(self.chart.zoom * (1 + event.value()))
-            return True
-        return super().viewportEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

@@ -19,7 +19,6 @@ class Chart(QWidget):
 
     Attributes:
         margin: Margin around the drawing, in pixels.
-        zoom: Scale of the drawing.
     """
 
     margin = 0
@@ -28,7 +27,6 @@ class Chart(QWidget):
         super().__init__()
         self.theme = theme
         self._height = 0
-        self.zoom = 1.0
         self.setAccessibleName(name)
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
@@ -65,8 +63,7 @@ class Chart(QWidget):
 
     def area_of(self, mark: Mark) -> QRectF:
         """Return where a part is in the widget."""
-        zoom = self.zoom
-        return QRectF(*(side * zoom for side in mark.box)).translated(self.margin, self.margin)
+        return QRectF(*mark.box).translated(self.margin, self.margin)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
@@ -81,7 +78,6 @@ class Chart(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.translate(self.margin, self.margin)
-        painter.scale(self.zoom, self.zoom)
         self._drawing(self.width(), painter)
 
 

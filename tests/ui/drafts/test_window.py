@@ -217,17 +217,6 @@ def _colors(image: QImage) -> set[int]:
     return {QColor(image.pixel(x, y)).rgb() for x in range(image.width()) for y in range(min(image.height(), 60))}
 
 
-def test_zooming_keeps_within_bounds(finished: DraftsWindow) -> None:
-    for key, zoom in ((Qt.Key.Key_Plus, 2.0), (Qt.Key.Key_Minus, 0.4)):
-        for _ in range(20):
-            QTest.keyClick(finished.tree, key)
-        assert finished.tree.chart.zoom == pytest.approx(zoom)
-    small = finished.tree.chart.width()
-    QTest.keyClick(finished.tree, Qt.Key.Key_0)
-    assert finished.tree.chart.zoom == 1.0
-    assert finished.tree.chart.width() > 2 * small
-
-
 def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
