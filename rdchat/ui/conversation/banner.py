@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import PlainLabel, ThemedLabel
-from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
@@ -111,9 +111,7 @@ class BannerArea(QWidget):
     def close_banner(self, key: str) -> None:
         banner = self._keyed.pop(key, None)
         if banner is not None:
-            self._layout.removeWidget(banner)
-            banner.hide()
-            banner.deleteLater()
+            discard(banner)
             self._show_newest()
 
     def _show_newest(self) -> None:

@@ -17,7 +17,7 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import column, scrolled
+from rdchat.ui.style.layouts import column, discard, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
@@ -63,9 +63,7 @@ class PendingRow(QScrollArea):
             detail, color = chip_text(file, context, too_long=file in to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
-        for chip in old.values():
-            chip.hide()
-            chip.deleteLater()
+        discard(*old.values())
         self.row.set_chips(list(self._by_id.values()))
         self.setVisible(bool(self._by_id))
         self._fit()

@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import ElidedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
 from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
 
 CHIP_HEIGHT = 42
@@ -136,9 +136,7 @@ class SentFiles(ChipRow):
 
     def show_files(self, files: Sequence[AttachedFile]) -> None:
         """Show these files instead."""
-        for chip in self.chips:
-            chip.hide()
-            chip.deleteLater()
+        discard(*self.chips)
         self.set_chips([self._chip(file, self._theme) for file in files])
 
     def arrange(self, width: int) -> int:

@@ -20,7 +20,7 @@ from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
+from rdchat.ui.style.layouts import choice_box, column, discard, fill_box, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -107,9 +107,7 @@ class FactsForm(QWidget):
         if rows == self._rows:
             return
         self._rows = rows
-        for label in self._labels:
-            label.hide()
-            label.deleteLater()
+        discard(*self._labels)
         self._labels = []
         for number, (name, value, tip) in enumerate(rows):
             label = ThemedLabel(self._theme, name, "muted")

@@ -25,7 +25,7 @@ from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
@@ -376,8 +376,7 @@ class RowList(QWidget):
         for key in self.rows.keys() - {model.id for model in models}:
             row = self.rows.pop(key)
             self._column.removeWidget(row)
-            row.hide()
-            row.deleteLater()
+            discard(row)
         for index, model in enumerate(models):
             if model.id not in self.rows:
                 self.rows[model.id] = self._make()

@@ -116,6 +116,13 @@ def keep_room(widget: QWidget) -> None:
     widget.setSizePolicy(policy)
 
 
+def discard(*widgets: QWidget) -> None:
+    """Hide widgets at once, and delete them soon."""
+    for widget in widgets:
+        widget.hide()
+        widget.deleteLater()
+
+
 def thin_bar(name: str, height: int = 6) -> QProgressBar:
     """Return a progress bar without text, from 0 to 1000."""
     bar = QProgressBar(textVisible=False, maximum=1000)

@@ -13,6 +13,7 @@ from rdchat.chat.storage.search import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
+from rdchat.ui.style.layouts import discard
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -184,9 +185,7 @@ class MessageColumn(MessageArea):
             known = message.id in old
             self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
         self._placing, value = True, self.verticalScrollBar().value()
-        for widget in old.values():
-            widget.hide()
-            widget.deleteLater()
+        discard(*old.values())
         # The focus may have left a message, and Qt scrolled after it.
         self.verticalScrollBar().setValue(value)
         above: QWidget | None = None

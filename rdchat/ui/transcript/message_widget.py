@@ -10,6 +10,7 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.storage.search import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
+from rdchat.ui.style.layouts import discard
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -93,8 +94,7 @@ class MessageWidget(QWidget):
         if self._cut and (self._cut.cut, self._cut.messages) == (cut, messages):
             return
         if self._cut:
-            self._cut.hide()
-            self._cut.deleteLater()
+            discard(self._cut)
             self._cut = None
         if cut:
             self._cut = CutMark(cut, messages, self.area.theme, self)
@@ -139,8 +139,7 @@ class MessageWidget(QWidget):
 
     def _close_editor(self) -> None:
         if self._editor:
-            self._editor.hide()
-            self._editor.deleteLater()
+            discard(self._editor)
             self._editor = None
             self.area.edited.emit(self.message, "")
             self._show_parts()

@@ -14,7 +14,7 @@ from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, visible_text
-from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.tool_messages import arguments_text
@@ -118,9 +118,7 @@ class PendingCalls(QWidget):
         self.note.show_text(_MANY if calls.over_limit else _UNANSWERED if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
         had_focus = self.isAncestorOf(self.window().focusWidget())
-        for card in self.findChildren(CallCard):
-            card.hide()
-            card.deleteLater()
+        discard(*self.findChildren(CallCard))
         self.cards = {}
         for call, tool, always in waiting:
             card = self.cards[call.call_id] = CallCard(call, tool, always, self._theme)

@@ -12,6 +12,7 @@ from PySide6.QtCore import QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QPaintEvent, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
+from rdchat.ui.style.layouts import discard
 from rdchat.ui.style.theme import SMALL, Theme
 
 BAR_HEIGHT = 10
@@ -89,9 +90,7 @@ class HorizontalScrolling:
         """Give the parts that are wider than their area a bar; other parts before the block `first` stay."""
         wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
         for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
-            bar = self._bars.pop(key)
-            bar.hide()
-            bar.deleteLater()
+            discard(self._bars.pop(key))
         for key, part in wide.items():
             if key in self._bars:
                 self._bars[key].show_part(part)
