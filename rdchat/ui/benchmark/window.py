@@ -49,8 +49,7 @@ class BenchmarkWindow(SideWindow):
         self.results = ResultsView(theme)
         self._build_bar(theme)
         self._lay_out(theme)
-        self._throttle = Throttle(self)
-        self._throttle.due.connect(self._show_runs)
+        self._throttle = Throttle(self, self._show_runs)
         self._connect()
         controller.drafting.changed.connect(self._show_state)  # The form is connected first.
         self._show_state()

@@ -120,9 +120,8 @@ class DraftsWindow(SideWindow):
         self.tree = TreeView(theme)
         self.tree_legend = ThemedLabel(theme, LEGENDS["Tree"], "muted", -1, wraps=True)
         self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
-        self._throttle = Throttle(self)
+        self._throttle = Throttle(self, lambda: self._load() if self.isVisible() else None)
         self._lay_out(theme)
-        self._throttle.due.connect(lambda: self._load() if self.isVisible() else None)
         self.tokens.looked_at.connect(lambda token: self.details.show_token(self._trace, token))
         self.tokens.cursor_moved.connect(self._show_round)
         for view in (self.tree, self.tokens):

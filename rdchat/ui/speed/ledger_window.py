@@ -120,8 +120,7 @@ class LedgerWindow(SideWindow):
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4
         column(self.note, (self.tree, 1), buttons, self.cost, within=self, margins=margins)
-        self._throttle = Throttle(self)
-        self._throttle.due.connect(self._show_rows)
+        self._throttle = Throttle(self, self._show_rows)
         ledger.changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
         theme.changed.connect(self._show_rows)
         drafting.exact_times_changed.connect(self._show_kind)

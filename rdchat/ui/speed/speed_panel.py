@@ -129,7 +129,7 @@ class SpeedPanel(QScrollArea):
         # Whether the reply that is being written, or was written last, is in another chat.
         self._is_elsewhere = False
         self._source = FigureSource(state=controller.replies.state)
-        self.throttle = Throttle(self)
+        self.throttle = Throttle(self, self._show_pending)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
@@ -204,7 +204,6 @@ class SpeedPanel(QScrollArea):
         controller.chat.message_changed.connect(self._note_message)
         self._context.summary_progressed.connect(self.status.show_summary)
         self._context.changed.connect(self._show_state)
-        self.throttle.due.connect(self._show_pending)
         controller.server.changed.connect(self._show_server)
 
     def _show_server(self) -> None:

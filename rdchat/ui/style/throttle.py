@@ -1,19 +1,19 @@
 """Limits how often fast-changing figures are shown."""
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, QTimer
 
 # Figures that change faster cannot be read.
 _INTERVAL_MS = 100
 
 
 class Throttle(QObject):
-    """Emits `due` at once for the first note of a burst, and by default at most ten times a second for the rest."""
+    """Calls `act` at once for the first note of a burst, and by default at most ten times a second for the rest."""
 
-    due = Signal()
-
-    def __init__(self, parent: QObject, interval_ms: int = _INTERVAL_MS) -> None:
+    def __init__(self, parent: QObject, act: Callable[[], object], interval_ms: int = _INTERVAL_MS) -> None:
         super().__init__(parent)
-        self._noted = False
+        self._act, self._noted = act, False
         self._timer = QTimer(self, interval=interval_ms, singleShot=True)
         self._timer.timeout.connect(self._pass_on)
 
@@ -32,4 +32,4 @@ class Throttle(QObject):
         if self._noted:
             self._noted = False
             self._timer.start()
-            self.due.emit()
+            self._act()

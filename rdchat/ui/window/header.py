@@ -105,8 +105,7 @@ class DownloadButton(IconButton):
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.action = bar.insertWidget(before, self)
         self.action.setVisible(False)
-        self._throttle = Throttle(self)
-        self._throttle.due.connect(self._show_totals)
+        self._throttle = Throttle(self, self._show_totals)
         windows.on_model_services.append(self._follow)
 
     def resume_downloads(self) -> None:

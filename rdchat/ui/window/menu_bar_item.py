@@ -45,8 +45,7 @@ class MenuBarItem(QSystemTrayIcon):
         self.setIcon(icon)
         self.menu = OpenMenu(self._fill, window)
         self.setContextMenu(self.menu)
-        self._throttle = Throttle(self, _STATE_MS)
-        self._throttle.due.connect(self._show_state)
+        self._throttle = Throttle(self, self._show_state, _STATE_MS)
         replies, settings = self._controller.replies, self._controller.settings
         replies.statistics_changed.connect(self._note_statistics)
         for changed in (replies.state_changed, self._controller.model_slot.engine.asleep_changed):
