@@ -95,7 +95,6 @@ class Playback(QWidget):
     """Counts the milliseconds of a replay from 0 to its end; `moved` has the moment, in ms."""
 
     moved = Signal(float)
-    finished = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -159,7 +158,6 @@ class Playback(QWidget):
         self.moved.emit(moment)
         if self.at_end:
             self._frames.stop()
-            self.finished.emit()
         self._show()
 
     def _show(self) -> None:

@@ -15,6 +15,7 @@ Bars = tuple[tuple[str, Figure], ...]
 
 TITLE = "Speed-up over plain decoding"
 LINES = ("Median of each setting.", "The thin line spans the middle half of the values.")
+MAP_LINES = ("Rows: beams. Columns: tokens per beam.", "Plain decoding is 1x.")
 _ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Distance of two ticks, and of a tick from the label at 1, at least.
@@ -119,14 +120,9 @@ class HeatMap:
         """The fastest pair, the smallest of equals; None if nothing was measured."""
         return max(sorted(self.values), key=lambda pair: self.values[pair], default=None)
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The lines below the title."""
-        return "Rows: beams. Columns: tokens per beam.", "Plain decoding is 1x."
-
     def draw(self, drawing: Drawing) -> None:
         title = f"Speed-up by beam, {self.dtype}"
-        drawing.heading(title, *self.lines)
+        drawing.heading(title, *MAP_LINES)
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):

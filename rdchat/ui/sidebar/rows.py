@@ -46,12 +46,8 @@ class SidebarRows(QStringListModel):
     def set_rows(self, rows: Listing, in_bin: bool = False) -> bool:
         """Show these rows; return False if their layout is as before, so that the view stays where it is."""
         before, self._rows, self.in_bin = self._rows, rows, in_bin
-        if len(rows) != len(before):
-            self.setStringList([""] * len(rows))
-            return True
         if rows.shape != before.shape:
-            self.beginResetModel()
-            self.endResetModel()
+            self.setStringList([""] * len(rows))
             return True
         if rows:
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))

@@ -58,8 +58,8 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
     assert chat.engine.plans[0].cells[0].temperature == chat.controller.settings.values.sampling.temperature
     assert race.verdict.text() == "Same text, token for token.", "it does not wait for the replay"
-    with qtbot.waitSignal(race.playback.finished):
-        race.playback.skip.click()
+    race.playback.skip.click()
+    assert race.playback.at_end
     assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == ("Hello, you!", "Hello, you!")
     assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0", "100")
     assert race.drafted.state.text() == "4 tokens, 0.13 s with reading"
@@ -105,8 +105,7 @@ def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, chat: Chat, race
     playback.play.click()
     assert playback.playing
     assert not playback.at_end
-    with qtbot.waitSignal(playback.finished):
-        pass
+    qtbot.waitUntil(lambda: playback.at_end and not playback.playing)
 
 
 def test_texts_that_part_are_shown_with_their_gap(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:

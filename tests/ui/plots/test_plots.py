@@ -14,7 +14,7 @@ from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, save_picture, speed_color
 from rdchat.ui.plots.plot_view import PlotView
-from rdchat.ui.plots.speedups import LINES, HeatMap, SpeedBars, plots_of
+from rdchat.ui.plots.speedups import LINES, MAP_LINES, HeatMap, SpeedBars, plots_of
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.services.bench_runs import PLAN
 
@@ -233,4 +233,4 @@ def test_what_the_keys_come_to_is_scrolled_into_view(qtbot: QtBot, theme: Theme)
 def test_what_stands_above_a_picture_fits_beside_the_form(qtbot: QtBot) -> None:
     """At the smallest size of the benchmark window a picture is 340 pixels wide."""
     drawing = Drawing(340, LIGHT, QFont("DejaVu Sans"))
-    assert all(drawing.width_of(line, more=-1) <= 340 for line in (*LINES, *MAP.lines))
+    assert all(drawing.width_of(line, more=-1) <= 340 for line in (*LINES, *MAP_LINES))
