@@ -323,7 +323,6 @@ class ConversationView(Ground):
     def _show_page(self) -> None:
         is_begun = self._chat.path or self._chat.unsent.waiting_in(self._chat.id)
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
-        self.notices.show_model()
 
     def _show_waiting(self, text: str) -> None:
         last_id = self._chat.path.ids[-1] if self._chat.path else None

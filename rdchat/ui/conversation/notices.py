@@ -10,7 +10,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_request import EngineState, Failure
+from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.model_service import DeviceMemory
 from rdchat.services.models.newcomers import LargerModel
 from rdchat.services.order.chat_order import Step
@@ -51,10 +51,12 @@ class Notices(QObject):
         self._outgrown: tuple[ContextUse | None, Doing] | None = None
         self._put_away = False
         self._choose_model = choose_model
-        # The failure and the unloading of a model that were shown last, and the step that can be undone.
-        self._failure: Failure | None = None
-        self._unloaded = False
+        # The step that can be undone.
         self._offered: Step | None = None
+        slot = controller.model_slot
+        slot.failed.connect(self._show_failure)
+        slot.unload_started.connect(self._show_unloaded)
+        slot.load_started.connect(lambda: self.area.close_banner("model"))
         controller.notice_raised.connect(self.show_notice)
         controller.storage.failed.connect(self.show_storage_failure)
         controller.storage.recovered.connect(lambda: self.area.close_banner("storage"))
@@ -127,21 +129,10 @@ class Notices(QObject):
 
     # Models
 
-    def show_model(self) -> None:
-        """Show that a model did not load, or that none is loaded."""
-        slot = self._controller.model_slot
-        if slot.failure is None:
-            self.area.close_banner("model")
-        elif slot.failure is not self._failure:
-            self._show_failure(slot.failure)
-        self._failure = slot.failure
-        unloaded = self._controller.replies.state is EngineState.NO_MODEL and slot.failure is None
-        if not unloaded:
-            self.area.close_banner("unloaded")
-        elif not self._unloaded:
-            detail = "Its memory is free for other apps. Sending a message loads it again."
-            self._show("unloaded", "The model was unloaded", detail, actions=[("Load It Again", slot.retry)])
-        self._unloaded = unloaded
+    def _show_unloaded(self) -> None:
+        detail = "Its memory is free for other apps. Sending a message loads it again."
+        retry = self._controller.model_slot.retry
+        self._show("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
 
     def _show_failure(self, failure: Failure) -> None:
         slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()

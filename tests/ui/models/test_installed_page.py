@@ -78,12 +78,12 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     assert page.details.row.main.text() == "Load"
     assert page.details.row.state.isHidden()
     assert app.header.model.text() == "No model"
-    banner = app.conversation.banners.banner("unloaded")
+    banner = app.conversation.banners.banner("model")
     assert banner is not None
     assert "The model was unloaded" in banner.accessibleName()
     next(button for button in banner.findChildren(QPushButton) if button.text() == "Load It Again").click()
     chat.wait_for(EngineState.IDLE)
-    assert app.conversation.banners.banner("unloaded") is None
+    assert app.conversation.banners.banner("model") is None
 
 
 def test_whether_it_fits_is_said_with_the_figures_behind_it(

@@ -422,12 +422,12 @@ def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, 
     chat.start()
     chat.controller.model_slot.unload()
     chat.wait_for(EngineState.NO_MODEL)
-    banner = window.conversation.banners.banner("unloaded")
+    banner = window.conversation.banners.banner("model")
     assert banner is not None
     banner.closed.emit()
     chat.controller.chat.start_new()
     chat.controller.chat.open(first.id)
-    assert window.conversation.banners.banner("unloaded") is None
+    assert window.conversation.banners.banner("model") is None
 
 
 def test_the_engine_is_told_whether_the_window_is_seen(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
