@@ -209,7 +209,6 @@ class Composer(QWidget):
 
     submitted = Signal(str)
     stop_requested = Signal()
-    files_pasted = Signal(list)
 
     def __init__(self, theme: Theme, stop_keys: str = "Esc") -> None:
         super().__init__()
@@ -246,7 +245,6 @@ class Composer(QWidget):
         self.setFocusProxy(self.field)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
-        self.field.files_pasted.connect(self.files_pasted)
         self.field.noted.connect(self.show_note)
         self.field.focus_changed.connect(self.update)
         theme.changed.connect(self.update)

@@ -227,7 +227,7 @@ class ConversationView(Ground):
         self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
         self.composer.attach.clicked.connect(self.files.choose)
-        self.composer.files_pasted.connect(self.files.add)
+        self.composer.field.files_pasted.connect(self.files.add)
         self.composer.field.attach_text = self.files.add_text
         self.composer.field.take_back = self.files.take_back
         self.files.noted.connect(self.composer.show_note)
@@ -256,7 +256,7 @@ class ConversationView(Ground):
             attacher.noted.connect(self.composer.show_note)
             attacher.done.connect(editor.setFocus)
             # Later: it changes while the messages are laid out.
-            chips.height_changed.connect(editor.height_changed, Qt.ConnectionType.QueuedConnection)
+            chips.height_changed.connect(editor.field.height_changed, Qt.ConnectionType.QueuedConnection)
             editor.add_files(chips, attacher.choose)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))
 

@@ -61,7 +61,7 @@ class QuickWindow(SideWindow):
         composer.submitted.connect(self._ask)
         composer.stop_requested.connect(quick.stop)
         composer.attach.clicked.connect(composer.field.paste)
-        composer.files_pasted.connect(lambda _paths: composer.show_note("Files can be attached in a chat."))
+        composer.field.files_pasted.connect(lambda _paths: composer.show_note("Files can be attached in a chat."))
         composer.field.textChanged.connect(model.engine.wake)
         transcript.quote_requested.connect(composer.quote)
         quick.path_changed.connect(self._show_messages)

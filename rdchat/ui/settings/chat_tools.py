@@ -1,6 +1,6 @@
 """The popover with switches for one chat's servers of tools, and their tools."""
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem
 
 from rdchat.services.chat.open_chat import OpenChat
@@ -35,8 +35,6 @@ class ChatToolsPopover(Popover):
         items: The switches, by the names of servers and the full names of tools.
     """
 
-    settings_requested = Signal()
-
     def __init__(
         self, chat: OpenChat, servers: ToolServers, model: ModelSlot, button: IconButton, theme: Theme
     ) -> None:
@@ -51,7 +49,7 @@ class ChatToolsPopover(Popover):
         self.tree.setColumnWidth(0, _NAMES)
         self.tree.itemChanged.connect(self._switch)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.settings = push_button("Tool Settings…", act=self.settings_requested.emit)
+        self.settings = push_button("Tool Settings…")
         self.settings.clicked.connect(self.close)
         parts = ThemedLabel(theme, "Tools", bold=True), self.tree, self.note, row(None, self.settings)
         column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, MEDIUM))

@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
@@ -54,10 +54,6 @@ _FILES = (
 
 class SettingsWindow(SideWindow):
     """A window with pages as tabs."""
-
-    choose_model_requested = Signal()
-    choose_models_folder_requested = Signal()
-    token_requested = Signal()
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
@@ -198,7 +194,7 @@ class SettingsWindow(SideWindow):
     def _build_model(self) -> SettingsPage:
         page = self._page()
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        choose = push_button("Choose…", act=self.choose_model_requested.emit)
+        self.choose_model, self.choose_models_folder = push_button("Choose…"), push_button("Choose…")
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
         self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
@@ -207,7 +203,7 @@ class SettingsWindow(SideWindow):
         self.cache_limit.valueChanged.connect(lambda size: self._settings.update(prefix_cache_bytes=round(size * 1e9)))
         self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
         page.add("Model", self.model, "rdchat loads this model when it starts.")
-        page.add_line(row(choose, self.use_default, None))
+        page.add_line(row(self.choose_model, self.use_default, None))
         page.add("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         page.add_note("Changes here load the model again.")
         page.add("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
@@ -226,7 +222,7 @@ class SettingsWindow(SideWindow):
         page.add("Unload when idle", self.unloaded_after, _UNLOADING)
         page.add_note(_AUTOMATIC)
         page.add("Models folder", self.models_folder, _MODELS_FOLDER)
-        page.add_line(row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
+        page.add_line(row(self.choose_models_folder, None))
         return page
 
     def _show_cache_size(self) -> None:
@@ -244,7 +240,7 @@ class SettingsWindow(SideWindow):
     def _build_downloads(self) -> SettingsPage:
         page = self._page()
         self.downloads_at_once = page.number("downloads_at_once", 1, MAX_DOWNLOADS)
-        self.token = push_button("Hugging Face Token…", act=self.token_requested.emit)
+        self.token = push_button("Hugging Face Token…")
         at_once = "How many models are downloaded at the same time."
         page.add("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
         page.add_line(row(self.token, None), "Access")

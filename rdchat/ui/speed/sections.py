@@ -164,15 +164,13 @@ class SpeedSection(QWidget):
 class TimeSection(Section):
     """Shows how the time of a reply was spent."""
 
-    ledger_requested = Signal()
-
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
         self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show every stage of all replies since rdchat was opened"
-        self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))
+        self.ledger = self.add(push_button("Time Ledger", tip))
         self.show_statistics(Statistics())
 
     def show_statistics(self, statistics: Statistics) -> None:

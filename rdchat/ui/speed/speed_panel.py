@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QSize, Signal, Slot
+from PySide6.QtCore import QSize, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
@@ -117,9 +117,6 @@ class ServerSection(Section):
 class SpeedPanel(QScrollArea):
     """Follows the reply that is being written, at most ten times a second, and then keeps its figures."""
 
-    ledger_requested = Signal()
-    training_requested = Signal()
-
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
         self._controller, self._context, self._settings = controller, controller.context, controller.settings
@@ -134,7 +131,7 @@ class SpeedPanel(QScrollArea):
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
         self._training: TrainingControl | None = None
-        self.training = TextButton("", theme, self.training_requested.emit)
+        self.training = TextButton("", theme)
         self.training.setAccessibleName("Show the training")
         set_tip(self.training, "Show the training in the Models window")
         self.training.hide()
@@ -166,7 +163,6 @@ class SpeedPanel(QScrollArea):
         for section in (*self.sections, self.drafting.advanced):
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
-        self.time.ledger_requested.connect(self.ledger_requested)
         return ground
 
     def follow_training(self, training: "TrainingControl", text: Callable[["TrainingControl"], str]) -> None:

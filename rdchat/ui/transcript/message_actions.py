@@ -135,8 +135,6 @@ def _shortened(text: str) -> str:
 class ReplyDetails(QFrame):
     """A popup with all statistics of one reply; a click beside it or Esc closes it."""
 
-    tokens_requested = Signal()
-
     def __init__(self, message: Message, theme: Theme, button: QWidget) -> None:
         super().__init__(button, Qt.WindowType.Popup)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -158,11 +156,9 @@ class ReplyDetails(QFrame):
         if message.drafting and message.drafting.reason:
             parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
         self.more = TextButton("More", theme, self._show_rest)
-        tokens = TextButton("Show Tokens", theme)
-        tokens.clicked.connect(self.close)
-        tokens.clicked.connect(self.tokens_requested)
-        parts.addLayout(row(self.more, None, tokens))
-        tokens.setFocus()
+        self.tokens = TextButton("Show Tokens", theme, self.close)
+        parts.addLayout(row(self.more, None, self.tokens))
+        self.tokens.setFocus()
 
     def _show_rest(self) -> None:
         """Show all figures, at the same position."""
@@ -277,5 +273,5 @@ class MessageActions(QWidget):
 
     def _show_details(self) -> None:
         details = ReplyDetails(self._message, self._area.theme, self._details)
-        details.tokens_requested.connect(self._tokens.clicked)
+        details.tokens.clicked.connect(self._tokens.clicked)
         open_above(details, self._details)

@@ -98,18 +98,17 @@ class MessageEditor(QWidget):
 
     submitted = Signal(str)
     cancelled = Signal()
-    height_changed = Signal()
     changed = Signal(str)
 
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
         self._theme = theme
         name = "Edit the reply" if of_reply else "Edit your message"
-        self._field = PromptField(theme, name, (3, 16), return_submits=not of_reply)
-        self._field.document().setDocumentMargin(SMALL)
-        self._field.setPlainText(text)
+        self.field = PromptField(theme, name, (3, 16), return_submits=not of_reply)
+        self.field.document().setDocumentMargin(SMALL)
+        self.field.setPlainText(text)
         if not of_reply:
-            self._field.moveCursor(self._field.textCursor().MoveOperation.End)
+            self.field.moveCursor(self.field.textCursor().MoveOperation.End)
         keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
         of_prompt = "Keeps the old version too, and gets a new reply"
         tip = f"Keeps the model's version too ({keys})" if of_reply else of_prompt
@@ -117,11 +116,10 @@ class MessageEditor(QWidget):
         self._save.setDefault(True)
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.cancelled.emit), accept=self._save)
         self._line = row(None, buttons)
-        self._column = column(self._field, self._line, within=self)
-        self._field.submit_requested.connect(self._submit)
-        self._field.textChanged.connect(self._text_changed)
-        self._field.height_changed.connect(self.height_changed)
-        self.setFocusProxy(self._field)
+        self._column = column(self.field, self._line, within=self)
+        self.field.submit_requested.connect(self._submit)
+        self.field.textChanged.connect(self._text_changed)
+        self.setFocusProxy(self.field)
 
     def add_files(self, chips: QWidget, attach: Callable[[], object]) -> None:
         """Show the files of the message below its text, and a button that attaches more."""
@@ -129,7 +127,7 @@ class MessageEditor(QWidget):
         self._line.insertWidget(0, IconButton("attach", "Attach files", self._theme, act=attach))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        paint_card(self, self._field.geometry(), self._theme.colors.raised)
+        paint_card(self, self.field.geometry(), self._theme.colors.raised)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape:
@@ -139,7 +137,7 @@ class MessageEditor(QWidget):
 
     @property
     def text(self) -> str:
-        return self._field.toPlainText()
+        return self.field.toPlainText()
 
     def _text_changed(self) -> None:
         self._save.setEnabled(bool(self.text.strip()))

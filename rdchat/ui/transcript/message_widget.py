@@ -118,7 +118,7 @@ class MessageWidget(QWidget):
         editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
-        editor.height_changed.connect(self.area.height_changed)
+        editor.field.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
         self.area.on_edit(self.message, editor)
         self._column.insertWidget(1, editor)

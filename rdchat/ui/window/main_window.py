@@ -115,9 +115,9 @@ class MainWindow(QMainWindow):
         """The settings window, built when it is first needed."""
         window = SettingsWindow(self._controller, self._theme, self)
         self.windows.restore_geometry("settings", window)
-        window.choose_model_requested.connect(self.commands.choose_model)
-        window.choose_models_folder_requested.connect(self.commands.choose_models_folder)
-        window.token_requested.connect(lambda: self.windows.ask_for_token(self.settings_window))
+        window.choose_model.clicked.connect(self.commands.choose_model)
+        window.choose_models_folder.clicked.connect(self.commands.choose_models_folder)
+        window.token.clicked.connect(lambda: self.windows.ask_for_token(self.settings_window))
         return window
 
     def close_soon(self) -> None:
@@ -246,8 +246,8 @@ class MainWindow(QMainWindow):
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
-        self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
-        self.panel.training_requested.connect(self.windows.show_training)
+        self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
+        self.panel.training.clicked.connect(self.windows.show_training)
         self.windows.on_model_services.append(self._follow_training)
         for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
@@ -256,7 +256,7 @@ class MainWindow(QMainWindow):
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)
-        conversation.tools.settings_requested.connect(lambda: self._show_settings("Tools"))
+        conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
         # The keyboard is still in the other program.
