@@ -155,15 +155,11 @@ class ImportExport(QObject):
         controller: The conversations.
         transfers: Does the work.
         theme: The appearance to follow.
-
-    Attributes:
-        sheet: The sheet that is open; None without one.
     """
 
     def __init__(self, window: MainWindow, controller: ChatController, transfers: Transfers, theme: Theme) -> None:
         super().__init__(window)
         self._window, self._controller, self._transfers, self._theme = window, controller, transfers, theme
-        self.sheet: Sheet | None = None
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
         actions.export_all.triggered.connect(lambda: self._show_export(None, None))
@@ -190,7 +186,7 @@ class ImportExport(QObject):
             self._begin("Exporting", start, self._report_export)
 
         if not self._transfers.busy:
-            self._open(export_sheet(self._window, self._theme, title, choose))
+            export_sheet(self._window, self._theme, title, choose).open()
 
     def _ask_import(self) -> None:
         """List the programs whose chats can be imported, and ask for files or a folder."""
@@ -204,7 +200,7 @@ class ImportExport(QObject):
         left = "Choose Folder…", partial(self._choose_import, FileMode.Directory, ())
         text = "Imported chats are added to yours. You can undo this."
         answers: list[Answer] = [("Cancel", nothing), ("Choose Files…", files)]
-        self._open(Sheet(self._window, self._theme, "Import Chats", text, answers, parts=(SMALL, form), left=left))
+        Sheet(self._window, self._theme, "Import Chats", text, answers, parts=(SMALL, form), left=left).open()
 
     def _choose_import(self, mode: FileMode, filters: Sequence[str]) -> None:
         def read(names: list[str]) -> None:
@@ -238,7 +234,7 @@ class ImportExport(QObject):
         parts = [ThemedLabel(self._theme, after, "muted", wraps=True)]
         answers: list[Answer] = [("Cancel", self._transfers.forget_restore), ("Restore", restore)]
         title, text = "Restore this backup?", backup_text(facts)
-        self._open(Sheet(self._window, self._theme, title, text, answers, parts=parts))
+        Sheet(self._window, self._theme, title, text, answers, parts=parts).open()
 
     # Tasks
 
@@ -248,7 +244,6 @@ class ImportExport(QObject):
             return
         self._window.conversation.banners.close_banner(_KEY)
         progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel)
-        self._follow(progress)
 
         def end(outcome: Any) -> None:
             progress.done(0)
@@ -273,7 +268,7 @@ class ImportExport(QObject):
     def _fail(self, error: RdchatError) -> None:
         self._transfers.forget_restore()
         title = error.message.rstrip(".")
-        self._open(Sheet(self._window, self._theme, title, error.hint, [("OK", nothing)]))
+        Sheet(self._window, self._theme, title, error.hint, [("OK", nothing)]).open()
 
     # Results
 
@@ -283,7 +278,7 @@ class ImportExport(QObject):
         self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
 
     def _report_import(self, report: ImportReport) -> None:
-        self._open(report_sheet(self._window, self._theme, report, partial(self._undo_import, report)))
+        report_sheet(self._window, self._theme, report, partial(self._undo_import, report)).open()
 
     def _undo_import(self, report: ImportReport) -> None:
         text = f"{counted(len(report.chats), 'chat')} removed."
@@ -299,20 +294,6 @@ class ImportExport(QObject):
         undo = partial(self._restore, "The restore was undone", "The backup's chats are kept as", can_undo=False)
         start = partial(self._transfers.undo_restore, restored)
         self._begin("Undoing the restore", start, lambda _facts: undo())
-
-    def _open(self, sheet: Sheet) -> None:
-        self._follow(sheet)
-        sheet.open()
-
-    def _follow(self, sheet: Sheet) -> None:
-        """Remember an open sheet until it is closed."""
-        if self.sheet is not None:
-            self.sheet.done(0)
-        self.sheet = sheet
-        sheet.finished.connect(self._forget_sheet)
-
-    def _forget_sheet(self) -> None:
-        self.sheet = None
 
     def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = nothing) -> None:
         banner = Banner(self._theme, title, text, "check", "success")

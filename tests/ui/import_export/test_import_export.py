@@ -33,14 +33,12 @@ class Menu:
 
     @property
     def sheet(self) -> Sheet:
-        assert self.transfers.sheet is not None
-        return self.transfers.sheet
+        return self.window.findChildren(Sheet)[-1]
 
     @property
     def title(self) -> str:
         """The title of the open sheet; empty without one."""
-        sheet = self.transfers.sheet
-        return sheet.windowTitle() if sheet is not None and sheet.isVisible() else ""
+        return next((each.windowTitle() for each in self.window.findChildren(Sheet) if each.isVisible()), "")
 
     @property
     def banner(self) -> Banner | None:
@@ -85,8 +83,8 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     transfers = ImportExport(window, chat.controller, desk, theme)
     yield Menu(qtbot, window, transfers, desk)
     desk.close()
-    if transfers.sheet is not None:
-        transfers.sheet.done(0)
+    for sheet in window.findChildren(Sheet):
+        sheet.done(0)
 
 
 def titles(chat: Chat) -> list[str]:
