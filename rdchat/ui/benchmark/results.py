@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
     QTabWidget,
 )
 
-from rdchat.errors import InvalidSettingError, StorageError
+from rdchat.errors import InvalidSettingError, file_errors
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.plots.drawing import PICTURE_TYPES, save_picture
@@ -194,11 +194,9 @@ def export(result: BenchResult, path: Path) -> None:
     if kind in PICTURE_TYPES:
         save_picture(plots_of(result), path)
         return
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            if kind == ".csv":
-                write_csv(file, result)
-            else:
-                json.dump(result.as_json(), file, ensure_ascii=False, indent=2)
-    except OSError as error:
-        raise StorageError(f"The file {path} cannot be written: {error.strerror}.", "Choose another folder.") from error
+    failed = f"{path.name} cannot be written", "Choose another folder."
+    with file_errors(*failed), path.open("w", encoding="utf-8", newline="") as file:
+        if kind == ".csv":
+            write_csv(file, result)
+        else:
+            json.dump(result.as_json(), file, ensure_ascii=False, indent=2)
