@@ -148,9 +148,8 @@ def tree_text(trace: ReplyTrace, number: int) -> str:
         f"{STYLES[tree.drafters[node]].name}, {'accepted' if node in on_path else 'rejected'}"
         for node in range(1, len(tree.tokens))
     ]
-    more = f"; and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
     own = f"then from the model itself: {spelt(tree.correction_text)}, {probability(tree.correction_log_prob)}"
-    return f"{round_text(trace, number)}. {'; '.join(nodes[:_MAX_NODES])}{more}; {own}."
+    return f"{round_text(trace, number)}. {formatting.listed(nodes, _MAX_NODES, '; ')}; {own}."
 
 
 def depths(parents: Sequence[int]) -> list[int]:

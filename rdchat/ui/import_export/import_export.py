@@ -18,7 +18,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.style.buttons import Action
-from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
 from rdchat.ui.style.layouts import form_layout, row, show_share, text_field, thin_bar
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
@@ -101,11 +101,10 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     """Report an import, and offer to undo it."""
     lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
-    more = [f"and {len(lines) - _MAX_LISTED:,} more"] if len(lines) > _MAX_LISTED else []
-    listed = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported")
-    listed.setReadOnly(True)
-    listed.setPlainText("\n\n".join([*lines[:_MAX_LISTED], *more]))
-    title, parts = _import_title(report), (SMALL, listed) if lines else ()
+    field = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported")
+    field.setReadOnly(True)
+    field.setPlainText(listed(lines, _MAX_LISTED, "\n\n"))
+    title, parts = _import_title(report), (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
     return Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
 

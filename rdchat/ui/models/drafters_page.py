@@ -13,12 +13,11 @@ from rdchat.services.models.models import Models
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
-from rdchat.ui.models.texts import listed
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, fill_box, row, scrolled
 from rdchat.ui.style.opening import open_page

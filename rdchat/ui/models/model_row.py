@@ -23,7 +23,7 @@ from rdchat.services.models.models import Models
 from rdchat.ui.models import texts
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
-from rdchat.ui.style.formatting import MACHINE, counted, file_size
+from rdchat.ui.style.formatting import MACHINE, counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
@@ -421,4 +421,4 @@ class FileList(ThemedLabel):
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
         lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in self._files] if self._open else []
-        self.show_text(f"{texts.listed(lines, _MAX_LISTED_FILES, '\n')}\n{self._note}".strip() if lines else "")
+        self.show_text(f"{listed(lines, _MAX_LISTED_FILES, '\n')}\n{self._note}".strip() if lines else "")

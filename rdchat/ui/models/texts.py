@@ -25,7 +25,7 @@ from rdchat.services.models.fit import Machine, pair_bytes, sizes_read, sizes_su
 from rdchat.services.models.model import Model
 from rdchat.services.models.newcomers import for_machine
 from rdchat.ui.style import formatting
-from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
+from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -116,12 +116,6 @@ def row_line(row: ModelCard) -> str:
 def joined(*parts: str) -> str:
     """Return the parts that are not empty in one line."""
     return DOT.join(part for part in parts if part)
-
-
-def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
-    """Return the first names with a mark between them, and how many more there are."""
-    more = len(names) - limit
-    return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
 
 
 def drafter_kind(model: ModelCard) -> str:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePol
 from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import counted, model_label
+from rdchat.ui.style.formatting import counted, listed, model_label
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import paint_focus
@@ -182,14 +182,14 @@ def add_models(
         add_action(menu, name, lambda: choose(model), chosen == model, model or "")
 
     add(none, None)
-    listed = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
-    if listed:
+    named = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
+    if named:
         menu.addSection("Recent")
-    for model in listed:
+    for model in named:
         add(model_label(model), model)
     by_origin: dict[str, list[ModelCard]] = {}
     for card in installed:
-        if card.model not in listed:
+        if card.model not in named:
             by_origin.setdefault(card.origin, []).append(card)
     for origin, cards in by_origin.items():
         menu.addSection(button_text(sections.get(origin, origin)))
@@ -197,6 +197,5 @@ def add_models(
             if not card.problem:
                 add(f"{card.name}  ·  {card.kind.label}" if card.kind else card.name, card.model)
         if reasons := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
-            more = [f"and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
             text = f"{counted(len(reasons), unfit[0])} that cannot be {unfit[1]}"
-            add_action(menu, text, lambda: None, tip="\n".join([*reasons[:_MAX_REASONS], *more])).setEnabled(False)
+            add_action(menu, text, lambda: None, tip=listed(reasons, _MAX_REASONS, "\n")).setEnabled(False)

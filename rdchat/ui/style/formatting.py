@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -121,6 +122,12 @@ def count(number: int) -> str:
 def counted(number: int, one: str, several: str = "") -> str:
     """Return `1 token` or `1,204 tokens`; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
+    """Return the first names with a mark between them, and how many more there are."""
+    more = len(names) - limit
+    return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
 
 
 def parameters(number: int) -> str:
