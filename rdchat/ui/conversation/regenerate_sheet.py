@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout,
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.replies import OtherModel
-from rdchat.ui.style.labels import ThemedLabel, button_text, set_tip
+from rdchat.ui.style.labels import ThemedLabel, button_text, cut, set_tip
 from rdchat.ui.style.layouts import form_layout, text_field
 from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import SMALL, Theme
@@ -59,8 +59,7 @@ class RegenerateSheet(Sheet):
             self.model.addItem(own_model)
         self.offer_models()
         self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
-        short = own_model if len(own_model) <= _NAME_LENGTH else f"{own_model[: _NAME_LENGTH - 1].rstrip()}…"
-        self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
+        self.back = QCheckBox(f"Go back to {button_text(cut(own_model, _NAME_LENGTH))} afterwards")
         set_tip(self.back, own_model)
         self.back.setChecked(True)
         self.temperature = QDoubleSpinBox(maximum=10, singleStep=0.1)

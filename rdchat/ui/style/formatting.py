@@ -76,14 +76,6 @@ def duration(milliseconds: float) -> str:
     return f"{minutes} min {seconds} s"
 
 
-def round_seconds(milliseconds: float) -> str:
-    """Return `4 s`, `2 min 5 s` or `less than a second`."""
-    seconds = round(milliseconds / 1000)
-    if seconds < 1:
-        return "less than a second"
-    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
-
-
 def memory(size_bytes: int) -> str:
     """Return `512 MB` or `1.24 GB`; nothing measured is a dash."""
     return size_text(size_bytes) if size_bytes > 0 else NONE

@@ -29,7 +29,7 @@ _MARKUP = '<p style="white-space: {}">{}</p>'
 
 def cut(text: str, limit: int = _MAX) -> str:
     """Return the beginning of a long text: laying out a megabyte takes a second."""
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip(' ,')}…"
 
 
 def tip_text(text: str) -> str:

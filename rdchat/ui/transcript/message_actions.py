@@ -17,7 +17,7 @@ from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
 from rdchat.ui.style.definitions import DEFINITIONS
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
 from rdchat.ui.style.opening import open_above
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
@@ -106,7 +106,7 @@ def _options(made_with: MadeWith | None) -> list[Fact]:
         options.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", _TEMPERATURE))
     if made_with and made_with.once and made_with.system_prompt is not None:
         prompt = made_with.system_prompt.strip()
-        text = _shortened(" ".join(prompt.split()) or "None")
+        text = cut(" ".join(prompt.split()) or "None", _NAME_LENGTH)
         options.append(Fact("System prompt", text, f"Of this reply alone: {prompt or 'none.'}"))
     return options
 
@@ -114,7 +114,7 @@ def _options(made_with: MadeWith | None) -> list[Fact]:
 def _drafting(drafting: Drafting | None) -> list[Fact]:
     if drafting is None:
         return []
-    name = _shortened(drafter_name(drafting)) if drafting.drafter else ""
+    name = cut(drafter_name(drafting), _NAME_LENGTH) if drafting.drafter else ""
     last_part = "The reply was continued: all figures are those of the part that was written last."
     return [
         Fact("Drafting", _mode_text(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
@@ -126,10 +126,6 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     return f"{drafting.mode.label}, {kind.label}" if kind else drafting.mode.label
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1].rstrip(' ,')}…"
 
 
 class ReplyDetails(QFrame):

@@ -245,7 +245,7 @@ def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
         return "Thinking…"
     if cut_off:
         return "Did not finish thinking"
-    return f"Thought for {formatting.round_seconds(ms)}" if ms else "Thoughts"
+    return f"Thought for {formatting.rough_time(ms / 1000)}" if ms else "Thoughts"
 
 
 class CutMark(QWidget):

@@ -196,9 +196,9 @@ def title(box: FoldedText) -> str:
     ("ms", "said"),
     [
         (0.0, "Thoughts"),
-        (300.0, "Thought for less than a second"),
+        (300.0, "Thought for 1 s"),
         (12_400.0, "Thought for 12 s"),
-        (125_000.0, "Thought for 2 min 5 s"),
+        (125_000.0, "Thought for 2 min"),
     ],
 )
 def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> None:
