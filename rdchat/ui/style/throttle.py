@@ -9,12 +9,12 @@ _INTERVAL_MS = 100
 
 
 class Throttle(QObject):
-    """Calls `act` at once for the first note of a burst, and by default at most ten times a second for the rest."""
+    """Calls `act` at once for the first note of a burst, and at most ten times a second for the rest."""
 
-    def __init__(self, parent: QObject, act: Callable[[], object], interval_ms: int = _INTERVAL_MS) -> None:
+    def __init__(self, parent: QObject, act: Callable[[], object]) -> None:
         super().__init__(parent)
         self._act, self._noted = act, False
-        self._timer = QTimer(self, interval=interval_ms, singleShot=True)
+        self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
         self._timer.timeout.connect(self._pass_on)
 
     @property

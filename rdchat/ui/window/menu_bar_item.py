@@ -3,7 +3,7 @@
 from functools import partial
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QAction, QColor
+from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from rdchat import host
@@ -15,11 +15,9 @@ from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.formatting import rate
 from rdchat.ui.style.icons import app_icon, line_icon
 from rdchat.ui.style.opening import show_in_front
-from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.commands import Commands
 
 _RECENT = 5
-_STATE_MS = 1000
 _NOTIFIED_MS = 15_000
 
 
@@ -35,7 +33,6 @@ class MenuBarItem(QSystemTrayIcon):
         super().__init__(window)
         self._commands, self._controller, self._window = commands, commands.controller, window
         self._statistics = Statistics()
-        self._state: QAction | None = None
         # The chat of the last notification.
         self._notified = 0
         self.messageClicked.connect(lambda: commands.open_chat(self._notified))
@@ -45,11 +42,8 @@ class MenuBarItem(QSystemTrayIcon):
         self.setIcon(icon)
         self.menu = OpenMenu(self._fill, window)
         self.setContextMenu(self.menu)
-        self._throttle = Throttle(self, self._show_state, _STATE_MS)
-        replies, settings = self._controller.replies, self._controller.settings
-        replies.statistics_changed.connect(self._note_statistics)
-        for changed in (replies.state_changed, self._controller.model_slot.engine.asleep_changed):
-            changed.connect(self._throttle.note)
+        settings = self._controller.settings
+        self._controller.replies.statistics_changed.connect(self._note_statistics)
         self._was_on = False
         settings.changed.connect(self._follow)
         self._follow(settings.values)
@@ -78,11 +72,6 @@ class MenuBarItem(QSystemTrayIcon):
 
     def _note_statistics(self, statistics: Statistics) -> None:
         self._statistics = statistics
-        self._throttle.note()
-
-    def _show_state(self) -> None:
-        if self._state is not None:
-            self._state.setText(self._state_text())
 
     def _state_text(self) -> str:
         slot = self._controller.model_slot
@@ -96,8 +85,7 @@ class MenuBarItem(QSystemTrayIcon):
 
     def _fill(self) -> None:
         menu, controller = self.menu, self._controller
-        self._state = add_action(menu, self._state_text(), lambda: None)
-        self._state.setEnabled(False)
+        add_action(menu, self._state_text(), lambda: None).setEnabled(False)
         add_action(menu, "Stop Reply", controller.replies.stop).setEnabled(bool(controller.replies.live))
         menu.addSeparator()
         add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(quick=True)))
