@@ -42,7 +42,7 @@ from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
-from rdchat.ui.window.header import DownloadButton, UpdateNotice
+from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
@@ -141,11 +141,11 @@ class App:
             self.controller.server.offer(installed_models)
             windows = self.window.windows
             self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
-            header, banners = self.window.header, self.window.conversation.banners
+            header, notices = self.window.header, self.window.conversation.notices
             options = self.window.actions_.options
             self._updates = UpdateCheck(self.controller.settings, updates_address())
-            self._update_notice = UpdateNotice(self._updates, banners, theme)
-            self._downloads = DownloadButton(self.window.windows, header, options, banners, theme)
+            self._updates.update_found.connect(notices.show_update)
+            self._downloads = DownloadButton(self.window.windows, header, options, notices, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process if a running thread is destroyed
             self._garbage.release()
@@ -157,7 +157,8 @@ class App:
         QTimer.singleShot(0, self.controller.start)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
-        QTimer.singleShot(_SETTLED_MS, self._update_notice, self._update_notice.start)
+        notices = self.window.conversation.notices
+        QTimer.singleShot(_SETTLED_MS, notices, partial(notices.look_for_updates, self._updates))
 
     def finish(self) -> bool:
         """Stop, save and free everything; return False if the engine thread did not end."""

@@ -1,12 +1,17 @@
 """The banners above the transcript: messages of the services to the person, with possible actions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from urllib.parse import urlsplit
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from rdchat import __version__
 from rdchat.chat.conversation import Notice
 from rdchat.inference.api.messages import Role
+from rdchat.hub.updates import Update
+from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import ChatController
@@ -17,7 +22,7 @@ from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
-from rdchat.ui.style.opening import ask
+from rdchat.ui.style.opening import ask, open_page
 from rdchat.ui.style.theme import Theme
 
 type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
@@ -101,7 +106,7 @@ class Notices(QObject):
 
         box.finished.connect(end)
 
-    def _show(
+    def show(
         self,
         key: str,
         title: str,
@@ -118,21 +123,21 @@ class Notices(QObject):
         return banner
 
     def show_notice(self, notice: Notice) -> None:
-        self._show(f"notice {notice.title}", notice.title, notice.detail)
+        self.show(f"notice {notice.title}", notice.title, notice.detail)
 
     def show_storage_failure(self, notice: Notice) -> None:
-        self._show("storage", notice.title, notice.detail, *_DANGER)
+        self.show("storage", notice.title, notice.detail, *_DANGER)
 
     def show_refused_model(self, text: str) -> None:
         """Show why a dropped file is no model."""
-        self._show("dropped model", "This cannot be loaded as a model", text, *_DANGER)
+        self.show("dropped model", "This cannot be loaded as a model", text, *_DANGER)
 
     # Models
 
     def _show_unloaded(self) -> None:
         detail = "Its memory is free for other apps. Sending a message loads it again."
         retry = self._controller.model_slot.retry
-        self._show("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
+        self.show("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
 
     def _show_failure(self, failure: Failure) -> None:
         slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()
@@ -143,7 +148,7 @@ class Notices(QObject):
         if failure.can_load_anyway:
             tip = "The computer may become slow, and the system may quit rdchat"
             actions.append(("Load Anyway", slot.load_anyway, tip))
-        self._show("model", "The model did not load", detail, *_DANGER, actions=actions)
+        self.show("model", "The model did not load", detail, *_DANGER, actions=actions)
 
     def _show_borrowed(self) -> None:
         """Show which model writes one reply, and which one is loaded again afterwards."""
@@ -152,7 +157,7 @@ class Notices(QObject):
             self.area.close_banner("borrowed")
             return
         title, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
-        self._show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
+        self.show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
@@ -166,17 +171,37 @@ class Notices(QObject):
             return
         size = formatting.file_size(offered.weight_bytes + offered.drafter.weight_bytes)
         title = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
-        banner = Banner(self._theme, title, icon="model")
+        banner = self.show("larger model", title, "", "model")
         banner.dismissed.connect(larger.decline)
         tip = "Shows it in the Models window. Nothing is downloaded until you choose to."
         banner.add_action("Get a Larger One…", lambda: show(offered.repository), tip, closes=False)
-        self.area.show_banner(banner, "larger model")
+
+    # New versions
+
+    def look_for_updates(self, check: UpdateCheck) -> None:
+        """Look for a new version; ask the person first, if that was never answered."""
+        if not check.unanswered:
+            check.look()
+            return
+        where = urlsplit(check.address).netloc
+        detail = (
+            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
+            "Settings."
+        )
+        actions = ("Look Once a Day", partial(check.answer, True)), ("Do Not Look", partial(check.answer, False))
+        self.show("update", "Look for new versions of rdchat?", detail, actions=actions)
+
+    def show_update(self, update: Update) -> None:
+        """Show a new version, with its page to open."""
+        title, notes = f"rdchat {update.version} is available. You have {__version__}.", update.notes.strip()
+        action = "Open Page", partial(open_page, update.page), update.page
+        self.show("update", title, notes or "There are no notes.", actions=[action])
 
     # Undoing
 
     def _offer_undo(self, done: str) -> None:
         self._offered = self._controller.chats.order.history.last
-        self._show("undo", done, actions=[("Undo", self._controller.chats.undo)], lasts_ms=UNDO_MS)
+        self.show("undo", done, actions=[("Undo", self._controller.chats.undo)], lasts_ms=UNDO_MS)
 
     def _end_offer(self) -> None:
         """Offer no longer to undo what something else was done after: the button would take that back."""
@@ -206,7 +231,7 @@ class Notices(QObject):
         context = self._controller.context
         if doing is not Doing.NOTHING:
             stop = ("Stop", context.stop, "The chat stays as it is")
-            return self._show("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
+            return self.show("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
         takes = "" if use.tokens is None else f"It has {use.tokens:,} tokens. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"
         remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
@@ -217,7 +242,7 @@ class Notices(QObject):
             ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
         ]
         sign = ("warning", "warning")
-        return self._show("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
+        return self.show("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
 
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""

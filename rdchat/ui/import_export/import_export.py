@@ -16,7 +16,6 @@ from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers
-from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
@@ -262,7 +261,8 @@ class ImportExport(QObject):
             self._fail(error)
             return
         text = f"{introduction} {restored.database}" if restored.database else ""
-        self._banner(title, text, "Undo" if can_undo and text else "", partial(self._undo_restore, restored))
+        undo: list[Answer] = [("Undo", partial(self._undo_restore, restored))] if can_undo and text else []
+        self._show(title, text, *undo)
 
     def _fail(self, error: RdchatError) -> None:
         self._transfers.forget_restore()
@@ -274,7 +274,7 @@ class ImportExport(QObject):
     def _report_export(self, report: ExportReport) -> None:
         path = Path(report.path)
         show = partial(show_folder, path.parent)
-        self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
+        self._show(f"Exported {counted(report.chats, 'chat')}", f"To {path}", ("Show", show))
 
     def _report_import(self, report: ImportReport) -> None:
         report_sheet(self._window, self._theme, report, partial(self._undo_import, report)).open()
@@ -282,23 +282,20 @@ class ImportExport(QObject):
     def _undo_import(self, report: ImportReport) -> None:
         text = f"{counted(len(report.chats), 'chat')} removed."
         start = partial(self._transfers.undo_import, report)
-        self._begin("Undoing the import", start, lambda _done: self._banner("The import was undone", text))
+        self._begin("Undoing the import", start, lambda _done: self._show("The import was undone", text))
 
     def _report_backup(self, facts: BackupFacts) -> None:
         path = Path(facts.path)
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
-        self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
+        self._show("Backed up", what, ("Show", partial(show_folder, path.parent)))
 
     def _undo_restore(self, restored: Restored) -> None:
         undo = partial(self._restore, "The restore was undone", "The backup's chats are kept as", can_undo=False)
         start = partial(self._transfers.undo_restore, restored)
         self._begin("Undoing the restore", start, lambda _facts: undo())
 
-    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = nothing) -> None:
-        banner = Banner(self._theme, title, text, "check", "success")
-        if action:
-            banner.add_action(action, act)
-        self._window.conversation.banners.show_banner(banner, _KEY)
+    def _show(self, title: str, text: str, *actions: Answer) -> None:
+        self._window.conversation.notices.show(_KEY, title, text, "check", "success", actions=actions)
 
 
 def _today() -> str:

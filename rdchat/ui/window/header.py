@@ -1,25 +1,21 @@
-"""The toolbar with the model's button and the downloads under way, and banners about downloads and new versions."""
+"""The toolbar with the model's button and the downloads under way, and banners about downloads."""
 
-from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from PySide6.QtCore import QObject, QSize, Qt, Slot
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QSizePolicy, QToolBar, QWidget
 
-from rdchat import __version__, paths
+from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
-from rdchat.hub.updates import Update
-from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
+from rdchat.ui.conversation.banner import UNDO_MS
+from rdchat.ui.conversation.notices import Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import show_icon
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.menus import WindowActions
@@ -29,8 +25,6 @@ from rdchat.ui.window.side_windows import SideWindows
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
     from rdchat.services.models.models import Models
-
-UPDATE_BANNER = "update"
 
 
 class Header(QToolBar):
@@ -92,13 +86,13 @@ class DownloadButton(IconButton):
         windows: The side windows, among them the models window.
         bar: The toolbar.
         before: The action of the toolbar that comes after it.
-        banners: Shows the banners.
+        notices: Shows the banners.
         theme: The appearance to follow.
     """
 
-    def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, banners: BannerArea, theme: Theme) -> None:
+    def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, notices: Notices, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
-        self._windows, self._banners = windows, banners
+        self._windows, self._notices = windows, notices
         self._models: Models | None = None
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
@@ -150,9 +144,8 @@ class DownloadButton(IconButton):
         names = ", ".join(download.repository for download in downloads)
         what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
         text = f"{names} was not finished when rdchat quit."
-        banner = Banner(self._theme, f"Resuming {what}", text, "download")
-        banner.add_action("Show", self._show_page)
-        self._banners.show_banner(banner, "downloads went on", UNDO_MS)
+        show = ("Show", self._show_page)
+        self._notices.show("downloads went on", f"Resuming {what}", text, "download", actions=[show], lasts_ms=UNDO_MS)
 
     def _on_ended(self, download: "Download") -> None:
         """Show that a download is finished or failed, unless its row is visible."""
@@ -165,55 +158,11 @@ class DownloadButton(IconButton):
         if download.state == "failed":
             self._unseen_failures.update((download.id, *models.downloads.models_of(download.id)))
             self._throttle.note()
-            title = f"The download of {download.repository} stopped"
-            banner = Banner(self._theme, title, download.problem, "warning", "danger")
+            notice = f"The download of {download.repository} stopped", download.problem, "warning", "danger"
         else:
             follows = "Its drafter follows." if shown[download.id].companion else ""
-            banner = Banner(self._theme, f"{download.repository} has been downloaded", follows, "check", "success")
+            notice = f"{download.repository} has been downloaded", follows, "check", "success"
+        action: Action = ("Show", self._show_page)
         if download.state != "failed" and download.is_model:
-            banner.add_action("Load", lambda: models.slot.load(download.model_name))
-        else:
-            banner.add_action("Show", self._show_page)
-        self._banners.show_banner(banner, f"download {download.id}")
-
-
-class UpdateNotice(QObject):
-    """Asks about update checks and reports updates above the transcript.
-
-    It is a child of the banners' area, because a timer must not outlive that.
-
-    Args:
-        check: Looks for new versions.
-        area: Shows the banners.
-        theme: The appearance to follow.
-    """
-
-    def __init__(self, check: UpdateCheck, area: BannerArea, theme: Theme) -> None:
-        super().__init__(area)
-        self._check, self._area, self._theme = check, area, theme
-        check.update_found.connect(self.show_update)
-
-    @Slot()
-    def start(self) -> None:
-        """Ask the person, if that was never answered; else look."""
-        if not self._check.unanswered:
-            self._check.look()
-            return
-        where = urlsplit(self._check.address).netloc
-        banner = Banner(
-            self._theme,
-            "Look for new versions of rdchat?",
-            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
-            "Settings.",
-        )
-        banner.add_action("Look Once a Day", partial(self._check.answer, True))
-        banner.add_action("Do Not Look", partial(self._check.answer, False))
-        self._area.show_banner(banner, UPDATE_BANNER)
-
-    @Slot(Update)
-    def show_update(self, update: Update) -> None:
-        """Show a new version, with its page to open."""
-        notes = update.notes.strip() or "There are no notes."
-        banner = Banner(self._theme, f"rdchat {update.version} is available. You have {__version__}.", notes)
-        banner.add_action("Open Page", partial(open_page, update.page), update.page)
-        self._area.show_banner(banner, UPDATE_BANNER)
+            action = ("Load", lambda: models.slot.load(download.model_name))
+        self._notices.show(f"download {download.id}", *notice, actions=[action])

@@ -7,12 +7,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.updates import Update
 from rdchat.services.app import update_check
 from rdchat.services.app.update_check import UpdateCheck
+from rdchat.ui.conversation import notices
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.settings import settings_window
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.window import header
-from rdchat.ui.window.header import UPDATE_BANNER, UpdateNotice
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
@@ -20,19 +19,19 @@ UPDATE = Update("9.0", "<b>Faster</b> & smaller.", "https://example.org/rdchat")
 
 
 def _shown(window: MainWindow) -> Banner | None:
-    return window.conversation.banners.banner(UPDATE_BANNER)
+    return window.conversation.banners.banner("update")
 
 
 @pytest.mark.parametrize("yes", [True, False])
 def test_the_person_is_asked_first_and_told_of_a_new_version(
-    qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
+    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(header, "open_page", opened.append)
+    monkeypatch.setattr(notices, "open_page", opened.append)
     monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
     check = UpdateCheck(chat.controller.settings, "https://example.org/newest")
-    notice = UpdateNotice(check, window.conversation.banners, theme)
-    notice.start()
+    check.update_found.connect(window.conversation.notices.show_update)
+    window.conversation.notices.look_for_updates(check)
     banner = _shown(window)
     assert banner is not None
     assert "example.org" in banner.accessibleName()
@@ -49,14 +48,14 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
         found.buttons[0].click()
         assert opened == [UPDATE.page]
     else:
-        notice.start()
+        window.conversation.notices.look_for_updates(check)
         assert _shown(window) is None
     check.close()
 
 
-def test_a_build_without_an_address_shows_nothing_of_it(theme: Theme, chat: Chat, window: MainWindow) -> None:
+def test_a_build_without_an_address_shows_nothing_of_it(chat: Chat, window: MainWindow) -> None:
     check = UpdateCheck(chat.controller.settings, "")
-    UpdateNotice(check, window.conversation.banners, theme).start()
+    window.conversation.notices.look_for_updates(check)
     assert _shown(window) is None
     check.close()
 
