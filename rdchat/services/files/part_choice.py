@@ -174,8 +174,8 @@ class PartChoice:
         percent = percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
         return self._outcome(beginning(self.file, max(self._characters * percent // 100, 1)))
 
-    def choose_passages(self, question: str, number: int) -> Outcome:
-        """Return the passages that match a question best; 0 for as many as fit."""
+    def choose_passages(self, question: str) -> Outcome:
+        """Return the passages that match a question best, as many as fit."""
         if self._passages is None:
             self._passages = passages_of(self.file)
         passages, count = self._passages, len(self._passages)
@@ -183,8 +183,8 @@ class PartChoice:
         if not order:
             problem = "No passage has any of these words." if question.strip() else _NO_QUESTION
             return Outcome(problem=problem, passages=count)
-        if number or self.room is None:
-            outcome = self._outcome(joined(passages, order[: number or len(order)]))
+        if self.room is None:
+            outcome = self._outcome(joined(passages, order))
         else:
             outcome = Outcome(*fitting_passages(passages, order, self.room.suggested, self._per_token, self._counted))
         return replace(outcome, matching=len(order), passages=count)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
 
 from rdchat.chat.attachments.choosing import Part
@@ -68,17 +68,15 @@ class PartSheet(Sheet):
         count = len(self._choice.file.parts)
         self.question = QLineEdit(question.strip()[:_MAX_LETTERS], placeholderText="A question, or a few words")
         self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
-        self.number = QSpinBox(maximum=1, prefix="the best ")
-        self.number.setSpecialValueText("as many as fit")
         self.matching = ThemedLabel(theme, "", "muted")
         self.percent = QSpinBox(maximum=100, suffix=" %")
         self.percent.setSpecialValueText("as much as fits")
-        names = ("What the passages are about", "Pages", "Number of passages", "Percentage from the beginning")
-        for name, field in zip(names, (self.question, self.pages, self.number, self.percent), strict=True):
+        names = ("What the passages are about", "Pages", "Percentage from the beginning")
+        for name, field in zip(names, (self.question, self.pages, self.percent), strict=True):
             field.setAccessibleName(name)
         form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft)
         form.addRow(self.by_passages, self.question)
-        form.addRow("", row(self.number, self.matching, None))
+        form.addRow("", self.matching)
         if self._choice.file.paged:
             form.addRow(self.by_pages, row(self.pages, ThemedLabel(theme, f"of {count:,}", "muted"), None))
         form.addRow(self.by_beginning, row(self.percent, None))
@@ -90,19 +88,12 @@ class PartSheet(Sheet):
         tokens, room = self._choice.tokens, self._choice.room
         fits = tokens is None or room is None or not room.excess(tokens)
         (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
-        self.question.textEdited.connect(self._on_question)
+        self.question.textEdited.connect(lambda: self._pick(self.by_passages))
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
-        self.number.valueChanged.connect(lambda: self._pick(self.by_passages))
         self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
         for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
             button.toggled.connect(lambda checked: self._change() if checked else None)
         self._change()
-
-    def _on_question(self) -> None:
-        with QSignalBlocker(self.number):
-            # Other passages match another question.
-            self.number.setValue(0)
-        self._pick(self.by_passages)
 
     def _pick(self, way: QRadioButton) -> None:
         if way.isChecked():
@@ -124,7 +115,7 @@ class PartSheet(Sheet):
     def _compute(self) -> None:
         choice = self._choice
         if self.by_passages.isChecked():
-            compute = partial(choice.choose_passages, self.question.text(), self.number.value())
+            compute = partial(choice.choose_passages, self.question.text())
         elif self.by_pages.isChecked():
             compute = partial(choice.choose_pages, self.pages.text())
         elif self.by_beginning.isChecked():
@@ -148,9 +139,7 @@ class PartSheet(Sheet):
         self.fit()
         self.use.setEnabled(outcome.part is not None and usable)
         if outcome.passages:
-            with QSignalBlocker(self.number):
-                self.number.setMaximum(max(outcome.matching, 1))
-            self.matching.setText(f"of {outcome.matching:,} that match ({outcome.passages:,} in all)")
+            self.matching.setText(f"{outcome.matching:,} of {outcome.passages:,} match")
 
     def _take(self) -> None:
         if self._part is not None:
