@@ -96,10 +96,9 @@ class FileView(SideWindow):
         sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
         text = f"{sent}: {file.characters:,} characters, as sent to the model."
         summary = ThemedLabel(theme, f"{text} {file.note}".strip(), "muted", -1, wraps=True)
-        self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False)
+        self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False, tabChangesFocus=True)
         self.text.setFont(theme.code_font())
         self.text.setAccessibleName(f"Text of {file.name}")
-        self.text.setTabChangesFocus(True)
         self.text.setPlaceholderText("Reading…")
         column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)

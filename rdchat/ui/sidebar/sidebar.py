@@ -61,9 +61,6 @@ class FilterButton(IconButton):
         self._add("Any Folder", replace(chosen, folder_id=None))
         for folder in self._chats.order.folders:
             self._add(folder.name, replace(chosen, folder_id=folder.id))
-        if not self._chats.order.folders:
-            menu.actions()[-1].setText("No folders yet")
-            menu.actions()[-1].setEnabled(False)
 
     def _add(self, text: str, query: SearchQuery) -> None:
         add_action(self._menu, text, lambda: self.choose(query), query == self.chosen)

@@ -90,10 +90,12 @@ class DownloadButton(IconButton):
         theme: The appearance to follow.
     """
 
+    # They report the downloads.
+    _models: "Models"
+
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, notices: Notices, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
         self._windows, self._notices = windows, notices
-        self._models: Models | None = None
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -124,7 +126,6 @@ class DownloadButton(IconButton):
     def _show_totals(self) -> None:
         from rdchat.ui.models.texts import totals_text  # noqa: PLC0415  once something is downloaded
 
-        assert self._models is not None, "the services report downloads"
         totals = self._models.downloads.totals()
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}
         if self._windows.shows_downloads:
@@ -150,7 +151,6 @@ class DownloadButton(IconButton):
     def _on_ended(self, download: "Download") -> None:
         """Show that a download is finished or failed, unless its row is visible."""
         models = self._models
-        assert models is not None, "the services report downloads"
         # The drafter of a pair is not among them: the model's end was shown.
         shown = {each.id: each for each in models.downloads.all()}
         if self._windows.shows_downloads or (download.id not in shown and download.state != "failed"):
