@@ -21,7 +21,6 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WIDTH, _MOST_THINKING = 320, 999_999
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
-_OTHER = "Another format"
 _SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
 _PROMPT = "None. For example: You answer briefly, in plain words."
 _PROMPT_TIP = "Instructions that the model reads before the chat."
@@ -60,8 +59,7 @@ class AnswerShapeForm(QWidget):
     def set_shape(self, shape: AnswerShape | None) -> None:
         """Show a shape without emitting `edited`."""
         self.shape, kind = shape, shape and shape.kind
-        known = any(value == kind for _, value in _CHOICES)  # An imported chat may have another one.
-        fill_box(self.kind, _CHOICES if known else (*_CHOICES, (_OTHER, kind)), kind)
+        fill_box(self.kind, _CHOICES, kind)  # An imported chat may have another one, which is none of these.
         source = shape.source if shape and kind is ShapeKind.SCHEMA else ""
         if self.schema.toPlainText() != source:
             with QSignalBlocker(self.schema):
@@ -84,8 +82,8 @@ class AnswerShapeForm(QWidget):
             except InvalidSettingError as error:
                 self.problem.show_text(error.message)
                 return
-        elif kind is not None:
-            shape = AnswerShape(kind) if kind is ShapeKind.JSON else self.shape
+        elif kind is ShapeKind.JSON:
+            shape = AnswerShape(kind)
         self.problem.show_text("")
         if shape != self.shape:
             self.shape = shape

@@ -47,14 +47,14 @@ class ModelButton(QPushButton):
         self.refresh()
 
     def offer(self, installed: FolderSearch) -> None:
-        """Also list the models on this machine."""
+        """Also list the models on this machine and those of remote servers."""
         self._installed = installed
         for changed in (installed.changed, self._remote.changed):
             changed.connect(self._menu.refresh)
             changed.connect(self.choices_changed)
 
     def look(self) -> None:
-        """Look for models here and on servers; `choices_changed` follows if there are other ones."""
+        """Look for models on this machine; `choices_changed` follows if there are other ones."""
         if self._installed is not None:
             self._installed.look()
         self._remote.look()

@@ -138,10 +138,8 @@ class TextFormats:
         look.setForeground(colors.muted if block.quotes and not code else self._text_color)
         if block.kind is Kind.HEADING:
             look.setFontPointSize(self._body_font.pointSizeF() * _HEADING_SIZES[block.level - 1])
-            look.setFontWeight(QFont.Weight.DemiBold)
-        if block.kind is Kind.TABLE and block.level:
-            look.setFontWeight(QFont.Weight.DemiBold)
-        if run.bold:
+        # Headings and the head of a table have a level.
+        if run.bold or block.level:
             look.setFontWeight(QFont.Weight.DemiBold)
         look.setFontItalic(run.italic)
         look.setFontStrikeOut(run.strike)
