@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import BenchPlan
-from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm
@@ -19,7 +18,7 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
-from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
+from rdchat.ui.style.opening import SideWindow, ask, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
 
@@ -33,12 +32,11 @@ _OFTEN_GAINED = 2.0
 # How much slower a benchmark may be: prompts are read too, and sizes that do not pay are slower than no drafting.
 _SLOWER = 1.5
 _START_TIP = "Measure the settings chosen at the left"
-_RESULT_KINDS = ["Comma-separated values (*.csv)", "All files (*)"]
 _EXPORT_KINDS = [f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES]
 
 
 class BenchmarkWindow(SideWindow):
-    """Starts benchmarks, shows the last one or one of a file, and exports it."""
+    """Starts benchmarks, shows the last one, and exports it."""
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Benchmark", (1160, 700), (720, 460), parent)
@@ -57,7 +55,6 @@ class BenchmarkWindow(SideWindow):
     def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = thin_bar("Progress of the benchmark")
-        self.open_csv = push_button("Open CSV…", "Show a saved benchmark", self._choose_csv)
         self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_file)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
@@ -76,8 +73,7 @@ class BenchmarkWindow(SideWindow):
         line.setFixedWidth(1)
         middle = row(side, line, (self.stack, 1), spacing=0)
         text = column(self.status, self.progress, spacing=TIGHT)
-        buttons = self.open_csv, self.export, self.start
-        bar = row((text, 1), *buttons, margins=(LARGE, SMALL, LARGE, MEDIUM))
+        bar = row((text, 1), self.export, self.start, margins=(LARGE, SMALL, LARGE, MEDIUM))
         column((middle, 1), Separator(theme), bar, within=self, spacing=0)
 
     def _connect(self) -> None:
@@ -136,7 +132,6 @@ class BenchmarkWindow(SideWindow):
         running = self._benchmark.running
         self.form.setEnabled(not running)
         self.progress.setVisible(running)
-        self.open_csv.setEnabled(not running)
         self.export.setEnabled(self._result is not None)
         self.start.setText("Stop" if running else "Run Benchmark")
         if running:
@@ -196,15 +191,6 @@ class BenchmarkWindow(SideWindow):
         self._outcome = text, color
         self.status.show_text(text, color)
 
-    def _choose_csv(self) -> None:
-        one = FileMode.ExistingFile
-        ask_to_open(self, "Open a benchmark", one, lambda names: self.open_file(names[0]), _RESULT_KINDS)
-
-    def open_file(self, name: str) -> None:
-        """Show the benchmark of a file, or the reason why that failed."""
-        path = Path(name)
-        self._attempt(lambda: self.show_result(read_csv(path)), f"From {path.name}")
-
     def _choose_file(self) -> None:
         ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
 
@@ -212,13 +198,9 @@ class BenchmarkWindow(SideWindow):
         """Write the benchmark to a file, or show why that failed."""
         result = self._result
         assert result is not None, "there is nothing to export before"
-        self._attempt(lambda: export(result, Path(name)), f"Saved as {Path(name).name}")
-
-    def _attempt(self, action: Callable[[], object], done: str) -> None:
-        """Do something with a file, and show that it is done, or why not."""
         try:
-            action()
+            export(result, Path(name))
         except RdchatError as error:
             self._show_outcome(str(error))
         else:
-            self._show_outcome(done, "muted")
+            self._show_outcome(f"Saved as {Path(name).name}", "muted")
