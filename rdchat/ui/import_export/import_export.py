@@ -183,13 +183,10 @@ class ImportExport(QObject):
             start = partial(self._transfers.export, chats, Path(path), kind, details=details)
             self._begin("Exporting", start, self._report_export)
 
-        if not self._transfers.busy:
-            export_sheet(self._window, self._theme, title, choose).open()
+        export_sheet(self._window, self._theme, title, choose).open()
 
     def _ask_import(self) -> None:
         """List the programs whose chats can be imported, and ask for files or a folder."""
-        if self._transfers.busy:
-            return
         form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for name, text in _SOURCES:
@@ -211,18 +208,16 @@ class ImportExport(QObject):
         def write(path: str) -> None:
             self._begin("Backing up", partial(self._transfers.back_up, Path(path)), self._report_backup)
 
-        if not self._transfers.busy:
-            name = f"rdchat backup {_today()}.zip"
-            ask_to_save(self._window, "Back Up", name, ["Backups (*.zip)"], write, accept="Back Up")
+        name = f"rdchat backup {_today()}.zip"
+        ask_to_save(self._window, "Back Up", name, ["Backups (*.zip)"], write, accept="Back Up")
 
     def _ask_restore(self) -> None:
         def check(paths: list[str]) -> None:
             start = partial(self._transfers.prepare_restore, Path(paths[0]), None)
             self._begin("Checking the backup", start, self._confirm_restore)
 
-        if not self._transfers.busy:
-            filters = ["Backups (*.zip *.db)", "All files (*)"]
-            ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
+        filters = ["Backups (*.zip *.db)", "All files (*)"]
+        ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
 
     def _confirm_restore(self, facts: BackupFacts) -> None:
         """Ask whether a backup replaces the present chats."""
