@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QPaintEvent, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.icons import line_pixmap
-from rdchat.ui.style.labels import PlainLabel, ThemedLabel
+from rdchat.ui.style.labels import Card, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, discard, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 
 UNDO_MS = 10_000
 # More banners would take the chat's room.
@@ -19,7 +19,7 @@ _MAX_BANNERS = 2
 _TEXT_WIDTH = 260
 
 
-class Banner(QWidget):
+class Banner(Card):
     """One banner.
 
     Args:
@@ -35,8 +35,8 @@ class Banner(QWidget):
     dismissed = Signal()
 
     def __init__(self, theme: Theme, text: str, detail: str = "", icon: str = "info", color: str = "accent") -> None:
-        super().__init__()
-        self._theme, self._icon, self._color = theme, icon, color
+        super().__init__(theme)
+        self._icon, self._color = icon, color
         self.setAccessibleName(f"{text} {detail}".strip())
         self._picture = PlainLabel()
         self.progress = ThemedLabel(theme, "", "muted", -1)
@@ -74,10 +74,6 @@ class Banner(QWidget):
         super().resizeEvent(event)
         is_wide = sum(button.sizeHint().width() + SMALL for button in self.buttons) + _TEXT_WIDTH <= self.width()
         self._box.setDirection(QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        paint_card(self, self.rect().adjusted(0, 0, -1, -1), colors.raised, colors.border, radius=8)
 
     def _draw_icon(self) -> None:
         color = getattr(self._theme.colors, self._color)

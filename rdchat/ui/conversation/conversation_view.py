@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QPaintEvent
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
@@ -22,9 +21,9 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.icons import app_pixmap
-from rdchat.ui.style.labels import ElidedLabel, Ground, PlainLabel, ThemedLabel
+from rdchat.ui.style.labels import Card, ElidedLabel, Ground, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
@@ -95,12 +94,11 @@ class WaitingList(QWidget):
         self._area = scrolled(QWidget())
         for widget in (self._area, self._area.viewport()):
             widget.setAutoFillBackground(False)
-        self._card = QWidget()
-        self._card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        column(self.title, self._area, within=self._card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
-        row(None, (self._card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, 0))
+        card = Card(theme)
+        card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
+        column(self.title, self._area, within=card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
+        row(None, (card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, 0))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        theme.changed.connect(self.update)
         self.hide()
 
     def show_messages(self, messages: list[WaitingMessage], title: str) -> None:
@@ -127,11 +125,6 @@ class WaitingList(QWidget):
         remove.clicked.connect(lambda: self.remove_requested.emit(message))
         row((first, 1), ThemedLabel(self._theme, files, "muted", -1), edit, remove, within=line, spacing=TIGHT)
         return line
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        colors = self._theme.colors
-        area = QRectF(self._card.geometry()).adjusted(1, 1, -1, -1)
-        paint_card(self, area, colors.raised, colors.border, radius=12)
 
 
 class ConversationView(Ground):

@@ -9,11 +9,11 @@ import re
 from bisect import bisect_left
 from html import escape
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, QUrl
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, QUrl
 from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat
 from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QToolTip, QWidget
 
-from rdchat.ui.style.theme import Theme, control_font, set_role
+from rdchat.ui.style.theme import RADIUS, Theme, control_font, paint_card, set_role
 
 # The characters of a tooltip's line that is not broken, and the lines of a tooltip.
 _LINE, _MAX_LINES = 80, 50
@@ -245,6 +245,18 @@ class Ground(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))
+
+
+class Card(QWidget):
+    """A widget with round corners and a line around it."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        paint_card(self, area, self._theme.colors.raised, self._theme.colors.border, RADIUS)
 
 
 class Popover(Ground):

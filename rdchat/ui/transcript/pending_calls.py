@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QRectF, QTimer, Signal
-from PySide6.QtGui import QPaintEvent
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
 from rdchat.inference.api.messages import ToolCall
@@ -13,9 +12,9 @@ from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import MACHINE
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, visible_text
+from rdchat.ui.style.labels import Card, ElidedLabel, ThemedLabel, visible_text
 from rdchat.ui.style.layouts import column, discard, row
-from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme, paint_card
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.tool_messages import arguments_text
 
@@ -30,7 +29,7 @@ _MANY = f"The model has called tools {MAX_ROUNDS} times for this question, so ea
 _UNANSWERED = "The model has not read these results."
 
 
-class CallCard(QWidget):
+class CallCard(Card):
     """One call with all its arguments, and buttons that run it or do not.
 
     Attributes:
@@ -41,8 +40,7 @@ class CallCard(QWidget):
     decided = Signal(object)
 
     def __init__(self, call: ToolCall, tool: ToolDefinition | None, always: bool, theme: Theme) -> None:
-        super().__init__()
-        self._theme = theme
+        super().__init__(theme)
         server, _, name = call.name.partition("__")
         title, server = f"Run {name or server}?", server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
@@ -74,10 +72,6 @@ class CallCard(QWidget):
         """Take no decision for the time of a double click, which may have begun on another card."""
         self._decision.setEnabled(False)
         QTimer.singleShot(QApplication.doubleClickInterval(), self._decision, partial(self._decision.setEnabled, True))
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
-        paint_card(self, area, self._theme.colors.raised, self._theme.colors.border, RADIUS)
 
 
 class PendingCalls(QWidget):
