@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from typing import Any
 
-from PySide6.QtCore import QPoint, QSignalBlocker, Signal
+from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError
@@ -17,6 +17,7 @@ from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
+from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WIDTH, _MOST_THINKING = 320, 999_999
@@ -165,12 +166,7 @@ class ChatOptions(Popover):
         self.name.clear()
         self.save.setEnabled(False)
         self.refresh()
-        self.adjustSize()
-        corner = anchor.mapToGlobal(QPoint(anchor.width() - self.width(), anchor.height() + TIGHT))
-        screen = anchor.screen().availableGeometry()
-        left = max(screen.left() + TIGHT, min(corner.x(), screen.right() - self.width() - TIGHT))
-        self.move(left, min(corner.y(), max(screen.top(), screen.bottom() - self.height() - TIGHT)))
-        self.show()
+        open_beside(self, anchor, below=True)
         self.prompt.setFocus()
 
     def refresh(self) -> None:

@@ -11,7 +11,7 @@ from rdchat.ui.settings.tools_page import LEAVES, state_text
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, tip_text, visible_text
 from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.opening import open_above
+from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _SIZE, _NAMES = (320, 200), 150
@@ -59,7 +59,7 @@ class ChatToolsPopover(Popover):
         self.refresh()
 
     def _open(self) -> None:
-        open_above(self, self._button)
+        open_beside(self, self._button)
         self.tree.setFocus()
 
     def refresh(self) -> None:

@@ -68,14 +68,18 @@ def show_in_front(window: QWidget) -> None:
     window.activateWindow()
 
 
-def open_above(popup: QWidget, button: QWidget) -> None:
-    """Show a popup over a button, or below it where there is no room."""
+def open_beside(popup: QWidget, button: QWidget, *, below: bool = False) -> None:
+    """Show a popup over a button, or below it where there is no room; `below` shows it below, with their right sides
+    in line.
+    """
     popup.adjustSize()
     corner = button.mapToGlobal(QPoint(0, -popup.height() - TIGHT))
-    room = button.screen().availableGeometry()
-    if corner.y() < room.top():
-        corner = button.mapToGlobal(QPoint(0, button.height() + TIGHT))
+    room = button.screen().availableGeometry().adjusted(TIGHT, TIGHT, -TIGHT, -TIGHT)
+    if below or corner.y() < room.top():
+        left = button.width() - popup.width() if below else 0
+        corner = button.mapToGlobal(QPoint(left, button.height() + TIGHT))
     corner.setX(max(room.left(), min(corner.x(), room.right() - popup.width())))
+    corner.setY(max(room.top(), min(corner.y(), room.bottom() - popup.height())))
     popup.move(corner)
     popup.show()
 

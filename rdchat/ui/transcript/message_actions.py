@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.messages import Role
@@ -17,9 +17,9 @@ from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
 from rdchat.ui.style.definitions import DEFINITIONS
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut, set_tip
+from rdchat.ui.style.labels import ElidedLabel, Popover, ThemedLabel, cut, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
-from rdchat.ui.style.opening import open_above
+from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 
@@ -128,14 +128,13 @@ def _mode_text(drafting: Drafting) -> str:
     return f"{drafting.mode.label}, {kind.label}" if kind else drafting.mode.label
 
 
-class ReplyDetails(QFrame):
+class ReplyDetails(Popover):
     """A popup with all statistics of one reply; a click beside it or Esc closes it."""
 
     def __init__(self, message: Message, theme: Theme, button: QWidget) -> None:
-        super().__init__(button, Qt.WindowType.Popup)
+        super().__init__(theme, "window", button)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._button = button
-        self.setFrameShape(QFrame.Shape.StyledPanel)
         self.setAccessibleName("Details of the reply")
         self.setFixedWidth(_WIDTH)
         parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
@@ -160,7 +159,7 @@ class ReplyDetails(QFrame):
         """Show all figures, at the same position."""
         self.more.hide()
         self.rest.show()
-        open_above(self, self._button)
+        open_beside(self, self._button)
 
 
 HEIGHT = 28
@@ -270,4 +269,4 @@ class MessageActions(QWidget):
     def _show_details(self) -> None:
         details = ReplyDetails(self._message, self._area.theme, self._details)
         details.tokens.clicked.connect(self._tokens.clicked)
-        open_above(details, self._details)
+        open_beside(details, self._details)
