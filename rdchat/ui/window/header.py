@@ -45,9 +45,8 @@ class Header(QToolBar):
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         self.setIconSize(QSize(18, 18))
-        self.model, self.popover = model, popover
+        self.model = model
         popover.setParent(self, popover.windowFlags())
-        self._options = actions.options
         self.addActions([actions.sidebar, actions.new_chat])
         self.addWidget(_spring())
         self.addWidget(self.model)
@@ -59,17 +58,14 @@ class Header(QToolBar):
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         show_icon(model, "model", theme)
         self.dot = ThemedLabel(theme, "●", "accent", -3)
-        button = self.widgetForAction(self._options)
+        button = self.widgetForAction(actions.options)
+        actions.options.triggered.connect(lambda: popover.open_below(button))
         self.dot.setParent(button)
         # In a button, a child would have the colour of buttons.
         self.dot.setForegroundRole(QPalette.ColorRole.WindowText)
         self.dot.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.dot.move(button.sizeHint().width() - self.dot.sizeHint().width(), 0)
         self.dot.hide()
-
-    def open_options(self) -> None:
-        """Open the chat's options below their button."""
-        self.popover.open_below(self.widgetForAction(self._options))
 
 
 def _spring() -> QWidget:

@@ -241,7 +241,6 @@ class MainWindow(QMainWindow):
         self.header.model.choices_changed.connect(self.palette_.refresh)
         commands.side_requested.connect(self.show_side)
         commands.side_toggled.connect(self.toggle)
-        self.actions_.options.triggered.connect(self.header.open_options)
         commands.settings_requested.connect(self._show_settings)
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
