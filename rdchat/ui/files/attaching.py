@@ -4,12 +4,11 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
-from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
@@ -103,13 +102,11 @@ class FileView(SideWindow):
         column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)
         self._task.replace(
-            lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)), self.text.setPlainText, failed=self._show_failure
+            lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)),
+            self.text.setPlainText,
+            failed=lambda error: self.text.setPlaceholderText(str(error)),
         )
         self.text.setFocus()
-
-    @Slot(RdchatError)
-    def _show_failure(self, error: RdchatError) -> None:
-        self.text.setPlaceholderText(str(error))
 
 
 class FileAttacher(QObject):
