@@ -17,7 +17,7 @@ from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.messages import Role
 
 NAME = "ChatGPT"
-MARK = b'"mapping"'
+MARK = '"mapping"'
 """The beginning of a chat's JSON holds it."""
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
 # Names for people of what is left out, by content type; empty ones are not mentioned.

@@ -1,6 +1,5 @@
 """Converts JSON of other programs to chats; a part or message with a value of the wrong type is left out."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import END_OF_DATES, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.files.plain_data import from_plain, json_or_none
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 
@@ -20,9 +19,6 @@ from rdchat.inference.api.requests import SamplingParams
 _LONGEST_TEXT = LONGEST_VALUE // 4
 # As seconds, this would be the year 5138.
 _MILLISECONDS_FROM = 1e11
-
-_BEGINNING = 1 << 16
-_TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
 
 # Names for people of parts that are not taken, by their kind.
 _PARTS = {
@@ -74,12 +70,6 @@ def joined(texts: Iterable[str], between: str = "\n\n") -> str:
 def name(value: Any) -> str | None:
     """Return a name such as a model's; None if there is none that can be shown."""
     return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
-
-
-def title_in(data: bytes | bytearray) -> str | None:
-    """Return the first title in the beginning of a chat's JSON."""
-    match = _TITLE.search(data, 0, _BEGINNING)
-    return name(json_or_none(match[1])) if match else None
 
 
 def date(value: Any) -> float | None:

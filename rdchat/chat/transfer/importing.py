@@ -16,19 +16,9 @@ from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat
 from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
-from rdchat.chat.transfer.foreign_chats import mapping, name, title_in
+from rdchat.chat.transfer.foreign_chats import mapping, name
 from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
-from rdchat.chat.transfer.source_files import (
-    TOO_LONG,
-    ListValue,
-    OutOfBoundsError,
-    SourceFile,
-    UnreadableFileError,
-    check_marks,
-    files_in,
-    open_source,
-    parsed,
-)
+from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.work.frames import FrameError
 
@@ -179,19 +169,17 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     """
     if source.base == jan.MESSAGES:
         return jan.NAME, _one(source.name, partial(_read_jan, source.sibling(jan.THREAD), source))
-    source = source.in_utf8()
     beginning = source.beginning()
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _listed(source, start, b'{"chats": [', rdchat_json.read)
-    if not beginning.lstrip().startswith(b"["):
+        return rdchat_json.NAME, _listed(source, start, '{"chats": [', rdchat_json.read)
+    if not beginning.lstrip().startswith("["):
         return _recognised_file(source, parsed(source.read(), source.name))
-    start = beginning.index(b"[") + 1
+    start = beginning.index("[") + 1
     if chatgpt.MARK in beginning:
-        return chatgpt.NAME, _listed(source, start, b"[", chatgpt.read)
-    # Reading to the end checks that the list is complete.
-    if sum(1 for _ in source.values(start, b"[")):
+        return chatgpt.NAME, _listed(source, start, "[", chatgpt.read)
+    if next(source.values(start, "["), None) is not None:
         raise _of_another_kind(source)
     raise UnreadableFileError(f"{source.name} has no chats.")
 
@@ -229,30 +217,18 @@ def _one(title: str, make: Callable[[], FullChat]) -> Chats:
     return iter([(0.0, title, make)])
 
 
-def _listed(source: SourceFile, start: int, end: bytes, read: Callable[[Any], FullChat]) -> Chats:
+def _listed(source: SourceFile, start: int, end: str, read: Callable[[Any], FullChat]) -> Chats:
     """Yield the chats of a list that begins at an offset, one at a time in memory."""
-    for number, value in enumerate(source.values(start, end)):
-        share = min((start + value.before) / max(source.size, 1), 1.0)
-        yield share, title_in(value.data) or f"Chat {number + 1}", partial(_read_value, value, read)
-
-
-def _read_value(value: ListValue, read: Callable[[Any], FullChat]) -> FullChat:
-    if value.too_long:
-        raise DamagedChatError(f"It {TOO_LONG}")
-    try:
-        data = parsed(value.data, "The chat")
-    except OutOfBoundsError as error:
-        raise DamagedChatError(f"It {error.reason}") from error
-    return read(data)
+    for number, (share, chat) in enumerate(source.values(start, end), start=1):
+        title = name(chat.get("title")) if isinstance(chat, dict) else None
+        yield share, title or f"Chat {number}", partial(read, chat)
 
 
 def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullChat:
     if messages is None:
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
-    data = messages.read()
-    check_marks(data, messages.name)
     try:
         fields = None if thread is None else parsed(thread.read(), thread.base)
     except UnreadableFileError as error:
         raise DamagedChatError(error.message.rstrip(".")) from error
-    return jan.read(mapping(fields, jan.THREAD), jan.lines_of(data))
+    return jan.read(mapping(fields, jan.THREAD), jan.lines_of(messages.read()))

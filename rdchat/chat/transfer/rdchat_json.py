@@ -50,7 +50,7 @@ NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _SEEDS = 1 << 64
-_HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
+_HEAD = re.compile(r'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
@@ -78,17 +78,17 @@ def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sa
     file.write("\n]}\n")
 
 
-def head_of(beginning: bytes) -> tuple[Json, int] | None:
-    """Return the fields before the list of chats, and the offset after the list's bracket.
+def head_of(beginning: str) -> tuple[Json, int] | None:
+    """Return the fields before the list of chats, and the offset after the list's bracket, in characters.
 
     Args:
-        beginning: The beginning of a file in UTF-8.
+        beginning: The beginning of a file.
 
     Returns:
         None if the file is not ours, or its chats do not come last.
     """
     match = _HEAD.match(beginning)
-    data: Any = json_or_none(match[0] + b"]}") if match else None
+    data: Any = json_or_none(match[0] + "]}") if match else None
     return (data, match.end()) if match and is_ours(data) else None
 
 

@@ -1,188 +1,36 @@
 """Finds files to import in folders and zip archives, reads them within limits, and parses their JSON.
 
-A list of chats is read a chat at a time, so it may be of any size; everything else is held in memory, within the limits
-for one chat.
+A list of chats is read a chat at a time, so it may be of any size; everything else is held in memory.
 
 Only regular files are read, and the sizes in an archive are not trusted.
-
-NumPy finds the ends of a list's values, at some 80 MB a second on a slow core. ijson was tried: its C part, yajl, is 40
-times slower with many small values. It refuses numbers and lone surrogates that `json` reads, and must hold a whole
-string to skip it.
 """
 
 import io
 import json
 import os
+import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from rdchat.chat.transfer import jan
 from rdchat.errors import StorageError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-# Once parsed, the JSON of one chat may need four times as much memory.
 MAX_BYTES = 100_000_000
-# Each bracket, comma and colon of a chat costs up to 150 bytes once parsed.
-MAX_MARKS = 4_000_000
-_FEW_MARKS_BYTES = 4_000_000
+"""Limit of a chat, and of any other file than a list of chats."""
 _BEGINNING = 1 << 20
 _MAX_ENTRIES = 100_000
-TOO_LONG = f"is larger than {MAX_BYTES // 10**6} MB, the limit for one chat"
 _LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
-
-_CHUNK = 1 << 17
-# The title of a chat that is too long is in its beginning.
-_PREVIEW_BYTES = 1 << 16
-_QUOTE, _OTHER, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
-_MARKS = {'"': _QUOTE, ":": _OTHER, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}
-_KINDS = bytes(_MARKS.get(chr(byte), 0) for byte in range(256))
-
-type _Marks = tuple["NDArray[np.intp]", "NDArray[np.uint8]", "NDArray[np.int32]"]
+_SPACE = re.compile(r"\s*")
 
 
 class UnreadableFileError(StorageError):
     """A file cannot be read, so none of it is imported."""
-
-
-class OutOfBoundsError(UnreadableFileError):
-    """JSON exceeds the limits for one chat. `reason` is the end of a sentence about it."""
-
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(f"{what} {reason}.")
-        self.reason = reason
-
-
-class DamagedListError(ValueError):
-    """The list does not end, or a value is missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListValue:
-    """A value of the list.
-
-    Attributes:
-        data: Its JSON in UTF-8; only the beginning if it is too long.
-        too_long: Whether it exceeds the limit for one value.
-        before: Bytes of the list before it.
-    """
-
-    data: bytearray
-    too_long: bool
-    before: int
-
-
-class JsonList:
-    """The values of a list, one after another.
-
-    Args:
-        read: Returns up to this many bytes of UTF-8, fewer only at the end; starts after the list's bracket.
-        max_bytes: Limit for one value.
-
-    Attributes:
-        rest: The bytes that were read after the list, known after its last value; the file may have more.
-    """
-
-    def __init__(self, read: Callable[[int], bytes], max_bytes: int) -> None:
-        self._read, self._max_bytes = read, max_bytes
-        self.rest = b""
-
-    def __iter__(self) -> Iterator[ListValue]:
-        """Yield the values.
-
-        Raises:
-            DamagedListError: If the list is incomplete, or a value is missing before a comma.
-        """
-        scanner, value, length, before, count = _Scanner(depth=1), bytearray(), 0, 0, 0
-        while chunk := _join_escapes(self._read):
-            offsets, kinds, depths = scanner.scan(chunk)
-            begin = 0
-            for at in ((depths == 0) | ((depths == 1) & (kinds == _COMMA))).nonzero()[0]:
-                end, is_last = int(offsets[at]), depths[at] == 0
-                length += self._extend(value, length, chunk[begin:end])
-                if value and not value.isspace():
-                    count += 1
-                    yield ListValue(value, length > self._max_bytes, before + end - length)
-                elif count or not is_last:
-                    raise DamagedListError
-                if is_last:
-                    self.rest = chunk[end + 1 :]
-                    return
-                value, length, begin = bytearray(), 0, end + 1
-            length += self._extend(value, length, chunk[begin:])
-            before += len(chunk)
-        raise DamagedListError
-
-    def _extend(self, value: bytearray, length: int, more: bytes) -> int:
-        """Add more of a value after its first `length` bytes; return the number of bytes added."""
-        if length + len(more) <= self._max_bytes:
-            value += more
-        elif length <= self._max_bytes:
-            value += more[:_PREVIEW_BYTES]
-            del value[_PREVIEW_BYTES:]
-        return len(more)
-
-
-def count_marks(read: Callable[[int], bytes]) -> int:
-    """Return the number of brackets, commas and colons outside of strings: a measure of the memory once parsed.
-
-    Args:
-        read: Returns up to this many bytes of UTF-8, fewer only at the end.
-    """
-    scanner, count = _Scanner(depth=0), 0
-    while chunk := _join_escapes(read):
-        count += len(scanner.scan(chunk)[0])
-    return count
-
-
-class _Scanner:
-    """Finds the marks outside of strings, a chunk at a time.
-
-    Args:
-        depth: Number of open brackets before the first chunk.
-    """
-
-    def __init__(self, depth: int) -> None:
-        self._depth, self._in_string = depth, 0
-
-    def scan(self, chunk: bytes) -> _Marks:
-        r"""Return offsets, kinds and depths of a chunk's marks, each (marks,); it must not end within an escape.
-
-        A depth is the number of open brackets after the mark.
-        """
-        import numpy as np  # noqa: PLC0415  the window, which imports this too, starts without it
-
-        # In a run of backslashes each pair is one escape; an odd one escapes what follows.
-        plain = chunk.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in chunk else chunk
-        kinds = np.frombuffer(plain.translate(_KINDS), np.uint8)
-        offsets = np.flatnonzero(kinds)
-        kinds = kinds[offsets]
-        quotes = kinds == _QUOTE
-        if self._in_string or quotes.any():
-            # The sum may wrap.
-            in_string = np.cumsum(quotes, dtype=np.uint8) + np.uint8(self._in_string) & 1
-            self._in_string = int(in_string[-1]) if len(in_string) else self._in_string
-            outside = (in_string | quotes) == 0
-            offsets, kinds = offsets[outside], kinds[outside]
-        steps = (kinds == _OPEN).view(np.int8) - (kinds == _CLOSE).view(np.int8)
-        depths = np.cumsum(steps, dtype=np.int32) + np.int32(self._depth)
-        self._depth = int(depths[-1]) if len(depths) else self._depth
-        return offsets, kinds, depths
-
-
-def _join_escapes(read: Callable[[int], bytes]) -> bytes:
-    """Return a chunk, with one more byte if it would end within an escape."""
-    chunk = read(_CHUNK)
-    return chunk + read(1) if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,49 +57,59 @@ class SourceFile:
             UnreadableFileError: If it cannot be read, or is too large.
         """
         with _plain_errors(self.path), self.open() as file:
-            return _limited(file, self.name)
+            data = file.read(MAX_BYTES + 1)
+        _check_size(data, self.name)
+        return data
 
-    def beginning(self) -> bytes:
-        """Return its first megabyte. Raises UnreadableFileError."""
-        with _plain_errors(self.path), self.open() as file:
+    def beginning(self) -> str:
+        """Return its first million characters. Raises UnreadableFileError."""
+        with self._text() as file:
             return file.read(_BEGINNING)
 
-    def in_utf8(self) -> "SourceFile":
-        """Return the file in UTF-8; if it has another encoding, it is held in memory.
-
-        Raises:
-            UnreadableFileError: If it cannot be read, or is too large to be held.
-        """
-        encoding = json.detect_encoding(self.beginning()[:4])
-        if encoding == "utf-8":
-            return self
-        try:
-            data = self.read().decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
-        except UnicodeError as error:
-            raise _no_text(self.name) from error
-        return replace(self, size=len(data), open=partial(io.BytesIO, data))
-
-    def values(self, start: int, end: bytes) -> Generator[ListValue]:
-        """Yield the values of a list in UTF-8; those longer than `MAX_BYTES` are cut.
+    def values(self, start: int, end: str) -> Iterator[tuple[float, Any]]:
+        """Yield the values of a list, each with the share of the file before it.
 
         Args:
-            start: Offset after the list's opening bracket.
+            start: Offset after the list's opening bracket, in characters.
             end: JSON that becomes complete with the closing bracket and what follows: `[`, or `{"chats": [`.
 
         Raises:
-            UnreadableFileError: If it cannot be read, or is not complete JSON.
+            UnreadableFileError: If it cannot be read, is not complete JSON, or a value is too large.
         """
-        with _plain_errors(self.path), self.open() as file:
+        decoder, text, at, mark = json.JSONDecoder(), "", 0, "["
+        before = start
+        with self._text() as file, _json_errors(self.name):
             file.read(start)
-            values = JsonList(file.read, MAX_BYTES)
-            try:
-                yield from values
-            except DamagedListError as error:
-                raise _damaged(self.name) from error
-            rest = values.rest + file.read(_BEGINNING)
-            if len(rest) > _BEGINNING and not rest.isspace():
+            while mark in ("[", ","):
+                at = _after_space(text, at)
+                if mark == "[" and text.startswith("]", at):
+                    at, mark = at + 1, "]"
+                    break
+                try:
+                    value, after = decoder.raw_decode(text, at)
+                    after = _after_space(text, after)
+                except json.JSONDecodeError:
+                    after = len(text)
+                if after < len(text):
+                    yield min((before + at) / max(self.size, 1), 1.0), value
+                    at, mark = after + 1, text[after]
+                    continue
+                # The value may go on. More is read each time, so that a long one is not parsed often.
+                _check_size(text[at:], f"A chat in {self.name}")
+                if not (more := file.read(max(len(text) - at, _BEGINNING))):
+                    raise _damaged(self.name)
+                text, at, before = text[at:] + more, 0, before + at
+            if mark != "]":
                 raise _damaged(self.name)
-            parsed(end + b"]" + rest, self.name)
+            json.loads(f"{end}]{text[at:]}{file.read(_BEGINNING)}")
+
+    @contextmanager
+    def _text(self) -> Iterator[io.TextIOWrapper]:
+        """Open the file in the encoding of JSON that it has."""
+        with _plain_errors(self.path), self.open() as file:
+            encoding = json.detect_encoding(file.read(4))
+            file.seek(0)
+            yield io.TextIOWrapper(file, encoding, "replace", newline="")
 
     @property
     def base(self) -> str:
@@ -305,38 +163,30 @@ def open_source(path: Path) -> Iterator[SourceFile]:
         yield from _in_archive(path) if is_zip else [file]
 
 
-def parsed(data: bytes | bytearray, what: str) -> Any:
-    """Parse foreign JSON.
-
-    Raises:
-        OutOfBoundsError: If it has too many values, numbers of thousands of digits, or is nested too deeply.
-        UnreadableFileError: If it is not JSON.
-    """
+def parsed(data: bytes, what: str) -> Any:
+    """Parse foreign JSON; raise UnreadableFileError if it is not JSON, or goes beyond what Python parses."""
     if not data or data.isspace():
         raise UnreadableFileError(f"{what} is empty.")
-    check_marks(data, what)
+    with _json_errors(what):
+        return json.loads(data.decode(json.detect_encoding(data), "replace"))
+
+
+@contextmanager
+def _json_errors(what: str) -> Iterator[None]:
+    """Turn errors of parsing into errors for people."""
     try:
-        return json.loads(data)
+        yield
     except RecursionError as error:
-        raise OutOfBoundsError(what, "is nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise _no_text(what) from error
+        raise UnreadableFileError(f"{what} is nested too deeply.") from error
     except json.JSONDecodeError as error:
         raise _damaged(what) from error
     except ValueError as error:
-        raise OutOfBoundsError(what, "has a number that is too long") from error
-    except MemoryError as error:
-        raise OutOfBoundsError(what, "takes more memory than there is") from error
+        raise UnreadableFileError(f"{what} has a number that is too long.") from error
 
 
-def check_marks(data: bytes | bytearray, what: str) -> None:
-    """Refuse JSON that would need much more memory once parsed.
-
-    Raises:
-        OutOfBoundsError: If it has more than `MAX_MARKS`.
-    """
-    if len(data) > _FEW_MARKS_BYTES and count_marks(io.BytesIO(data).read) > MAX_MARKS:
-        raise OutOfBoundsError(what, "has too many parts for one chat")
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
@@ -398,19 +248,13 @@ def _on_disk(path: Path) -> SourceFile:
     return SourceFile(path.name, path, status.st_size, opened, sibling)
 
 
-def _limited(file: IO[bytes], what: str) -> bytes:
-    data = file.read(MAX_BYTES + 1)
+def _check_size(data: bytes | str, what: str) -> None:
     if len(data) > MAX_BYTES:
-        raise OutOfBoundsError(what, TOO_LONG)
-    return data
+        raise UnreadableFileError(f"{what} is larger than {MAX_BYTES // 10**6} MB, the limit for one chat.")
 
 
 def _damaged(what: str) -> UnreadableFileError:
     return UnreadableFileError(f"{what} is damaged or incomplete: it is not valid JSON.")
-
-
-def _no_text(what: str) -> UnreadableFileError:
-    return UnreadableFileError(f"{what} is not text.")
 
 
 @contextmanager

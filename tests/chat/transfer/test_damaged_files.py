@@ -27,9 +27,10 @@ GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
     [
         (b"", "is empty"),
         (json.dumps([GOOD]).encode()[:-40], "damaged or incomplete"),
-        (b"[" * 200_000, "damaged or incomplete"),
+        (b"[" * 200_000, "nested too deeply"),
         (b'{"a":' * 200_000, "nested too deeply"),
-        (b"\x80abc", "is not text"),
+        (b"\x80abc", "damaged or incomplete"),
+        (json.dumps([GOOD]).encode().replace(b"null", b"nil"), "damaged or incomplete"),
         (b"1" * 5000, "has a number that is too long"),
         (b'{"chats": 3}', "is not a file that rdchat can import"),
         (b"[]", "has no chats"),

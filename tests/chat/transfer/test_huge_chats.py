@@ -1,4 +1,4 @@
-"""A chat that would need too much memory is left out and named; the others are imported."""
+"""A file with a chat that would need too much memory is refused in a sentence, and nothing of it is stored."""
 
 import gzip
 import json
@@ -12,6 +12,7 @@ from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.reports import SkippedChat
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
 from tests.grids import share
 
 SIZE = 3 << 20
@@ -29,44 +30,20 @@ def titles(store: ConversationStore) -> set[str]:
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("what", share(HUGE, 3))
-def test_a_chat_that_is_too_large_is_left_out_by_its_name(
+def test_a_file_with_a_chat_that_is_too_large_is_refused(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, what: str, archived: bool
 ):
     parts = within(*HUGE[what], SIZE)
     path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
-    report = import_files(path)
-    assert titles(store) == {"First", "Last"}
-    (not_taken,) = report.not_taken
-    assert (not_taken.title, "is larger than" in not_taken.reason) == ("Huge", True)
-
-
-@pytest.mark.parametrize(
-    ("mapping", "words"),
-    [
-        (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
-        (b"1" * 5000, "a number that is too long"),
-        (b"[" + b"{}," * 40_000 + b"{}]", "too many parts"),
-    ],
-)
-def test_a_chat_that_is_short_and_yet_too_much_is_left_out_by_its_name(
-    store: ConversationStore,
-    import_files: ImportFiles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mapping: bytes,
-    words: str,
-):
-    monkeypatch.setattr(source_files, "_FEW_MARKS_BYTES", 110_000)
-    monkeypatch.setattr(source_files, "MAX_MARKS", 100_000)
-    report = import_files(write(tmp_path / "conversations.json", within(mapping, b" ", b"", 0)))
-    assert titles(store) == {"First", "Last"}
-    assert report.not_taken[0].title == "Huge"
-    assert words in report.not_taken[0].reason
+    (report,) = import_files(path).files
+    words = {"one number": "a number that is too long", "lists in lists": "nested too deeply"}
+    assert words.get(what, "is larger than") in report.problem
+    assert not store.conversations()
 
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("order", ["ours", "of another program"])
-def test_one_of_our_chats_that_is_too_large_is_left_out(
+def test_a_file_of_ours_with_a_chat_that_is_too_large_is_refused(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, order: str
 ):
     message = {"parent": None, "role": "user", "text": "a"}
@@ -75,9 +52,18 @@ def test_one_of_our_chats_that_is_too_large_is_left_out(
     path = write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": chats})
     if order == "of another program":
         path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
-    report = import_files(path)
-    assert titles(store) == {"First", "Last"}
-    assert [each.title for each in report.not_taken] == ["Huge"]
+    (report,) = import_files(path).files
+    assert "A chat in chats.json is larger than" in report.problem
+    assert not store.conversations()
+
+
+def test_a_chat_longer_than_what_is_read_at_once_is_read(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    long = json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", '\\"]},é' * SIZE), title="Long")).encode()
+    path = write(tmp_path / "conversations.json", [b"[", good("First"), b" , ", long, b"\n,", good("Last"), b" ] "])
+    assert import_files(path).complete
+    assert titles(store) == {"First", "Long", "Last"}
 
 
 @pytest.mark.usefixtures("small_bounds")
