@@ -100,7 +100,7 @@ def _reader(hint: Any) -> Reader:
         return _builder(hint)
     if issubclass(hint, Enum):
         return cast("Reader", hint)
-    return {float: _finite, int: _integer}.get(hint) or _exactly(hint)
+    return {float: _finite, int: _integer, bytes: _latin_1}.get(hint) or _exactly(hint)
 
 
 def _builder(kind: Any) -> Reader:
@@ -131,6 +131,11 @@ def _integer(value: Any) -> int:
     if abs(number) >= _RANGE:
         raise ValueError("a number is too large")
     return number
+
+
+def _latin_1(value: Any) -> bytes:
+    text: str = _exactly(str)(value)
+    return text.encode("latin-1")
 
 
 def _exactly(kind: Any) -> Reader:

@@ -43,19 +43,28 @@ def precious(tmp_path: Path) -> Path:
     return path
 
 
+def file(name: str = "a.json", size: object = 3, digest: str = "a" * 40, **fields: object) -> dict[str, object]:
+    return {"name": name, "size": size, "digest": digest, "head": None, "parts": []} | fields
+
+
 def write_record(**changes: object) -> Path:
     fields = {
         "repository": NAME,
         "revision": "main",
         "commit": COMMIT,
-        "files": [["a.json", 3, "a" * 40]],
+        "files": [file()],
         "left_out": [],
         "gguf": "",
+        "is_model": True,
+        "paused": True,
     }
     path = cached().work / f"download-{COMMIT}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(fields | changes).replace("Infinity", "1e999"))
     return path
+
+
+PART = {"name": "b.json", "start": 0, "stop": 3, "size": 3, "etag": ""}
 
 
 # Records
@@ -65,14 +74,17 @@ def write_record(**changes: object) -> Path:
     "changes",
     share(
         [
-            {"files": [["a.json", float("inf"), "a" * 40]]},
-            {"files": [["a.json", -1, "a" * 40]]},
-            {"files": [["a.json", 10**30, "a" * 40]]},
-            {"files": [["a.json", "many", "a" * 40]]},
-            {"files": [["a.json", 3, "../../x"]]},
-            {"files": [["a.json", 3, "a" * 40], ["A.JSON", 3, "b" * 40]]},
-            {"files": [["a\ud800.json", 3, "a" * 40]]},
-            {"files": [["a" * 190 + "\u20ac" * 10 + ".json", 3, "a" * 40]]},
+            {"files": [file(size=float("inf"))]},
+            {"files": [file(size=-1)]},
+            {"files": [file(size=10**30)]},
+            {"files": [file(size="many")]},
+            {"files": [file(digest="../../x")]},
+            {"files": [file(), file("A.JSON", digest="b" * 40)]},
+            {"files": [file("a\ud800.json")]},
+            {"files": [file("a" * 190 + "\u20ac" * 10 + ".json")]},
+            {"files": [file(head="abc")]},
+            {"files": [file(head="")]},
+            {"files": [file(parts=[PART])]},
             {"files": 1},
             {"files": [[]]},
             {"left_out": 5},
@@ -85,6 +97,8 @@ def write_record(**changes: object) -> Path:
 def test_a_record_that_cannot_be_is_none(hub: HubServer, changes: dict[str, object]) -> None:
     files = small_files()
     hub.add(NAME, files)
+    write_record()
+    assert len(records_of(cached())) == 1
     write_record(**changes)
     assert records_of(cached()) == []
     assert list(unfinished_downloads()) == []

@@ -523,16 +523,18 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
     plan.begin()
     (path,) = target.folder_for().work.glob("download-*.json")
     good = json.loads(path.read_text())
-    (name, head, parts), *others = good["files"]
+    file, *others = good["files"]
     for changed in (
         {"commit": "main"},
         {"repository": "../evil"},
-        {"files": [["../evil", head, parts]]},
-        {"files": [[name, "\u20ac", parts]]},
-        {"files": [[name, 1, parts]]},
-        {"files": [[name, head, 1]]},
-        {"files": [[name, head, [1]]]},
-        {"files": [[name, head]]},
+        {"files": [file | {"name": "../evil"}, *others]},
+        {"files": [file | {"head": "\u20ac"}, *others]},
+        {"files": [file | {"head": 1}, *others]},
+        {"files": [file | {"head": None}, *others]},
+        {"files": [file | {"parts": 1}, *others]},
+        {"files": [file | {"parts": [1]}, *others]},
+        {"files": [file | {"size": file["size"] + 1}, *others]},
+        {"files": [file]},
         {"files": 1},
     ):
         path.write_text(json.dumps({**good, **changed}))
@@ -546,7 +548,7 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
         ("name", 1),
         ("etag", None),
     ):
-        path.write_text(json.dumps({**good, "files": [[name, head, [{**parts[0], key: value}]], *others]}))
+        path.write_text(json.dumps(good | {"files": [file | {"parts": [file["parts"][0] | {key: value}]}, *others]}))
         assert saved_plan(target) is None
     path.write_text(json.dumps(good))
     assert saved_plan(target) == replace(plan, is_saved=True)

@@ -13,11 +13,11 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
+from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.known_files import (
     MAX_FILE_BYTES,
-    FilePart,
     HubFile,
     RepositoryFiles,
     is_commit,
@@ -51,8 +51,9 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
         StorageError: If it cannot be written.
     """
     make_folder(repository.work)
-    fields = {name: getattr(files, name) for name in ("repository", "revision", "commit", "gguf", "is_model", "paused")}
-    fields |= {"files": [_fields_of(file) for file in files.files], "left_out": list(files.left_out)}
+    fields = asdict(files)
+    for file in fields["files"]:
+        file["head"] = None if file["head"] is None else file["head"].decode("latin-1")
     request = hashlib.sha256(f"{files.revision}\n{files.gguf}".encode()).hexdigest()[:16]
     write_json(repository.work / f"{_START}{request}{_END}", fields)
 
@@ -251,7 +252,7 @@ def _read(path: Path, is_drafter: bool) -> RepositoryFiles | None:
     """Read a record; None if it is damaged: then the hub is asked again."""
     try:
         return _parsed(read_json(path, max_size=_MAX_DRAFTER_BYTES if is_drafter else _MAX_BYTES), is_drafter)
-    except (RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
+    except (RdchatError, OSError, TypeError, ValueError):
         return None
 
 
@@ -262,47 +263,30 @@ def _parsed(fields: Any, is_drafter: bool) -> RepositoryFiles:
         fields: The record's JSON.
         is_drafter: Whether its files are made from parts; only a record in rdchat's own folder may say so.
     """
-    repository, revision, commit = (str(fields[name]) for name in ("repository", "revision", "commit"))
-    files = tuple(
-        _made(*file, repository=repository, commit=commit) if is_drafter else _listed(*file) for file in fields["files"]
-    )
-    left_out = tuple(map(str, fields["left_out"]))
-    is_listed = is_commit(commit) if files else not commit
-    if not is_revision(revision) or not is_listed:
+    record = plain(RepositoryFiles, fields)
+    files = record.files
+    if not is_revision(record.revision) or not (is_commit(record.commit) if files else not record.commit):
         raise ValueError("no revision")
-    if is_drafter and not (is_repository(repository) and files and files[-1].name == CONFIG):
+    if is_drafter and not (is_repository(record.repository) and files and files[-1].name == CONFIG):
         raise ValueError("no drafter")
-    if not all(is_safe_name(file.name) and is_digest(file.digest) for file in files):
+    if not all(_is_valid(file, is_drafter) for file in files):
         raise ValueError("no files")
-    if not all(0 <= file.size <= MAX_FILE_BYTES for file in files):
-        raise ValueError("no sizes")
     if len({file.name.casefold() for file in files}) < len(files):
         raise ValueError("two files of one name")
-    is_model, paused = (fields.get(name, True) is not False for name in ("is_model", "paused"))
-    return RepositoryFiles(repository, revision, commit, files, left_out, str(fields["gguf"]), is_model, paused)
+    return record
 
 
-def _fields_of(file: HubFile) -> list[Any]:
-    """Return a file as JSON; see `_listed` and `_made`."""
-    if file.head is None:
-        return [file.name, file.size, file.digest]
-    return [file.name, file.head.decode("latin-1"), [asdict(part) for part in file.parts]]
-
-
-def _listed(name: object, size: Any, digest: object) -> HubFile:
-    """Parse a file of a repository."""
-    return HubFile(str(name), int(size), str(digest))
-
-
-def _made(name: object, head: object, parts: list[dict[str, Any]], *, repository: str, commit: str) -> HubFile:
-    """Parse a file that is made from parts."""
-    if not isinstance(head, str):
-        raise TypeError("no text")
-    ranges = tuple(FilePart(**part) for part in parts)
-    for part in ranges:
-        is_number = all(type(number) is int for number in (part.start, part.stop, part.size))
-        is_range = is_number and 0 <= part.start < part.stop <= part.size <= MAX_FILE_BYTES
-        is_text = isinstance(part.name, str) and isinstance(part.etag, str)
-        if not is_range or not is_text or not is_safe_name(part.name):
-            raise ValueError("no part")
-    return HubFile.made(str(name), head.encode("latin-1"), ranges, repository, commit)
+def _is_valid(file: HubFile, is_made: bool) -> bool:
+    """Return whether a file, which is made from parts or is not, has a possible name, size and checksum."""
+    made_bytes = len(file.head or b"") + sum(part.bytes for part in file.parts)
+    return (
+        (file.head is not None) is is_made
+        and made_bytes == (file.size if is_made else 0)
+        and is_safe_name(file.name)
+        and is_digest(file.digest)
+        and 0 <= file.size <= MAX_FILE_BYTES
+        and all(
+            is_safe_name(part.name) and 0 <= part.start < part.stop <= part.size <= MAX_FILE_BYTES
+            for part in file.parts
+        )
+    )
