@@ -1,28 +1,27 @@
 """The trace of a reply: drafter and log-probability of each token, and every round's tree.
 
-In the database a trace is lines of JSON, compressed by zlib. A stream holds one uninterrupted part of a reply: its
-first line says where it begins, then comes one line for each round and for each token outside of rounds. A reply that
-is continued gets another stream after the first. A line is `[tokens, tree, texts]` with tokens as `[id, text, drafter,
-position, log_prob]`; `texts` has the texts of the tree's tokens that no earlier line had. In exports, a trace is a list
-of streams, and a stream the list of its lines.
+In the database a trace is a `ReplyTrace` as JSON, compressed by zlib. A reply that is continued gets another one after
+the first. In exports, a trace is a list of them.
 """
 
 import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rdchat.inference.api.events import RoundTree, TokenEvent
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _VERSION = 1
 # Replaces a log-probability of minus infinity, which only Python's JSON supports.
 _MIN = -1e308
-# The limit after unpacking; it is enough for some 60,000 rounds.
+# The limit after unpacking; it is enough for some 20,000 rounds.
 _MAX_BYTES = 64 << 20
-_CODES = {"": "-", "speculative": "s", "drafter": "d", "lookup": "l", "replies": "e", "shape": "f"}
-_NAMES = {code: name for name, code in _CODES.items()}
+_DRAFTERS = {"", "speculative", "drafter", "lookup", "replies", "shape"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class TracedToken:
     Attributes:
         token_id: Id of the token.
         text: Characters that became final with it, as in `TokenEvent`.
-        drafter: The drafter that proposed it, by its name in `_CODES`; empty for the target's own.
+        drafter: The drafter that proposed it, one of `_DRAFTERS`; empty for the target's own.
         position: Depth in the draft, from 1; 0 for the target's own.
         round: Number of its round in the trace, from 1; 0 outside of rounds.
     """
@@ -64,24 +63,25 @@ class ReplyTrace:
         missing: Characters without tokens, because they were written without a trace.
         tokens: The tokens, in order.
         rounds: The rounds, in order; the last one may still be open.
+        version: Version of its form in the database.
     """
 
     begins_at: int = 0
     missing: int = 0
     tokens: list[TracedToken] = field(default_factory=list)
     rounds: list[TracedRound] = field(default_factory=list)
+    version: int = _VERSION
     _in_round: bool = field(default=False, repr=False, compare=False)
 
     def add(self, events: Iterable[TokenEvent]) -> None:
         """Append tokens."""
         for event in events:
             number = self._round_of(event)
-            self.tokens.append(
-                TracedToken(event.token_id, event.text, event.drafter, event.position, event.log_prob, number)
-            )
+            log_prob = None if event.log_prob is None else _rounded(event.log_prob)
+            self.tokens.append(TracedToken(event.token_id, event.text, event.drafter, event.position, log_prob, number))
             if number:
                 self.rounds[-1].count += 1
-                self.rounds[-1].tree = event.tree
+                self.rounds[-1].tree = event.tree and _rounded_tree(event.tree)
                 self._in_round = event.round is None
 
     def _round_of(self, event: TokenEvent) -> int:
@@ -118,18 +118,19 @@ class ReplyTrace:
         return self.rounds[number - 1] if number else None
 
 
+def _rounded(log_prob: float) -> float:
+    """Return a log-probability with three digits, which give the probability to 0.1 %."""
+    return max(round(log_prob, 3), _MIN)
+
+
+def _rounded_tree(tree: RoundTree) -> RoundTree:
+    log_probs = tuple(map(_rounded, tree.log_probs))
+    return replace(tree, log_probs=log_probs, correction_log_prob=_rounded(tree.correction_log_prob))
+
+
 def encode(trace: ReplyTrace) -> bytes:
     """Return a trace as a packed stream: 50 ms for 2,000 tokens."""
-    texts: dict[int, str] = {}
-    lines: list[Any] = [{"version": _VERSION, "begins_at": trace.begins_at}]
-    indexes = range(len(trace.tokens))
-    for _, group in groupby(indexes, key=lambda index: (number := trace.tokens[index].round, number or index)):
-        tokens = [trace.tokens[index] for index in group]
-        tree = trace.rounds[tokens[0].round - 1].tree if tokens[0].round else None
-        plain = [[t.token_id, t.text, _CODES[t.drafter], t.position, _rounded(t.log_prob)] for t in tokens]
-        in_round = 1 if tokens[0].round else 0
-        lines.append([plain, _plain_tree(tree) if tree else in_round, _new_texts(tree, texts)])
-    return _packed(lines)
+    return zlib.compress(_adapter().dump_json(trace))
 
 
 def decode(packed: bytes) -> ReplyTrace | None:
@@ -137,124 +138,76 @@ def decode(packed: bytes) -> ReplyTrace | None:
     trace = ReplyTrace()
     try:
         for stream in _streams(packed):
-            trace.join(_read_stream(stream))
-    except (zlib.error, ValueError, TypeError, LookupError, RecursionError):
+            trace.join(_read(stream))
+    except (zlib.error, ValueError):
         return None
-    return trace if _is_sane(trace) else None
+    return trace
 
 
-def plain_trace(packed: bytes) -> list[list[Any]] | None:
-    """Return the lines of each stream; None if they are damaged or of an unknown version."""
-    if decode(packed) is None:
+def plain_trace(packed: bytes) -> list[Any] | None:
+    """Return the streams of a reply as JSON; None if they are damaged or of an unknown version."""
+    return None if decode(packed) is None else [json.loads(stream) for stream in _streams(packed)]
+
+
+def packed_trace(streams: Any) -> bytes | None:
+    """Return a trace in the store's form; None where `streams` is not a trace."""
+    try:
+        packed = b"".join(encode(_read(json.dumps(stream).encode())) for stream in streams)
+    except (TypeError, ValueError):
         return None
-    return [[json.loads(line, parse_constant=lambda _: _MIN) for line in stream] for stream in _streams(packed)]
+    return packed or None
 
 
-def _streams(packed: bytes) -> Iterator[list[str]]:
-    """Yield the lines of each stream; raise ValueError if it is incomplete, or would fill the memory."""
+@cache
+def _adapter() -> "TypeAdapter[ReplyTrace | None]":
+    from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415  a seventh of a second, which no start needs
+
+    return TypeAdapter(ReplyTrace | None, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+def _streams(packed: bytes) -> Iterator[bytes]:
+    """Yield the JSON of each stream; raise ValueError if it is incomplete, or would fill the memory."""
     room = _MAX_BYTES
     while packed and room > 0:
         unpacker = zlib.decompressobj()
-        lines = unpacker.decompress(packed, room)
+        text = unpacker.decompress(packed, room)
         if not unpacker.eof:
             raise ValueError("a stream without an end")
-        room -= len(lines)
-        yield lines.decode().splitlines()
+        room -= len(text)
+        yield text
         packed = unpacker.unused_data
 
 
-def packed_trace(plain: Any) -> bytes | None:
-    """Return a trace in the store's form; None where `plain` is not a trace."""
-    if not isinstance(plain, list) or not plain or not all(isinstance(stream, list) and stream for stream in plain):
-        return None
-    packed = b"".join(map(_packed, plain))
-    return packed if decode(packed) is not None else None
+def _read(stream: bytes) -> ReplyTrace:
+    """Return the trace in a stream; raise ValueError if it is none: foreign JSON may be anything."""
+    trace = _adapter().validate_json(stream)
+    if trace is None or not trace.tokens or trace.version != _VERSION:
+        raise ValueError("not a trace of this version")
+    rounds = [0] * len(trace.tokens)
+    for number, each in enumerate(trace.rounds, start=1):
+        if not 0 <= each.first <= each.first + each.count <= len(rounds) or not _is_sane(each.tree):
+            raise ValueError("no round")
+        rounds[each.first : each.first + each.count] = [number] * each.count
+    drafters, log_probs = {each.drafter for each in trace.tokens}, (each.log_prob or 0.0 for each in trace.tokens)
+    if rounds != [each.round for each in trace.tokens] or drafters - _DRAFTERS or not _can_be(*log_probs):
+        raise ValueError("no tokens")
+    return trace
 
 
-def _is_sane(trace: ReplyTrace) -> bool:
-    """Return whether all values have the right type: foreign JSON may be anything."""
-    written = all(
-        type(each.token_id) is int and type(each.text) is str and type(each.position) is int
-        and (each.log_prob is None or _is_log_prob(each.log_prob))
-        for each in trace.tokens
-    )  # fmt: skip
-    return written and type(trace.begins_at) is int and all(_is_sane_tree(each.tree) for each in trace.rounds)
-
-
-def _is_sane_tree(tree: RoundTree | None) -> bool:
+def _is_sane(tree: RoundTree | None) -> bool:
+    """Return whether the parts of a tree fit together."""
     if tree is None:
         return True
     nodes = len(tree.tokens)
     return (
-        nodes == len(tree.parents) == len(tree.drafters) == len(tree.log_probs)
-        and all(type(parent) is int and -1 <= parent < index for index, parent in enumerate(tree.parents))
-        and all(type(index) is int and 0 <= index < nodes for index in tree.path)
-        and all(type(text) is str for text in (*tree.texts, tree.correction_text))
-        and all(_is_log_prob(each) for each in (*tree.log_probs, tree.correction_log_prob))
+        nodes == len(tree.parents) == len(tree.drafters) == len(tree.log_probs) == len(tree.texts)
+        and all(-1 <= parent < index for index, parent in enumerate(tree.parents))
+        and all(0 <= index < nodes for index in tree.path)
+        and _DRAFTERS.issuperset(tree.drafters)
+        and _can_be(*tree.log_probs, tree.correction_log_prob)
     )
 
 
-def _is_log_prob(number: object) -> bool:
-    """Return whether a number can be a log-probability: exp of a large one overflows."""
-    return isinstance(number, float | int) and (type(number) is float or abs(number) < 1 << 53) and number <= 1
-
-
-def _read_stream(lines: list[str]) -> ReplyTrace:
-    header = json.loads(lines[0])
-    if header["version"] != _VERSION:
-        raise ValueError("a newer version wrote this trace")
-    trace = ReplyTrace(begins_at=header["begins_at"])
-    texts: dict[str, str] = {}
-    for line in lines[1:]:
-        tokens, tree, new_texts = json.loads(line)
-        texts |= new_texts
-        if tree:
-            read = None if tree == 1 else _read_tree(tree, texts)
-            trace.rounds.append(TracedRound(len(trace.tokens), len(tokens), read))
-        number = len(trace.rounds) if tree else 0
-        trace.tokens += [
-            TracedToken(token, text, _NAMES[code], position, log_prob, number)
-            for token, text, code, position, log_prob in tokens
-        ]
-    return trace
-
-
-def _plain_tree(tree: RoundTree) -> list[Any]:
-    drafters = "".join([_CODES[drafter] for drafter in tree.drafters])
-    log_probs = [_rounded(log_prob) for log_prob in tree.log_probs]
-    correction = [tree.correction, _rounded(tree.correction_log_prob)]
-    return [tree.tokens, tree.parents, drafters, log_probs, tree.path, *correction]
-
-
-def _read_tree(plain: list[Any], texts: dict[str, str]) -> RoundTree:
-    tokens, parents, drafters, log_probs, path, correction, correction_log_prob = plain
-    return RoundTree(
-        tokens=tuple(tokens),
-        parents=tuple(parents),
-        drafters=tuple([_NAMES[code] for code in drafters]),
-        log_probs=tuple(log_probs),
-        path=tuple(path),
-        correction=correction,
-        texts=tuple([texts[str(token)] for token in tokens]),
-        correction_text=texts[str(correction)],
-        correction_log_prob=correction_log_prob,
-    )
-
-
-def _new_texts(tree: RoundTree | None, known: dict[int, str]) -> dict[int, str]:
-    if tree is None:
-        return {}
-    named = zip((*tree.tokens, tree.correction), (*tree.texts, tree.correction_text), strict=True)
-    new = {token: text for token, text in named if token not in known}
-    known |= new
-    return new
-
-
-def _rounded(log_prob: float | None) -> float | None:
-    # Three digits give the probability to 0.1 %.
-    return None if log_prob is None else round(log_prob, 3)
-
-
-def _packed(lines: list[Any]) -> bytes:
-    """Return the packed stream of these lines."""
-    return zlib.compress(b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines))
+def _can_be(*log_probs: float) -> bool:
+    """Return whether numbers can be log-probabilities: exp of a large one overflows."""
+    return all(each <= 1 for each in log_probs)

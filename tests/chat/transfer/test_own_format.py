@@ -135,7 +135,7 @@ def test_the_json_says_what_it_is_and_has_traces_others_can_read(
     data = json.loads((tmp_path / "chats.json").read_text())
     assert (data["format"], data["version"]) == ("rdchat chats", 1)
     trace = next(each["trace"] for each in data["chats"][0]["messages"] if "trace" in each)
-    assert trace[0][0]["version"] == 1
+    assert trace[0]["version"] == 1
 
 
 def test_fields_of_later_versions_are_passed_over(
@@ -159,7 +159,7 @@ def test_figures_that_cannot_be_are_left_out_and_told(
     data["chats"][0]["title"] = "Odd"
     for message in data["chats"][0]["messages"]:
         if "trace" in message:
-            message |= {"trace": [[{"version": 1, "begins_at": 0}, [[["x"]], 7]]], "statistics": {"rounds": -4}}
+            message |= {"trace": [{"version": 1, "begins_at": 0, "tokens": [["x"]]}], "statistics": {"rounds": -4}}
     (tmp_path / "chats.json").write_text(json.dumps(data))
     report = import_files(tmp_path / "chats.json")
     assert report.complete
