@@ -52,8 +52,19 @@ def make_chat(database: Path) -> MakeChat:
         ({1: None, 2: 1, 3: 4, 4: 3}, ["m3", "m4"]),
         ({1: 99}, ["m1"]),
         ({1: None, 2: 99, 3: 2}, ["m2", "m3"]),
+        ({9: None, 4: 9, 7: 4}, ["m4", "m7"]),
     ],
-    ids=["itself", "two", "three", "three from the oldest", "below two", "beside", "no parent", "below no parent"],
+    ids=[
+        "itself",
+        "two",
+        "three",
+        "three from the oldest",
+        "below two",
+        "beside",
+        "no parent",
+        "below no parent",
+        "older",
+    ],
 )
 def test_a_tree_that_is_none_is_shown_as_far_as_it_goes_and_told_of_once(
     open_store: OpenStore, make_chat: MakeChat, parents: dict[int, int | None], shown: list[str]
@@ -96,16 +107,6 @@ def test_a_deleted_chat_with_a_stray_message_does_not_keep_the_store_from_openin
     with closing(sqlite3.connect(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE conversations SET deleted_at = 1 WHERE id = ?", (first,))
     assert texts(open_store().messages(second)) == ["m2"]
-
-
-def test_the_order_is_that_of_the_parents_also_where_ids_do_not_grow(
-    open_store: OpenStore, make_chat: MakeChat
-) -> None:
-    chat_id = make_chat({9: None, 4: 9, 7: 4, 1: 7})
-    store = open_store()
-    assert store.notice is None
-    assert texts(store.messages(chat_id)) == ["m9", "m4", "m7", "m1"]
-    assert texts(store.select_sibling(9, 0)) == ["m9", "m4", "m7", "m1"]
 
 
 def test_a_cycle_that_another_program_makes_while_the_store_is_open_ends_too(
