@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import ssl
-import zlib
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ _STALL_S, _CONNECT_S = 30.0, 15.0
 _OPENING_S = 60.0
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MAX_REDIRECTS = 10
-_GZIP_WINDOW_BITS = 31
 _LONGEST_ETAG = 200
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _LATER = "Try again later."
@@ -132,7 +130,7 @@ class HubReader:
                 return body, AnsweredRange.of(response.headers) if is_part else None
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
-        except (httpx2.TransportError, httpx2.StreamError, SOCKSError) as error:
+        except (httpx2.RequestError, httpx2.StreamError, SOCKSError) as error:
             if response is not None:
                 raise TemporaryHubError(f"{host} stopped answering.", _CHECK) from error
             hint = "Check the network connection, and the proxy, if you use one."
@@ -198,26 +196,14 @@ def tls_context() -> ssl.SSLContext:
 
 
 async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, first_bytes: int | None) -> bytes:
-    """Return an answer's body. The limit applies to the received and to the unpacked bytes."""
-    max_bytes = limits.bytes if first_bytes is None else first_bytes
-    coding = response.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"gzip", "identity"}:
-        raise HubError(f"{host} sent an answer in an unexpected compression.", "Check the proxy.")
-    unpack = zlib.decompressobj(_GZIP_WINDOW_BITS) if coding == "gzip" else None
-    body, received = bytearray(), 0
-    async for data in response.aiter_raw():
-        received += len(data)
-        try:
-            body += unpack.decompress(data, max_bytes + 1 - len(body)) if unpack else data
-        except zlib.error as error:
-            raise HubError(f"{host} sent an answer that is not a hub's.", _LATER) from error
-        if max(len(body), received) > max_bytes:
+    """Return an answer's body, unpacked a piece at a time, up to the limit."""
+    max_bytes, body = limits.bytes if first_bytes is None else first_bytes, bytearray()
+    async for data in response.aiter_bytes():
+        body += data
+        if len(body) > max_bytes:
             if first_bytes is None:
                 raise HubError(f"{host} answers with more than {max_bytes / 1e6:.0f} MB.", _LATER)
             break
-    else:
-        if received and unpack and not unpack.eof:
-            raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
     return bytes(body[:max_bytes])
 
 

@@ -133,19 +133,21 @@ def test_a_card_that_comes_a_byte_a_second_ends(hub: HubServer) -> None:
         api_of(seconds=0.2).card(NAME, commit)
 
 
-@pytest.mark.parametrize("coding", [b"br", b"zstd", b"gzip, gzip", b"\xff"])
-def test_a_form_that_was_not_asked_for_is_refused(hub: HubServer, coding: bytes) -> None:
-    hub.api_faults = [raw(lambda: [HEAD, b"Content-Encoding: " + coding + b"\r\n\r\n[]"])]
-    with pytest.raises(HubError, match="in an unexpected compression"):
+@pytest.mark.parametrize("coding", [b"br", b"zstd", b"\xff"])
+def test_a_form_that_was_not_asked_for_is_not_understood(hub: HubServer, coding: bytes) -> None:
+    hub.api_faults = [raw(lambda: [HEAD, b"Content-Encoding: " + coding + b"\r\n\r\n\x28\xb5"])]
+    with pytest.raises(HubError, match="an answer that rdchat does not understand"):
         api_of().search("small")
 
 
-@pytest.mark.parametrize("end", [20, -4])
-def test_an_answer_in_gzip_is_read_and_one_that_is_cut_is_said(hub: HubServer, end: int) -> None:
+def test_an_answer_in_gzip_is_read(hub: HubServer) -> None:
     body = gzip.compress(b"[]" + b" " * 2_000)
-    packed = HEAD + b"Content-Encoding: gzip\r\n\r\n"
-    hub.api_faults = [raw(lambda: [packed, body]), raw(lambda: [packed, body[:end]])]
+    hub.api_faults = [raw(lambda: [HEAD + b"Content-Encoding: gzip\r\n\r\n", body])]
     assert api_of().search("small") == ()
+
+
+def test_an_answer_that_is_not_the_gzip_it_says_is_said(hub: HubServer) -> None:
+    hub.api_faults = [raw(lambda: [HEAD + b"Content-Encoding: gzip\r\n\r\n", b"[]" * 100])]
     with pytest.raises(TemporaryHubError, match="stopped answering"):
         api_of().search("small")
 
