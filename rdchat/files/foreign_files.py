@@ -69,7 +69,7 @@ def check_file(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None
     try:
         status = path.stat()
     except OSError as error:
-        lost = path.is_symlink() and isinstance(error, FileNotFoundError)
+        lost = isinstance(error, FileNotFoundError) and path.is_symlink()
         reason = "it is a broken link" if lost else f"{error.strerror}"
         raise ModelError(f"{path} cannot be read: {reason}.", hint) from error
     if not stat.S_ISREG(status.st_mode):

@@ -5,11 +5,9 @@ lists and tables; pypdf reads PDF files by page. A damaged file does no harm in 
 only, and nothing is kept.
 """
 
-import errno
 import io
 import os
 import re
-import stat
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
 from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
-from rdchat.errors import RdchatError
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
@@ -37,14 +36,6 @@ _HEAD = 4096
 _MAX_MEMBERS = 10_000
 _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
-_NO_FILE = "{name} is not an ordinary file.", "Choose a document."
-_MISSING = "{name} cannot be found.", "Check its path, or choose it again."
-_FORBIDDEN = "You do not have permission to read {name}.", "Check its permissions."
-# Message and hint by the system's code.
-_REFUSALS = {
-    errno.ENOENT: _MISSING, errno.ENOTDIR: _MISSING, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
-    errno.ENXIO: _NO_FILE, errno.EOPNOTSUPP: _NO_FILE,
-}  # fmt: skip
 _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
 _MAX_PAGES = 10_000
 _DAMAGED = "Open it in Preview and export it as a new PDF."
@@ -293,33 +284,12 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
 def _bytes_of(path: Path, name: str) -> bytes:
     """Return all of a regular file. Pipes and devices are refused without waiting; links are followed."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except (OSError, ValueError) as error:
-        raise _unopened(error, name) from error
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        if stat.S_ISDIR(mode):
-            raise FileRefusedError(f"{name} is a folder.", "Choose the files in it.")
-        raise refused(_NO_FILE, name)
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise _unopened(error, name) from error
-    if len(data) > MAX_BYTES:
-        raise FileRefusedError(f"{name} is too large: rdchat reads up to {MAX_BYTES >> 20} MB.", _TOO_LARGE)
+        data = read_bytes(path, "Choose a document, or check its path and permissions.", MAX_BYTES)
+    except ModelError as error:
+        raise FileRefusedError(error.message.replace(str(path), name), error.hint) from error
     if not data:
         raise refused(_EMPTY, name)
     return data
-
-
-def _unopened(error: OSError | ValueError, name: str) -> FileRefusedError:
-    code = error.errno if isinstance(error, OSError) else None
-    if code in _REFUSALS:
-        return refused(_REFUSALS[code], name)
-    reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "its name is not valid"
-    return FileRefusedError(f"{name} cannot be read: {reason}.", "Check the disk, or choose another file.")
 
 
 def _kind_in_zip(data: bytes, name: str) -> FileKind:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
@@ -124,7 +123,7 @@ class _FileReader:
 
 def _is_database(path: Path) -> bool:
     """Return whether a file is an SQLite database, of any program."""
-    if is_special(path) or not path.is_file():
+    if not path.is_file():
         return False
     # Reading it will report the error.
     with suppress(OSError), path.open("rb") as file:

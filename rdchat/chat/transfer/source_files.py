@@ -9,17 +9,19 @@ import io
 import json
 import os
 import re
-import stat
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from rdchat.chat.transfer import jan
-from rdchat.errors import StorageError
+from rdchat.errors import ModelError, StorageError
+from rdchat.files.foreign_files import check_file, opened
 
 MAX_BYTES = 100_000_000
 """Limit of a chat, and of any other file than a list of chats."""
@@ -231,21 +233,14 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
 
 def _on_disk(path: Path) -> SourceFile:
     try:
-        status = path.stat()
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its path.") from error
-    # Reading a pipe or a device may never end.
-    if not stat.S_ISREG(status.st_mode):
-        raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
-
-    # The file may have become a pipe meanwhile.
-    def opened() -> IO[bytes]:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        size = check_file(path, "Choose a file of chats.", sys.maxsize)
+    except ModelError as error:
+        raise UnreadableFileError(error.message, error.hint) from error
 
     def sibling(name: str) -> SourceFile | None:
         return _on_disk(path.parent / name) if (path.parent / name).exists() else None
 
-    return SourceFile(path.name, path, status.st_size, opened, sibling)
+    return SourceFile(path.name, path, size, partial(opened, path), sibling)
 
 
 def _check_size(data: bytes | str, what: str) -> None:

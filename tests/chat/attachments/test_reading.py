@@ -204,9 +204,9 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
     assert reader.read(tmp_path / "link.txt").parts == ("Hi",)
     for path, words in (
         (tmp_path, "is a folder"),
-        (tmp_path / "pipe", "is not an ordinary file"),
-        (Path("/dev/zero"), "is not an ordinary file"),
-        (tmp_path / "gone", "cannot be found"),
+        (tmp_path / "pipe", "is a named pipe, not a file"),
+        (Path("/dev/zero"), "is a device, not a file"),
+        (tmp_path / "gone", "cannot be read: it is a broken link"),
         (tmp_path / "circle", "cannot be read"),
         (tmp_path / ("x" * 300), "cannot be read"),
     ):
