@@ -9,7 +9,6 @@ import zipfile
 from collections import defaultdict
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
-from xml.parsers import expat
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.html_text import html_to_text
@@ -19,10 +18,6 @@ _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
 _MAX_XML_BYTES = 32 << 20
 _PICTURES = "word/media/"
-# It is small, because what follows a declaration is read with it.
-_CHUNK = 1 << 12
-# A declaration must come before the first element.
-_DTD, _ELEMENT = "declaration", "element"
 _DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _TEXT_ROOTS = {"document", "footnotes", "endnotes", "comments"}
@@ -54,7 +49,7 @@ class DocxParts:
     def prepared(self, xml: bytes) -> bytes:
         """Return a part with equations as TeX and with deleted text struck out; collect headers and footers."""
         try:
-            root = ElementTree.fromstring(xml)  # noqa: S314  parts with a declaration were left out before
+            root = ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
         except ElementTree.ParseError:
             # If mammoth needs this part, it refuses the file.
             return xml
@@ -121,12 +116,9 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
-    """Return a DOCX that mammoth reads, and what stands beside its text.
+    """Return a DOCX that mammoth reads, without its pictures, and what stands beside its text.
 
-    It lacks the parts that have a document type declaration, whose entities could grow without end.
-
-    Word never writes one. An SVG picture may have one, and is not read; without its text part, a document is damaged.
-    All parts are checked, because a relationship may make any of them the text.
+    Entities cannot grow without end: expat, which parses all parts, limits them.
 
     Raises:
         FileRefusedError: If it is too large.
@@ -134,39 +126,16 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         # Reading a member gives no more bytes than listed here.
         members = archive.infolist()
-        if sum(each.file_size for each in members) > _MAX_BYTES:
+        xml_parts = [each for each in members if each.filename.endswith((".xml", ".rels"))]
+        is_large = any(each.file_size > _MAX_XML_BYTES for each in xml_parts)
+        if is_large or sum(each.file_size for each in members) > _MAX_BYTES:
             raise refused(_LARGE, name)
-        kinds = {each: _beginning_of(archive, each) for each in members}
-        for each, kind in kinds.items():
-            if kind == _ELEMENT and each.file_size > _MAX_XML_BYTES and not each.filename.startswith(_PICTURES):
-                raise refused(_LARGE, name)
         copy, parts = io.BytesIO(), DocxParts()
         with zipfile.ZipFile(copy, "w") as copied:
-            for each, kind in kinds.items():
-                if kind == _ELEMENT:
-                    xml = archive.read(each)
-                    is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
-                    copied.writestr(each.filename, parts.prepared(xml) if is_text else xml)
+            for each in xml_parts:
+                xml = archive.read(each)
+                copied.writestr(each.filename, parts.prepared(xml) if each.filename.startswith("word/") else xml)
         return copy.getvalue(), parts
-
-
-def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
-    """Return what a part begins with, `_DTD` or `_ELEMENT`, by mammoth's own parser; None if it is not XML."""
-    beginnings: list[str] = []
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = lambda *_declaration: beginnings.append(_DTD)
-    parser.StartElementHandler = lambda *_element: beginnings.append(_ELEMENT)
-    try:
-        with archive.open(member) as file:
-            while not beginnings and (chunk := file.read(_CHUNK)):
-                parser.Parse(chunk)
-        if not beginnings:
-            parser.Parse(b"", True)
-    except MemoryError:
-        raise
-    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth reports damaged text
-        pass
-    return beginnings[0] if beginnings else None
 
 
 def _name(element: ElementTree.Element) -> str:
