@@ -1,7 +1,7 @@
 """Requests titles of new chats from the model while it is idle."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, takewhile
+from itertools import takewhile
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -21,8 +21,6 @@ _MIN_PARAMETERS = 1_000_000_000
 _QUIET_MS = 1500
 # Of each message.
 _MAX_PROMPT_CHARACTERS = 4000
-# Of a chat.
-_MAX_SHORT_CHARACTERS = 4000
 # Messages of a prompt and its reply.
 _EXCHANGE = 2
 _TITLE_TOKENS, _THINKING_TOKENS = 48, 2048
@@ -35,8 +33,7 @@ class TitleWriter(QObject):
     A small model writes none: it would repeat its answer.
 
     A reply, a race, a benchmark or the load of a model cancels it, and it is written later. Titles that the person
-    typed are never replaced. Thoughts are not part of the prompt or the title. While a long chat is in the KV cache,
-    titles of other chats wait, since they would replace it and the long chat would have to be read again.
+    typed are never replaced. Thoughts are not part of the prompt or the title.
 
     Args:
         store: The conversations.
@@ -57,16 +54,12 @@ class TitleWriter(QObject):
         self._titled = titled
         # The title that is being written.
         self._request: EngineRequest | None = None
-        # The chat in which the engine wrote last since the model was loaded.
-        self._last_chat: int | None = None
         # Chats that the engine refused, until the app starts again.
         self._failed: set[int] = set()
         self._closed = False
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
         replies.state_changed.connect(self.wait)
-        replies.ended.connect(self._on_reply_ended)
-        replies.model.loaded.connect(self._forget_last_chat)
         settings.changed.connect(self.wait)
 
     @property
@@ -93,13 +86,9 @@ class TitleWriter(QObject):
         if (model := self._replies.model.info) is None or model.parameters < _MIN_PARAMETERS:
             return
         try:
-            last = () if self._last_chat is None else self._store.messages(self._last_chat)
-            lengths = accumulate(len(message.text) for message in last)
-            is_short = all(characters < _MAX_SHORT_CHARACTERS for characters in lengths)  # It stops adding there.
             for conversation_id in self._store.organiser.without_title():
                 path = self._store.messages(conversation_id)
-                may_read = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)
-                if conversation_id not in self._failed and may_read and (exchange := _first_exchange(path)):
+                if conversation_id not in self._failed and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
         except StorageError:
@@ -123,12 +112,6 @@ class TitleWriter(QObject):
         self._request = self._engine.submit(
             generation, lambda event: self._on_event(conversation_id, event, in_thought), background=True
         )
-
-    def _on_reply_ended(self, reply: Message) -> None:
-        self._last_chat = reply.conversation_id
-
-    def _forget_last_chat(self) -> None:
-        self._last_chat = None
 
     def _on_event(self, conversation_id: int, event: EngineEvent, in_thought: bool) -> None:
         if not isinstance(event, ReplyEnd | Failure):

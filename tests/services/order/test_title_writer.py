@@ -138,26 +138,6 @@ def test_the_switch_holds(quick: Window, engine: ScriptedEngine) -> None:
     assert quick.titles == ["Soup"]
 
 
-def test_a_long_chat_that_the_model_has_read_is_not_given_up_for_anothers_title(
-    quick: Window, engine: ScriptedEngine
-) -> None:
-    settings = quick.controller.settings
-    settings.change(replace(settings.values, titles_by_model=False))
-    engine.replies = [ANSWER]
-    quick.ask("soup pls")
-    quick.controller.chat.start_new()
-    quick.ask("long " * 1000)
-    assert quick.controller.chat.stored_conversation is not None
-    quick.controller.chats.rename_conversation(quick.controller.chat.stored_conversation.id, "Mine")
-    settings.change(replace(settings.values, titles_by_model=True))
-    quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
-    assert len(engine.requests) == 2
-    engine.replies = [_title("Soup")]
-    quick.controller.model_slot.load(None)  # which forgets what it had read
-    _wait_for_title(quick)
-    assert sorted(quick.titles) == ["Mine", "Soup"]
-
-
 def test_a_model_that_fails_is_not_asked_again_and_again(quick: Window, engine: ScriptedEngine) -> None:
     engine.replies = [ANSWER, Reply(("So",), error=RuntimeError("out of order"))]
     quick.ask("soup pls")
