@@ -81,20 +81,20 @@ def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
 @cache
 def _readers(kind: type["DataclassInstance"]) -> dict[str, Reader]:
     hints = get_type_hints(kind)
-    return {field.name: _reader(hints[field.name]) for field in fields(kind)}
+    return {field.name: reader_of(hints[field.name]) for field in fields(kind)}
 
 
-def _reader(hint: Any) -> Reader:
+def reader_of(hint: Any) -> Reader:
     """Return the function that converts parsed JSON to type `hint`; it raises TypeError or ValueError."""
     if get_origin(hint) is UnionType:
-        (inner,) = (_reader(option) for option in get_args(hint) if option is not NoneType)
+        (inner,) = (reader_of(option) for option in get_args(hint) if option is not NoneType)
         return lambda value: None if value is None else inner(value)
     if (kind := get_origin(hint)) in {tuple, list}:
-        inner = _reader(get_args(hint)[0])
+        inner = reader_of(get_args(hint)[0])
         items = _exactly(list)
         return lambda value: kind([inner(item) for item in items(value)])
     if kind is dict:
-        inner = _reader(get_args(hint)[1])
+        inner = reader_of(get_args(hint)[1])
         return lambda value: {name: inner(item) for name, item in _exactly(dict)(value).items()}
     if is_dataclass(hint):
         return _builder(hint)

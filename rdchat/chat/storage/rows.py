@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions
 from rdchat.chat.storage.connections import Rows
-from rdchat.files.plain_data import from_plain, json_or_none, plain
+from rdchat.files.plain_data import from_plain, json_or_none, plain, reader_of
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
@@ -130,6 +130,8 @@ class _Column:
 
 def _column(hint: Any) -> _Column:
     """Return the column of a type; None is stored as NULL if the type allows it."""
+    if get_origin(hint) is tuple:
+        return _Column(partial(_items, reader_of(hint)), _items_column, is_json=True)
     kind: Any = next((each for each in get_args(hint) if each is not NoneType), hint)
     if is_dataclass(kind):
         return _Column(partial(_from_json, cast("Any", kind)()), json_column, is_json=True)
@@ -149,18 +151,17 @@ def _seed_column(seed: int | None) -> int | None:
     return seed - _RANGE if seed is not None and seed >= _HALF_RANGE else seed
 
 
-def _offsets(text: str | None) -> tuple[int, ...]:
-    """Read offsets; none if they are damaged, which turns control tokens there into ordinary text."""
-    offsets = json_or_none(text or "")
-    return tuple(each for each in offsets if isinstance(each, int)) if isinstance(offsets, list) else ()
-
-
-def _calls(text: str | None) -> tuple[ToolCall, ...]:
-    """Read the calls of a reply; none if they are damaged."""
+def _items(read: Callable[[Any], tuple[Any, ...]], text: str | None) -> tuple[Any, ...]:
+    """Read a tuple; empty if it is damaged: offsets of control tokens are then ordinary text, and calls are gone."""
     try:
-        return tuple(plain(ToolCall, each) for each in json.loads(text or "[]"))
+        return read(json.loads(text or "[]"))
     except (TypeError, ValueError, RecursionError):
         return ()
+
+
+def _items_column(items: tuple[Any, ...]) -> str | None:
+    # Letters stay as they are, so that the search finds them.
+    return text_column(json.dumps(items, default=asdict, ensure_ascii=False)) if items else None
 
 
 def _date(seconds: float | None) -> float | None:
@@ -203,18 +204,9 @@ _SPECIAL = {
     "created_at": _Column(_date, lambda date: NO_DATE if date is None else date),
     "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
     "statistics": _Column(_statistics, json_column, is_json=True),
-    "control_offsets": _Column(
-        _offsets, lambda offsets: json.dumps(list(offsets), separators=(",", ":")) if offsets else None, is_json=True
-    ),
     "thinking": _Column(
         lambda text: _from_json(NO_THINKING, text, _is_countable) or NO_THINKING,
         lambda thinking: None if thinking == NO_THINKING else json_column(thinking),
-        is_json=True,
-    ),
-    # Letters stay as they are, so that the search finds them.
-    "tool_calls": _Column(
-        _calls,
-        lambda calls: text_column(json.dumps(calls, default=asdict, ensure_ascii=False)) if calls else None,
         is_json=True,
     ),
 }
