@@ -45,7 +45,7 @@ from rdchat.chat.storage.rows import (
     text_column,
 )
 from rdchat.chat.storage.search import rebuild_search, search_condition
-from rdchat.chat.storage.whole_chat import MessageReader, add_files, copy_files, insert_message, read_message
+from rdchat.chat.storage.whole_chat import MessageReader, add_files, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role
@@ -234,7 +234,6 @@ class ConversationStore(Database):
         text: str,
         *,
         files: Sequence[tuple[AttachedFile, str]] = (),
-        files_of: int | None = None,
         **fields: Any,
     ) -> Message:
         """Add a child of `parent_id`, or a first message, and make it the end of the active path.
@@ -245,7 +244,6 @@ class ConversationStore(Database):
             role: `user`, `assistant` or `tool`.
             text: Markdown as written.
             files: Attached files, each with its text.
-            files_of: Another message whose files it also gets, before its own.
             fields: Further fields of `Message`.
         """
         if parent_id is not None and self.message(parent_id).conversation_id != conversation_id:
@@ -255,8 +253,6 @@ class ConversationStore(Database):
         def add(connection: sqlite3.Connection) -> int:
             (activated,) = connection.execute(NEXT_ACTIVATED, (conversation_id,)).fetchone()
             message_id = insert_message(connection, message_row(replace(message, activated=activated)))
-            if files_of is not None:
-                copy_files(connection, files_of, message_id)
             add_files(connection, message_id, files)
             # Writing in an archived chat takes it out of the archive.
             sql = "UPDATE conversations SET updated_at = ?, archived_at = NULL WHERE id = ?"

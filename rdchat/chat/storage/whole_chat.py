@@ -137,16 +137,6 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
         )  # fmt: skip
 
 
-def copy_files(connection: sqlite3.Connection, message_id: int, copy_id: int) -> None:
-    """Give a copy or another version of a message the same files."""
-    connection.execute(
-        "INSERT INTO message_files (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
-        " SELECT m.id, m.conversation_id, f.position, f.digest, f.kind, f.characters, f.taken, f.note, f.name"
-        " FROM messages m CROSS JOIN message_files f WHERE m.id = ? AND f.message_id = ? ORDER BY f.position",
-        (copy_id, message_id),
-    )
-
-
 class DamagedChatError(ValueError):
     """A chat is damaged, so nothing of it is used; the text gives the reason, as a sentence without its full stop."""
 

@@ -325,14 +325,13 @@ class OpenChat(QObject):
 
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with its edited files, or the person's of a reply; the path ends so."""
-        fields: dict[str, Any] = {"files_of": old.id}
         if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             seed = reply_seed(fresh_seed(), 0, 0)
-            fields = {"model": old.model, "seed": seed, "edited": True, "tool_calls": old.tool_calls}
+            fields: dict[str, Any] = {"model": old.model, "seed": seed, "edited": True, "tool_calls": old.tool_calls}
         elif old.id in self.edits:
-            files = self.edits[old.id].to_send()
-            if tuple(file for file, _ in files) != old.files:
-                fields = {"files": files}
+            fields = {"files": self.edits[old.id].to_send()}
+        else:
+            fields = {"files": [(file, self._store.file_text(file)) for file in old.files]}
         new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
         self._show_path(self._store.path_to(new.id))
 
