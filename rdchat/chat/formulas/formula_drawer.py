@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.work.child_limits import ChildEndedError, Limits
+from rdchat.work.child_limits import Limits
 from rdchat.work.child_process import ChildProcess
 
 UNITS = 20.0
@@ -16,10 +16,6 @@ INK = "#010203"
 _SECONDS = 2.0
 _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
-# How often a formula is tried at which the child ended.
-_TRIES = 2
-# After so many ends of the child without an answer between them, nothing more is drawn.
-_MAX_ENDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +47,25 @@ class FormulaDrawer:
     def __init__(self, seconds: float = _SECONDS, memory_bytes: int = _MEMORY_BYTES, idle_s: float = _IDLE_S) -> None:
         self.child = ChildProcess("formulas", idle_s=idle_s)
         self._limits = Limits(seconds, memory_bytes)
-        self._ends = 0
 
     def draw(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
         """Return a formula's picture; None for one that cannot be drawn, or not within the limits.
-
-        If the child ended by itself, it is tried once more in another one.
 
         Args:
             tex: The formula.
             display: Whether it is on a line of its own.
             waiting: Called every 20 ms; an exception from it ends the child and is raised.
         """
-        for _ in range(_TRIES):
-            if self._ends >= _MAX_ENDS:
-                return None
-            try:
-                job = self.child.submit("draw", {"tex": tex, "display": display}, self._limits, read=_formula_of)
-                formula: Formula | None = job.result(waiting)
-            except ChildEndedError:
-                self._ends += 1
-                continue
-            except RdchatError:
-                return None
-            self._ends = 0
-            return formula
-        return None
+        try:
+            job = self.child.submit("draw", {"tex": tex, "display": display}, self._limits, read=_formula_of)
+            formula: Formula | None = job.result(waiting)
+        except RdchatError:
+            return None
+        return formula
 
     def close(self) -> None:
         """End the child. Idempotent; the next formula starts another."""
         self.child.close()
-        self._ends = 0
 
 
 def _formula_of(drawn: Any) -> Formula | None:

@@ -27,7 +27,7 @@ def draw(job, tex, display):
         taken = bytearray(300 << 20)
         taken[::4096] = bytes(len(taken[::4096])).replace(b"\\0", b"x")
         time.sleep(60)
-    if tex == "crash" or (tex == "crash once" and seen.read_text().count(tex) == 1):
+    if tex == "crash":
         os.abort()
     return {"svg": "", "width": len(tex), "ascent": 1, "depth": 0}
 
@@ -65,20 +65,12 @@ def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]
 
 
 @pytest.mark.slow
-def test_one_that_crashes_the_process_is_tried_once_more(seen: Callable[[], list[str]]) -> None:
+def test_one_that_crashes_the_process_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=30)
     assert drawer.draw("crash", True) is None
-    assert drawer.draw("crash once", True) is not None
-    assert seen() == ["crash"] * 2 + ["crash once"] * 2
+    assert drawer.draw("fine", True) is not None
+    assert seen() == ["crash", "fine"]
     drawer.close()
-
-
-def test_a_process_that_never_answers_is_not_started_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
-    monkeypatch.setattr(host, "child_command", lambda name: starts.append(name) or ["/nowhere/program"])
-    drawer = FormulaDrawer()
-    assert [drawer.draw(tex, True) for tex in "abcdef"] == [None] * 6
-    assert starts == ["formulas"] * 4
 
 
 @pytest.mark.slow
