@@ -229,19 +229,15 @@ def prepare(
     if not path.is_file():
         raise StorageError(f"{path} cannot be read.", "Check its path.")
     try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        facts = unpack(path, folder, progress) or _from_database(path, folder, settings, progress)
-        progress.report("Checking the backup", 0.6)
-        facts = _checked(folder, path, facts)
-        for name in (DATABASE, SETTINGS):
-            if (folder / name).exists():
-                flush_to_disk(folder / name)
-        flush_to_disk(folder)
+        with file_errors(f"{path.name} cannot be unpacked into {data}", "Check the disk."):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(mode=0o700)
+            facts = unpack(path, folder, progress) or _from_database(path, folder, settings, progress)
+            progress.report("Checking the backup", 0.6)
+            facts = _checked(folder, path, facts)
+            for each in (*folder.iterdir(), folder):
+                flush_to_disk(each)
         job.check()
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise file_error(error, f"{path.name} cannot be unpacked into {data}", "Check the disk.") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

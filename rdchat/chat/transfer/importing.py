@@ -79,18 +79,13 @@ class _FileReader:
     def read(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
         sources: dict[str, None] = {}
-        for kind, chats in self._sources(progress):
+        stored = [(rdchat_json.NAME, _stored_chats(self._path, progress))] if _is_database(self._path) else None
+        for kind, chats in stored or map(recognised, open_source(self._path)):
             sources[kind] = None
             self.report.source = " and ".join(sources)
             for before, title, make in chats:
                 yield before
                 self._take(title, make)
-
-    def _sources(self, progress: TaskProgress) -> Iterator[tuple[str, Chats]]:
-        if _is_database(self._path):
-            yield rdchat_json.NAME, _stored_chats(self._path, progress)
-        else:
-            yield from map(recognised, open_source(self._path))
 
     def _take(self, title: str, make: Callable[[], FullChat]) -> None:
         """Send a chat, or note why it is left out."""

@@ -48,16 +48,12 @@ _STEPS = {"toolStatus": "tool call", "toolCallRequest": "tool call", "toolCallRe
 
 def is_ours(data: Any) -> bool:
     """Return whether this is a chat of version 0.3 or later."""
-    first = _first_message(data)
-    if first is None or "perChatPredictionConfig" in data:
-        return first is not None
-    return "lastUsedModel" in data if first == {} else isinstance(first, dict) and "versions" in first
-
-
-def _first_message(data: Any) -> Any:
-    """Return the first message of a chat, an empty one if there is none; None if it is not a chat."""
     messages = data.get("messages") if isinstance(data, dict) else None
-    return next(iter(messages), {}) if isinstance(messages, list) else None
+    if not isinstance(messages, list):
+        return False
+    first = next(iter(messages), None)
+    has_versions = isinstance(first, dict) and "versions" in first
+    return has_versions or "perChatPredictionConfig" in data or (not messages and "lastUsedModel" in data)
 
 
 def read(data: Json) -> FullChat:

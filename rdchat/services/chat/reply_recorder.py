@@ -409,7 +409,7 @@ class TraceRecorder(QObject):
         if trace.tokens:
             unsaved = _Unsaved(message_id, trace)
             self._unsaved.append(unsaved)
-            self._packing.do(lambda: encode(trace), lambda packed: self._on_packed(unsaved, packed))
+            self._packing.do(lambda: encode(trace), lambda packed: self._take_packed(unsaved, packed))
         self.trace_ended.emit(message_id)
 
     def is_live(self, message_id: int) -> bool:
@@ -449,11 +449,10 @@ class TraceRecorder(QObject):
         """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
         for message_id in list(self._live):
             self.end(message_id)
-        for unsaved in list(self._unsaved):
-            packed = unsaved.packed
+        for unsaved in self._unsaved:
             with errors_logged("Packing a trace"):
-                packed = packed or encode(unsaved.trace)
-            self._take_packed(unsaved, packed)
+                unsaved.packed = unsaved.packed or encode(unsaved.trace)
+        self._unsaved = [unsaved for unsaved in self._unsaved if unsaved.packed]
         self.save()
         self._unsaved.clear()
 
@@ -466,12 +465,10 @@ class TraceRecorder(QObject):
         trace = decode(packed) if packed else None
         return [trace] if trace else []
 
-    def _on_packed(self, unsaved: _Unsaved, packed: bytes | RdchatError) -> None:
-        self._take_packed(unsaved, packed if isinstance(packed, bytes) else b"")
-        self.save()
-
-    def _take_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
-        """Hold a packed trace until it is stored; drop one that could not be packed, so that others are stored."""
-        unsaved.packed = packed
-        if not packed and unsaved in self._unsaved:
+    def _take_packed(self, unsaved: _Unsaved, packed: bytes | RdchatError) -> None:
+        """Store a packed trace; drop one that could not be packed, so that others are stored."""
+        if isinstance(packed, bytes):
+            unsaved.packed = packed
+        elif unsaved in self._unsaved:
             self._unsaved.remove(unsaved)
+        self.save()
