@@ -64,10 +64,11 @@ COUNTS = (
 )
 PREPARED, _DECIDED = "part-restore", "restore"
 _LABEL = "before-restore"
-_REASONS = {
-    "damaged": "{name} is damaged.",
-    "newer": "{name} is from a newer version of rdchat.",
-    "foreign": "{name} is not a backup of rdchat.",
+_OTHER_BACKUP = "Choose another backup. Your chats were not changed."
+_REFUSALS = {
+    "damaged": ("{name} is damaged.", _OTHER_BACKUP),
+    "newer": ("{name} is from a newer version of rdchat.", "Install that version first."),
+    "foreign": ("{name} is not a backup of rdchat.", "Choose a file made by “Back Up”. Your chats were not changed."),
 }
 
 
@@ -147,19 +148,14 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
             details = _details(archive, path)
             _extract(archive, folder, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise damaged(path) from error
+        raise _unusable("damaged", path) from error
     except OSError as error:
         # An offset lies before the start of the file.
         if error.errno == errno.EINVAL:
-            raise damaged(path) from error
+            raise _unusable("damaged", path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), details)[0]
     return replace(facts, path=str(path), made_at=date(facts.made_at), bytes=path.stat().st_size)
-
-
-def damaged(path: Path) -> StorageError:
-    """Return the error for a backup that is incomplete or changed."""
-    return StorageError(f"{path.name} is damaged.", "Choose another backup. Your chats were not changed.")
 
 
 def _details(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
@@ -167,10 +163,10 @@ def _details(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     with suppress(KeyError), archive.open(DETAILS) as file:
         details = json_or_none(file.read(_CHUNK))
     if not isinstance(details, dict) or details.get("format") != FORMAT or DATABASE not in archive.namelist():
-        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
+        raise _unusable("foreign", path)
     version = details.get("version")
     if type(version) is not int or version > VERSION:
-        raise StorageError(f"{path.name} is from a newer version of rdchat.", "Install that version first.")
+        raise _unusable("newer", path)
     return details
 
 
@@ -225,7 +221,7 @@ def prepare(
     """
     path, folder, progress = Path(source), Path(data) / PREPARED, TaskProgress(job, silent=silent)
     if is_special(path):
-        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
+        raise _unusable("foreign", path)
     if not path.is_file():
         raise StorageError(f"{path} cannot be read.", "Check its path.")
     try:
@@ -258,7 +254,7 @@ def _from_database(source: Path, folder: Path, settings: str | None, progress: T
             raise StorageError(
                 f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
             ) from error
-        raise damaged(source) from error
+        raise _unusable("damaged", source) from error
     if settings is not None and Path(settings).is_file():
         shutil.copyfile(settings, folder / SETTINGS)
     status = source.stat()
@@ -273,7 +269,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         try:
             reason = why_unusable(connection, path, MIGRATIONS)
         except sqlite3.Error as error:
-            raise damaged(source) from error
+            raise _unusable("damaged", source) from error
         empty = reason is None and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if reason is not None or empty:
         raise _unusable(reason or "foreign", source)
@@ -287,15 +283,16 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
-        raise damaged(source)
+        raise _unusable("damaged", source)
     with closing(sqlite3.connect(path)) as connection:
         chats, messages = connection.execute(COUNTS).fetchone()
     return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
 
 
 def _unusable(reason: str, source: Path) -> StorageError:
-    hint = "Install that version first." if reason == "newer" else "Choose another backup. Your chats were not changed."
-    return StorageError(_REASONS[reason].format(name=source.name), hint)
+    """Return the error for a file that cannot be restored, with a reason of `why_unusable`."""
+    message, hint = _REFUSALS[reason]
+    return StorageError(message.format(name=source.name), hint)
 
 
 def discard(data: Path) -> None:

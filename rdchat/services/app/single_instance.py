@@ -12,7 +12,7 @@ from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat import host
-from rdchat.errors import StorageError, StorageLockedError
+from rdchat.errors import StorageError, StorageLockedError, file_errors
 from rdchat.files.file_lock import FileLock
 from rdchat.files.privacy import is_private, private_folder
 from rdchat.services.app.start_request import JUST_SHOW, MAX_LINE_BYTES, StartRequest, request_of_line
@@ -56,7 +56,9 @@ class SingleInstance(QObject):
             InvalidSettingError: If the request is too long to be sent.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            hint = "Check that its disk is writable, or set RDCHAT_DATA_DIR to another folder."
+            with file_errors(f"The folder {self._folder} cannot be created", hint):
+                self._folder.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self._folder / "instance.lock")
         except StorageLockedError as error:
             if self._ask_first_process(request.line()):
@@ -65,11 +67,6 @@ class SingleInstance(QObject):
             raise StorageLockedError(
                 f"rdchat is open already for {self._folder}, but does not answer.",
                 "Wait until it has quit, or quit it, then start again.",
-            ) from error
-        except OSError as error:
-            raise StorageError(
-                f"The folder {self._folder} cannot be created: {error.strerror}.",
-                "Check that its disk is writable, or set RDCHAT_DATA_DIR to another folder.",
             ) from error
         try:
             self._listen()
