@@ -51,9 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
-    parser.add_argument(
-        "--start-from", metavar="DRAFTER", help="train this recurrent drafter further instead of a new one"
-    )
     parser.add_argument("--epochs", type=int, help="passes over the data")
 
 
@@ -93,14 +90,12 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
 
     kind = HeadKind(args.kind)
-    start = paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None
-    recipe = default_recipe(kind, args.seed, args.tokens, further=start is not None)
+    recipe = default_recipe(kind, args.seed, args.tokens)
     if args.epochs is not None:
         recipe = replace(recipe, epochs=args.epochs)
     out = paths.expanded(args.out, "--out").absolute()
-    settings = TrainingSettings(
-        out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway, start=start
-    )  # This checks the numbers before files are read.
+    # This checks the numbers before files are read.
+    settings = TrainingSettings(out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway)
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     questions = answered_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))

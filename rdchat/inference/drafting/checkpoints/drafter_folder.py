@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
-
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
@@ -24,13 +22,12 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
-from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT, read
+from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.assistant_head import AssistantConfig
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
-from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import BINDING, TargetBinding, is_pair, printable_name
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
@@ -82,15 +79,6 @@ def load_drafter(folder: Path, model: LoadedModel) -> Head:
     form, checkpoint = _open(folder)
     config, _ = _check(form, checkpoint, model)
     return form.load(checkpoint, config, model)
-
-
-def read_recurrent(folder: Path, model: LoadedModel) -> tuple[RecurrentHead, mx.array] | None:
-    """Return the stored network and the tokens of a recurrent drafter, as `load_drafter` checks it; None for others."""
-    form, checkpoint = _open(folder)
-    if form is not RECURRENT:
-        return None
-    config, _ = _check(form, checkpoint, model)
-    return read(checkpoint, config, model)
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:

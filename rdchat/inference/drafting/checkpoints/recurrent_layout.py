@@ -162,12 +162,6 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
 
 def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> BoundRecurrentHead:
     """Read a checkpoint, and bind it; see `Layout`."""
-    embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
-    return BoundRecurrentHead(*read(checkpoint, config, model), embeddings)
-
-
-def read(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> tuple[RecurrentHead, mx.array]:
-    """Return a checkpoint's network in its stored precision, and the ids of the tokens that it can draft, ascending."""
     head, apples, count = RecurrentHead(config), _is_apples(checkpoint.config), config.draft_vocabulary_size
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
     names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
@@ -189,7 +183,7 @@ def read(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> tupl
         else:
             tensors[name] = tensors[stored]
     head.load_weights([(name, tensors[name]) for name in names])
-    return head, vocabulary
+    return BoundRecurrentHead(head, vocabulary, TargetEmbeddings(model.network, model.info.vocabulary_size))
 
 
 RECURRENT = Layout(HeadKind.RECURRENT, matches, head_config, load)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from rdchat.inference.api.model_facts import HeadKind
 
 _LITTLE_DATA, _MORE_EPOCHS = 50_000, 8
-# Highest learning rate for a head that is trained further; chosen, not tuned.
-_FURTHER_RATE = 1.5e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +44,12 @@ class Recipe:
 _EAGLE3 = Recipe(epochs=3, batch=1, learning_rate=1e-3, warm_up=50, dropout=0.1, steps=5, vocabulary=7168)
 
 
-def default_recipe(kind: HeadKind, seed: int = 0, tokens: int = 1_000_000, *, further: bool = False) -> Recipe:
+def default_recipe(kind: HeadKind, seed: int = 0, tokens: int = 1_000_000) -> Recipe:
     """Return the recipe of a kind of head for a number of answer tokens.
 
     A step of EAGLE-3 is a conversation. With the default model it learns only word frequencies in the first 80 steps or
-    so, so a training on little data takes more passes. A recurrent head that is trained `further` learns more slowly,
-    so that it keeps what it knows.
+    so, so a training on little data takes more passes.
     """
     if kind is HeadKind.RECURRENT:
-        return Recipe(seed=seed, learning_rate=_FURTHER_RATE) if further else Recipe(seed=seed)
+        return Recipe(seed=seed)
     return replace(_EAGLE3, seed=seed, epochs=_MORE_EPOCHS if tokens <= _LITTLE_DATA else _EAGLE3.epochs)

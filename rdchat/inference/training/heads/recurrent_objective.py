@@ -128,43 +128,13 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
         head: Trained with this whitening; it has an input layer, a cell with weights, and tied output.
         whitening: From `Whitening.of`.
     """
-    hidden, embeddings = whitening.hidden, whitening.embeddings
-    inputs = {"from_hidden": (-hidden.mean / hidden.scale, 1 / hidden.scale)}
-    inputs["from_token"] = (-embeddings.mean / embeddings.scale, 1 / embeddings.scale)
-    return _rewritten(head, inputs, whitening.preconditioner)
-
-
-def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
-    """Return a head whose logits on whitened inputs equal those of `head` on plain ones: the inverse of `fold_weights`.
-
-    Args:
-        head: Folded; in any floating-point precision.
-        whitening: Whitening of the new training, not the one the head was trained with.
-
-    Returns:
-        A head in float32.
-    """
-    hidden, embeddings = whitening.hidden, whitening.embeddings
-    inputs = {"from_hidden": (hidden.mean, hidden.scale), "from_token": (embeddings.mean, embeddings.scale)}
-    inverse = np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32)
-    return _rewritten(head, inputs, mx.array(inverse))
-
-
-def _rewritten(head: RecurrentHead, inputs: dict[str, tuple[mx.array, mx.array]], output: mx.array) -> RecurrentHead:
-    """Return a float32 head for shifted and scaled inputs, and for output rows times the inverse of `output`.
-
-    Args:
-        head: It has an input layer, a cell with weights, and tied output.
-        inputs: For each input layer the (width,) shift and factor of its input.
-        output: (hidden_size, hidden_size).
-    """
-    weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
-    for name, (shift, factor) in inputs.items():
+    weights = dict(tree_flatten(head.parameters()))
+    for name, inputs in (("from_hidden", whitening.hidden), ("from_token", whitening.embeddings)):
         read = weights[f"{name}.weight"]
-        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ shift
-        weights[f"{name}.weight"] = read * factor
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ (-inputs.mean / inputs.scale)
+        weights[f"{name}.weight"] = read * (1 / inputs.scale)
     for name in ("output.weight", "output.bias"):
-        weights[name] = output @ weights[name]
+        weights[name] = whitening.preconditioner @ weights[name]
     made = RecurrentHead(head.config)
     made.load_weights(list(weights.items()))
     mx.eval(made.parameters())
@@ -186,7 +156,6 @@ class RecurrentObjective(Objective):
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
         super().__init__(target, data, recipe, layers)
         self.tokens_per_step = recipe.batch
-        self._start = data.start
         self._some: list[Halves] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
@@ -225,13 +194,9 @@ class RecurrentObjective(Objective):
         self.output_rows = self.whitening.rows
         mx.random.seed(self.recipe.seed)
         width = embeddings.width
-        if self._start is not None:
-            self.network = unfold_weights(self._start[0], self.whitening)
-        else:
-            config = HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
-            self.network = RecurrentHead(config)
-            self.network.output.weight = self.network.output.weight * _FIRST_OUTPUT
-        head = self.network
+        config = HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
+        self.network = head = RecurrentHead(config)
+        head.output.weight = head.output.weight * _FIRST_OUTPUT
         # Dropout leaves out the recurrence, where errors would add up.
         drop_inputs(
             (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self.recipe.dropout

@@ -125,18 +125,9 @@ class StateWindows:
         return self._loaded[1]
 
 
-def draft_vocabulary(answers: Answers, size: int, known: Ints | None = None) -> Ints:
-    """Return the ids of the `size` most frequent tokens, (at most size,), ascending, without held-out answers.
-
-    Args:
-        answers: The data.
-        size: Limit of the tokens that can be drafted.
-        known: (n,) ids that the drafter could draft before. Each counts once more than it occurs, so it is dropped only
-            if the new data needs its row.
-    """
-    counts = np.bincount(answers.tokens[~answers.held_out], minlength=0 if known is None else int(known.max()) + 1)
-    if known is not None:
-        counts[known] += 1
+def draft_vocabulary(answers: Answers, size: int) -> Ints:
+    """Return the ids of the `size` most frequent tokens, (at most size,), ascending, without held-out answers."""
+    counts = np.bincount(answers.tokens[~answers.held_out])
     frequent = np.argsort(-counts, kind="stable")[:size]
     return np.sort(frequent[counts[frequent] > 0]).astype(np.int32)
 

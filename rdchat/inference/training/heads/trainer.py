@@ -130,13 +130,11 @@ class TrainingData:
         conversations: The conversations.
         read_states: Yields the states of some conversations; see `StateWindows`. The first columns are the trunk's.
         window_tokens: Tokens whose hidden states are in memory at a time.
-        start: The stored network of a drafter to train further, and its tokens; None for a new one.
     """
 
     conversations: Sequence[TrainingConversation]
     read_states: Callable[[range], Iterable[tuple[int, Halves]]]
     window_tokens: int
-    start: tuple[RecurrentHead, mx.array] | None = None
 
 
 class Goals(NamedTuple):
@@ -186,11 +184,7 @@ class Objective(ABC):
         self.target, self.recipe, self.layers = target, recipe, layers
         self.conversations = data.conversations
         self.answers = Answers.of(self.conversations)
-        if data.start is None:
-            self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
-        else:
-            known = fetch(data.start[1])
-            self.vocabulary = draft_vocabulary(self.answers, len(known), known)
+        self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)

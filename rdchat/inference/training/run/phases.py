@@ -138,7 +138,7 @@ def train_head(
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
     model.hooks.read(plan.reads)
-    data = TrainingData(conversations, read_states, plan.budget.window_tokens, plan.start)
+    data = TrainingData(conversations, read_states, plan.budget.window_tokens)
     objective = kind(Target.of(model), data, recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.prepare():

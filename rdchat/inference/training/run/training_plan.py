@@ -14,8 +14,7 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, read_recurrent, target_named_in
-from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
+from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
@@ -30,7 +29,6 @@ _MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
-_OTHER_START = "Give a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,6 @@ class TrainingSettings:
         kind: The kind of head.
         recipe: The hyperparameters for that kind.
         anyway: Whether to begin even if memory seems too small.
-        start: Folder of a recurrent drafter of the same target to train further; the new one has its shape.
 
     Raises:
         InvalidSettingError: If a number is out of range, or no heads of the kind are trained.
@@ -63,7 +60,6 @@ class TrainingSettings:
     kind: HeadKind = HeadKind.RECURRENT
     recipe: Recipe = field(default_factory=Recipe)
     anyway: bool = False
-    start: Path | None = None
 
     def __post_init__(self) -> None:
         bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
@@ -88,7 +84,6 @@ class TrainingPlan:
         left_out: Number of the person's own questions that are too long.
         resumed: Whether an earlier training continues.
         reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
-        start: The drafter to train further; None for a new head.
     """
 
     settings: TrainingSettings
@@ -99,7 +94,6 @@ class TrainingPlan:
     left_out: int
     resumed: bool
     reads: HiddenReads
-    start: tuple[RecurrentHead, mx.array] | None
 
 
 def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
@@ -111,8 +105,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         resume: Whether an interrupted training may be continued.
 
     Raises:
-        ModelError: If no drafter can be trained for the model, for example without hidden states or chat template, or
-            not from the drafter to start from.
+        ModelError: If no drafter can be trained for the model, for example without hidden states or chat template.
         RdchatError: If the output folder holds something else, a training was begun and `resume` is false, or all
             questions are too long.
         StorageError: If the output folder cannot be written to.
@@ -120,9 +113,8 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         DoesNotFitError: If there is not enough memory.
     """
     recurrent = settings.kind is HeadKind.RECURRENT
-    start = None if settings.start is None else _read_start(settings.start, model, settings.kind)
     layers = spread_layers(model) if recurrent else eagle3_layers(model)
-    reads = HiddenReads(layers if start is None else start[0].config.target_layers, normalised=recurrent)
+    reads = HiddenReads(layers, normalised=recurrent)
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
@@ -145,28 +137,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         record = RunRecord(model.info.dtype, template.before, template.after)
     record = replace(record, chat_questions=chat_questions)
     settings = replace(settings, sequences=budget.sequences, prompts=prompts, chat_questions=chat_questions)
-    return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads, start=start)
-
-
-def _read_start(folder: Path, model: LoadedModel, kind: HeadKind) -> tuple[RecurrentHead, mx.array]:
-    """Read a drafter to train further.
-
-    Raises:
-        ModelError: If it is not one of ours for this target.
-        RdchatError: If another kind is to be trained.
-    """
-    if kind is not HeadKind.RECURRENT:
-        raise RdchatError(f"{kind.label} heads cannot be trained further.", "Leave out --start-from, or --kind.")
-    stored = read_recurrent(folder, model)
-    if stored is None:
-        raise ModelError(
-            f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
-        )
-    config = stored[0].config
-    other = not config.project_input or config.cell is Cell.SUM or config.output is Output.OWN
-    if bound_hash(folder) is None or other:
-        raise ModelError(f"{folder} has a drafter that was not trained by rdchat.", _OTHER_START)
-    return stored
+    return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads)
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.checkpoint import WEIGHTS, read_own_drafter, write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.data.shards import SHARDS, ShardFolder, TrainingConversation, answer_tokens
@@ -122,8 +122,6 @@ class DrafterTraining:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
         facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
-        if settings.start is not None:
-            facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
@@ -164,7 +162,6 @@ def _card(
         "answer tokens": f"{answer_tokens(conversations):,}",
         "own questions from a file": f"{len(settings.prompts):,}",
         "own questions from chats": f"{len(settings.chat_questions):,}",
-        "trained further from": settings.start.name if settings.start else "no drafter",
         "target layers read": ", ".join(map(str, plan.reads.layers)),
         "epochs": settings.recipe.epochs,
         "learning rate": settings.recipe.learning_rate,

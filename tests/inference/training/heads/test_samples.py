@@ -106,13 +106,3 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     item = TrainingConversation(4, [100_000, 1], 1, 0.5)
     folder.append([item])
     assert folder.read(0) == [item]
-
-
-def test_a_head_trained_further_drafts_the_tokens_of_its_new_data_in_place_of_old_ones_that_it_lacks() -> None:
-    answers = Answers.of([TrainingConversation(0, [90, 5, 5, 7, 7, 7, 3, 1], 1, 0.0)], held_out_every=15)
-    known = np.array([1, 6, 8], np.int32)
-    assert draft_vocabulary(answers, 3, known).tolist() == [1, 5, 7]
-    assert draft_vocabulary(answers, 5, known).tolist() == [1, 3, 5, 6, 7]
-    assert draft_vocabulary(answers, 9, known).tolist() == [1, 3, 5, 6, 7, 8]
-    foreign = Answers.of([TrainingConversation(0, [90, 90, 90, 200, 200], 1, 0.0)], held_out_every=15)
-    assert draft_vocabulary(foreign, 3, known).tolist() == [1, 90, 200]

@@ -23,14 +23,12 @@ from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.stored_heads import StoredDrafter
@@ -334,17 +332,3 @@ def test_a_model_that_cannot_verify_drafts_is_refused(model: LoadedModel, settin
     lame = replace(model, try_out=lambda: Capability(DraftKind.NONE, "it is lame"))
     with pytest.raises(ModelError, match="cannot check drafts: it is lame"):
         make_plan(lame, settings, resume=False)
-
-
-def test_only_a_recurrent_drafter_of_this_model_can_be_trained_further(
-    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
-) -> None:
-    with pytest.raises(ModelError, match="none"):
-        make_plan(model, replace(settings, start=tmp_path / "none"), resume=False)
-    eagle3 = eagle3_folder(tmp_path / "eagle3", tiny_llama(1))
-    with pytest.raises(ModelError, match="has no recurrent drafter"):
-        make_plan(model, replace(settings, start=eagle3), resume=False)
-    kind = HeadKind.EAGLE3
-    other = replace(settings, start=tmp_path / "none", kind=kind, recipe=default_recipe(kind))
-    with pytest.raises(RdchatError, match="EAGLE-3 heads cannot be trained further"):
-        make_plan(model, other, resume=False)

@@ -187,23 +187,6 @@ def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: F
     check_same(alone, other)
 
 
-@pytest.mark.slow
-def test_a_drafter_is_trained_further(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
-    """It begins with what it knows, keeps its shape, and the card names the drafter it comes from."""
-    settings = finished.copied_to(tmp_path)
-    recipe = replace(settings.recipe, learning_rate=1e-6, vocabulary=64)
-    further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe)
-    events = train(model, further)
-    before = [event.accuracy for event in finished.events if event.accuracy]
-    after = [event.accuracy for event in events if event.accuracy]
-    assert after[0] == pytest.approx(before[-1], abs=0.02)
-    old, new = weights(settings), weights(further)
-    assert {name: array.shape for name, array in old.items()} == {name: array.shape for name, array in new.items()}
-    assert mx.array_equal(old["draft_vocabulary"], new["draft_vocabulary"]).item()
-    assert all(mx.allclose(old[name], new[name], rtol=0.1, atol=0.02).item() for name in old)
-    assert "| trained further from | out |" in (further.out / "card.md").read_text()
-
-
 def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:
     return next(make_plan(model, settings, resume=True).folder.glob("recipe-*/training.safetensors"))
 
