@@ -920,8 +920,8 @@ def write_head(head, data, path, binding):
     architecture = {
         "hidden_size": head.rows.shape[1], "draft_vocabulary_size": len(head.vocabulary), "exit_size": head.inner,
         "state_size": head.state_size, "cell": "rnn", "blocks": len(head.blocks),
-        "target_layers": list(binding["layers"]), "input_rank": 0, "project_input": True, "activate_input": True,
-        "output": "tied", "sharpen": 1.2, "quantization_bits": 0, "quantization_group": 64,
+        "target_layers": list(binding["layers"]), "project_input": True, "activate_input": True,
+        "output": "tied", "inverse_temperature": 1.2,
     }  # fmt: skip
     facts = {"format": 1, "target": binding["target"], "architecture": architecture}
     Path(f"{path}.json").write_text(json.dumps(facts, indent=2))

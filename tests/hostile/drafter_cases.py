@@ -36,25 +36,21 @@ def _target(**changes: Any) -> Harm:
     return edited("config.json", lambda config: config["target"].update(changes))
 
 
-_SIZES = ("hidden_size", "draft_vocabulary_size", "exit_size", "state_size", "blocks", "input_rank")
+_SIZES = ("hidden_size", "draft_vocabulary_size", "exit_size", "state_size", "blocks")
 _VALUES: Mapping[str, Any] = {"0": 0, "-1": -1, "10**9": 10**9, "2**63": 2**63, "text": "x", "a fraction": 1.5}
 HARMS: Mapping[str, Harm] = {
     **{
         f"{key} is {said}": _shape(**{key: value})
         for key in _SIZES
         for said, value in _VALUES.items()
-        if (key in {"blocks", "input_rank"}) or said in {"10**9", "text"}
+        if key == "blocks" or said in {"10**9", "text"}
     },
     "10**9 target layers": _shape(target_layers=[10**9]),
     "a million target layers": _shape(target_layers=[0] * 10**6),
     "target layers that are no list": _shape(target_layers="all"),
     "a cell nobody knows": _shape(cell="evil"),
     "an output of its own of 10**9": _shape(output="own", draft_vocabulary_size=10**9),
-    "sharpened by what is no number": _shape(sharpen=float("nan")),
-    "3 bits": _shape(quantization_bits=3),
-    "4 bits that are not stored": _shape(quantization_bits=4),
-    "groups of 10**9": _shape(quantization_bits=8, quantization_group=10**9),
-    "groups of 1": _shape(quantization_bits=8, quantization_group=1),
+    "an inverse temperature that is no number": _shape(inverse_temperature=float("nan")),
     "a field nobody knows": _shape(evil=1),
     "no architecture": without("config.json", "architecture"),
     "an architecture that is a list": with_json("config.json", architecture=[]),

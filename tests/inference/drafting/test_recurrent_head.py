@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.files.plain_data import plain
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
@@ -99,47 +101,22 @@ def test_leading_axes_are_free(changes: dict) -> None:
 
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_the_configuration_survives_json(changes: dict) -> None:
-    assert HeadConfig.from_dict(json.loads(json.dumps(config(**changes).to_dict()))) == config(**changes)
-
-
-def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
-    stored = config(inverse_temperature=0.8).to_dict()
-    assert (stored["sharpen"], "inverse_temperature" in stored) == (0.8, False)
-    assert HeadConfig.from_dict(stored).inverse_temperature == 0.8
+    assert plain(HeadConfig, json.loads(json.dumps(asdict(config(**changes))))) == config(**changes)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"cell": "lstm"},
-        {"hidden_size": "32"},
         {"hidden_size": 0},
-        {"blocks": True},
-        {"target_layers": 3},
-        {"quantization_bits": 4},
-        {"input_rank": 6},
-        {"cell": "gru"},
-        {"sharpen": 0},
-        {"inverse_temperature": 1.0},
+        {"inverse_temperature": 0},
         {"project_input": False},
-        {"cell": "sum", "state_size": 5},
-        {"novelty": 1},
+        {"cell": Cell.SUM, "state_size": 5},
     ],
     ids=str,
 )
-def test_a_wrong_configuration_is_refused(change: dict) -> None:
+def test_an_impossible_configuration_is_refused(change: dict) -> None:
     with pytest.raises(ModelError, match="The drafter"):
-        HeadConfig.from_dict(config().to_dict() | change)
-
-
-def test_a_setting_with_its_only_value_is_accepted() -> None:
-    written = config().to_dict() | {"input_rank": 0, "quantization_bits": 0, "quantization_group": 64}
-    assert HeadConfig.from_dict(written) == config()
-
-
-def test_a_missing_size_is_refused() -> None:
-    with pytest.raises(ModelError, match="hidden_size"):
-        HeadConfig.from_dict({"draft_vocabulary_size": 3, "exit_size": 3, "state_size": 3})
+        config(**change)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -15,7 +15,8 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, one_line
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
@@ -138,7 +139,7 @@ def published(head: RecurrentHead, vocabulary: mx.array, target: TargetBinding) 
         target: Model that it was trained for.
     """
     tensors = dict(tree_flatten(head.parameters())) | {_VOCABULARY: vocabulary.astype(mx.int32)}
-    facts = {"format": _FORMAT, "target": asdict(target), "architecture": head.config.to_dict()}
+    facts = {"format": _FORMAT, "target": asdict(target), "architecture": asdict(head.config)}
     return PublishedDrafter(facts, tensors)
 
 
@@ -196,10 +197,12 @@ def _is_apples(config: Any) -> bool:
 def _architecture(checkpoint: Checkpoint) -> HeadConfig:
     if _is_apples(checkpoint.config):
         return _apple_config(Settings(checkpoint, checkpoint.config))
-    data = checkpoint.config.get("architecture")
-    if checkpoint.config.get("format") != _FORMAT or not isinstance(data, dict):
+    if checkpoint.config.get("format") != _FORMAT:
         raise not_a_drafter(checkpoint.folder)
-    return HeadConfig.from_dict(data)
+    try:
+        return plain(HeadConfig, checkpoint.config.get("architecture"))
+    except (TypeError, ValueError) as error:
+        raise checkpoint.error(f"its configuration is damaged ({one_line(error)[:200]})") from error
 
 
 def _apple_config(settings: Settings) -> HeadConfig:

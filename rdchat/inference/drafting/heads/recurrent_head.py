@@ -9,22 +9,17 @@ Apple's head ends in an output matrix of its own, 60 to 94 % of its weights. Our
 the target's output rows, for a reduced vocabulary. One class serves both; `HeadConfig` says which.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.files.plain_data import plain
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _MAX_BLOCKS = 1000
-_STORED_NAMES = {"inverse_temperature": "sharpen"}
-# Settings of stored heads for which no other value is known.
-_FIXED = {"input_rank": 0, "quantization_bits": 0, "quantization_group": 64}
 
 
 class Cell(StrEnum):
@@ -56,7 +51,7 @@ class HeadConfig:
         project_input: Whether a linear layer maps [h, s] to `exit_size`; else that is their joint width.
         activate_input: Whether SiLU follows that layer.
         output: Whose output rows are used.
-        inverse_temperature: Factor on log-probabilities before noise is added. In JSON it is `sharpen`.
+        inverse_temperature: Factor on log-probabilities before noise is added.
 
     Raises:
         ModelError: If these make no head.
@@ -87,7 +82,7 @@ class HeadConfig:
         )
         width = self.input_size + self.state_size
         _require(self.project_input or width == self.exit_size, f"without an input layer exit_size must be {width}")
-        _require(0 < self.inverse_temperature < 100, "sharpen is out of range")
+        _require(0 < self.inverse_temperature < 100, "its inverse temperature is out of range")
 
     @property
     def input_size(self) -> int:
@@ -98,28 +93,6 @@ class HeadConfig:
     def largest_size(self) -> int:
         """The largest dimension of the head's tensors and of its list of tokens."""
         return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON data."""
-        facts = asdict(self) | {"target_layers": list(self.target_layers)}
-        return {_STORED_NAMES.get(name, name): value for name, value in facts.items()}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "HeadConfig":
-        """Undo `to_dict`.
-
-        Raises:
-            ModelError: If something is missing, unknown or of the wrong type.
-        """
-        data = {name: value for name, value in data.items() if (name, value) not in _FIXED.items()}
-        known = {_STORED_NAMES.get(field.name, field.name): field.name for field in fields(cls)}
-        differing = sorted(data.keys() ^ known.keys())
-        _require(not differing, f"its configuration lacks, or this version does not know, {', '.join(differing)[:100]}")
-        try:
-            return plain(cls, {known[name]: value for name, value in data.items()})
-        except (TypeError, ValueError, OverflowError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ModelError(f"The drafter's configuration is damaged: {reason}.", _HINT) from error
 
 
 _HINT = "Download the drafter again, or train it again."
