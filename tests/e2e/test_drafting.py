@@ -72,7 +72,8 @@ def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:
     packed = np.array(Verifier(model, cache).verify(PackedTree.of(tree)).logits)
     stock = make_prompt_cache(model.network)
     model.network(mx.array([prompt]), cache=stock)
-    for nodes in tree.beam_nodes:
+    for leaf in set(range(len(tree))) - set(tree.parents.tolist()):
+        nodes = np.flatnonzero(tree.ancestors()[leaf])
         alone = np.array(model.network(mx.array([tree.tokens[nodes].tolist()]), cache=stock)[0])
         assert trim_prompt_cache(stock, len(nodes)) == len(nodes)
         assert np.abs(packed[nodes] - alone).max() < 1e-4

@@ -113,14 +113,14 @@ def test_random_rounds_leave_what_one_by_one_leaves(name: str, prompt: int) -> N
     for number in range(30):
         root, *others = (int(token) for token in rng.integers(0, 2000, 13))
         packed, shape = tree([root, *others[:4]], [root, *others[:2], *others[4:6]], [root, *others[6:10]])
-        beam = packed.beam_nodes[rng.integers(0, 3)][: rng.integers(1, 6)].tolist()
+        path = np.flatnonzero(packed.ancestors()[rng.integers(len(packed))]).tolist()
         begin(cache, shape)
         feed(cache, packed.tokens.tolist())
         if number % 5 == 4:
             commit(cache, [])
         else:
-            commit(cache, beam)
-            held += packed.tokens[beam].tolist()
+            commit(cache, path)
+            held += packed.tokens[path].tolist()
         if number % 3 == 0:
             token = int(rng.integers(0, 2000))
             held.append(token)
