@@ -14,7 +14,6 @@ from typing import Any
 import mlx.core as mx
 import psutil
 
-from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.plain_data import plain
 from rdchat.host import keep_awake
@@ -70,13 +69,8 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         held_s += job.wait_while_held()  # It waits while a reply is written.
         job.check()
 
-    try:
-        with keep_awake():
-            return _run(
-                plain(TrainingOrder, order), Path(folder), tuple(questions), report, lambda: monotonic() - held_s
-            )
-    except RdchatError as error:
-        raise RdchatError(error.message, window_hint(error.hint)) from error
+    with keep_awake():
+        return _run(plain(TrainingOrder, order), Path(folder), tuple(questions), report, lambda: monotonic() - held_s)
 
 
 def _run(
@@ -111,15 +105,6 @@ def _run(
     comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, show))
     write_json(folder / RESULT, comparison)
     return comparison
-
-
-def window_hint(hint: str) -> str:
-    """Return a command-line hint reworded for the window."""
-    if "--resume" in hint or "--seed" in hint or "--dtype" in hint:
-        return "Discard this training and start a new one."
-    if "--from-my-chats" in hint:
-        return "Leave your chats out."
-    return hint.replace("--tokens", "tokens")
 
 
 def settings_of(order: TrainingOrder, folder: Path, questions: tuple[str, ...]) -> TrainingSettings:

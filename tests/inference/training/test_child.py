@@ -8,7 +8,6 @@ import pytest
 
 from rdchat.children import CHILDREN
 from rdchat.inference.api.training import Phase, TrainingOrder
-from rdchat.inference.training.child import window_hint
 from rdchat.work.frames import packed, read_message
 from tests.inference.training.short_child import COMMAND
 
@@ -44,16 +43,3 @@ def test_without_a_task_it_does_nothing() -> None:
 
 def test_the_apps_own_entry_point_knows_it() -> None:
     assert "training" in CHILDREN
-
-
-@pytest.mark.parametrize(
-    ("hint", "words"),
-    [
-        ("Free some space, or train on fewer --tokens.", "Free some space, or train on fewer tokens."),
-        ("Continue it with --resume, give another --seed.", "Discard this training and start a new one."),
-        ("Leave --from-my-chats out.", "Leave your chats out."),
-        ("Choose another model.", "Choose another model."),
-    ],
-)
-def test_hints_of_the_command_line_are_put_in_the_windows_words(hint: str, words: str) -> None:
-    assert window_hint(hint) == words

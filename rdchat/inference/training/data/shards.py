@@ -62,12 +62,11 @@ class ShardFolder:
 
     Raises:
         StorageFullError: If the disk is full; so do all methods that write.
-        StorageError: If a file cannot be written, read, or is damaged.
+        StorageError: If a file cannot be written.
     """
 
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self._folder = folder
-        self._vocabulary_size = vocabulary_size
         self._dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
         make_folder(folder)
 
@@ -79,27 +78,8 @@ class ShardFolder:
 
     def read(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""
-        path = self._path(number)
-        try:
-            with path.open("rb") as file, np.load(file) as stored:
-                tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
-                self._check(tokens, facts, temperatures)
-        except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
-            raise StorageError(
-                f"{path} is damaged: {error}.",
-                "Delete it and the later files in that folder, then resume the training.",
-            ) from error
-        return _conversations(tokens, facts, temperatures)
-
-    def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
-        """Refuse columns that `append` never writes, since MLX looks up tokens without a bounds check."""
-        if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
-            raise ValueError("it has tokens that the model does not have")
-        lengths, starts = facts[:, 1], facts[:, 2]
-        if facts.dtype.kind != "i" or (starts < 1).any() or (starts > lengths).any() or lengths.sum() != len(tokens):
-            raise ValueError("the lengths of its conversations do not match its tokens")
-        if temperatures.shape != facts.shape[:1]:
-            raise ValueError("its conversations have no temperatures")
+        with np.load(self._path(number)) as stored:
+            return _conversations(*(stored[name] for name in _COLUMNS))
 
     def append(self, made: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""

@@ -58,7 +58,7 @@ def check_disk(folder: Path, data_bytes: int) -> None:
         raise StorageFullError(
             f"The training data needs {needed / 1e9:.1f} GB on the disk of {folder}, which has room for "
             f"{room / 1e9:.1f} GB.",
-            "Free some space, or train on fewer --tokens.",
+            "Free some space, or train on fewer tokens.",
         )
 
 
@@ -91,6 +91,6 @@ def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, 
         raise DoesNotFitError(
             f"The training needs {memory_bytes / 1e9:.1f} GB of memory besides the model, but only "
             f"{limit / 1e9:.1f} GB are free.",
-            "Close other apps, train on fewer --tokens, or choose a smaller model.",
+            "Close other apps, train on fewer tokens, or choose a smaller model.",
         )
     return Budget(sequences, tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)

@@ -162,7 +162,7 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
     losses: list[float] = []
     for loss in trainer.run():
         if loss is not None and not math.isfinite(loss):
-            raise ModelError("The training failed: its loss is no longer a number.", "Try another --seed.")
+            raise ModelError("The training failed: its loss is no longer a number.", "Try another seed.")
         losses += [] if loss is None else [loss]
         last = trainer.step == trainer.total
         if last or now() - saved > _SAVE_EVERY:

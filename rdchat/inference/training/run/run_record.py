@@ -50,18 +50,11 @@ class RunRecord:
             return None
         try:
             record = plain(cls, read_json(path, hint))
-            record._check(model)
         except (ValueError, TypeError) as error:
             raise RdchatError(f"{path} is damaged: {error}.", hint) from error
         if record.dtype != model.info.dtype:
             raise RdchatError(
                 f"The training in {folder} began with the model in {record.dtype}, not {model.info.dtype}.",
-                f"Continue it with --dtype {record.dtype}, or use another --seed.",
+                f"Load the model in {record.dtype}, or begin another training with another seed.",
             )
         return record
-
-    def _check(self, model: LoadedModel) -> None:
-        if any(not 0 <= each < model.info.vocabulary_size for each in (*self.before, *self.after)):
-            raise ValueError("it has tokens that the model does not have")
-        if any(len(steps) != 2 for steps in self.trained.values()):
-            raise ValueError("its steps are not pairs of steps done and planned")

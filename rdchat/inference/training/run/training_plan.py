@@ -129,7 +129,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     left_out = sum(map(len, given)) - len(prompts) - len(chat_questions)
     if left_out and not prompts and not chat_questions:
         raise RdchatError(
-            f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
+            f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave them out."
         )
     resumed = record is not None
     if record is None:

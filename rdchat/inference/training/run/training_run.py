@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from time import monotonic
 
 from rdchat import __version__
@@ -60,7 +59,6 @@ class DrafterTraining:
         """
         folder = self._plan.folder
         make_folder(folder)
-        _check_files(folder)
         lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         try:
             with ExitStack() as stack:
@@ -123,13 +121,6 @@ class DrafterTraining:
         settings = self._plan.settings
         facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
-
-
-def _check_files(folder: Path) -> None:
-    """Refuse a folder with a named pipe or a device in it, since opening one may block for ever."""
-    for path in folder.rglob("*"):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise StorageError(f"{path} is not an ordinary file.", f"Delete {folder} to start again.")
 
 
 def _card(

@@ -1,8 +1,5 @@
 """Making data: what a batch holds, and that an interrupted run makes what an uninterrupted one makes."""
 
-import random
-import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +9,10 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.errors import ModelError, StorageError
+from rdchat.errors import ModelError
 from rdchat.inference.training.data.batched_decoding import hidden_states
 from rdchat.inference.training.data.data_maker import MAX_ANSWER_TOKENS, DataMaker, chat_template
-from rdchat.inference.training.data.seed_prompts import SeedPrompt, foreign_text, seed_prompt, texts
+from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
@@ -153,97 +150,3 @@ def test_a_batch_that_was_interrupted_is_made_again(
         next(batch)
     batch.close()
     assert make(model, tmp_path / "parts", 1) == [second]
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def test_damaged_shards_are_named(whole: Path, tmp_path: Path) -> None:
-    shutil.copy(whole / "00000.npz", tmp_path)
-    cut(tmp_path / "00000.npz")
-    with pytest.raises(StorageError, match=r"00000\.npz is damaged"):
-        ShardFolder(tmp_path, len(ALPHABET)).read(0)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"tokens": np.full(4, len(ALPHABET), np.uint16)}, "tokens that the model does not have"),
-        ({"tokens": np.zeros(4, np.int16) - 1}, "tokens that the model does not have"),
-        ({"facts": np.array([[0, 5, 2]], np.int32)}, "do not match its tokens"),
-        ({"facts": np.array([[0, 4, -2]], np.int32)}, "do not match its tokens"),
-        ({"facts": np.zeros(3, np.int32)}, "too many indices"),
-        ({"temperatures": np.zeros(2)}, "no temperatures"),
-    ],
-)
-def test_shards_that_were_made_by_hand_are_refused(tmp_path: Path, changed: dict[str, np.ndarray], words: str) -> None:
-    """MLX looks up an embedding without asking whether it is there."""
-    shard = {"tokens": np.zeros(4, np.uint16), "facts": np.array([[0, 4, 2]], np.int32), "temperatures": np.zeros(1)}
-    np.savez(tmp_path / "00000.npz", **shard)
-    shards = ShardFolder(tmp_path, len(ALPHABET))
-    assert [item.answer for item in shards.read(0)] == [[0, 0]]
-    np.savez(tmp_path / "00000.npz", **shard | changed)
-    with pytest.raises(StorageError, match=rf"00000\.npz is damaged: .*{words}"):
-        shards.read(0)
-
-
-@pytest.mark.parametrize("template", ["{text}\nassistant: ", "user: {text}"])
-def test_a_template_that_marks_no_turns_is_refused(
-    model: LoadedModel, template: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def apply(_self: object, turns: list[dict[str, str]], **_options: object) -> str:
-        return template.format(text=turns[-1]["content"])
-
-    monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", apply)
-    with pytest.raises(ModelError, match="does not mark where the user's text begins and ends"):
-        chat_template(model)
-
-
-def test_answers_that_go_round_in_circles_are_cut(whole: Path) -> None:
-    """A greedy tiny model loops for ever: no run of 8 tokens may come again more than 8 times in a row."""
-    cut = 0
-    for item in read(whole, 1)[0]:
-        runs = [tuple(item.answer[i : i + 8]) for i in range(len(item.answer) - 7)]
-        repeated = [run in runs[:place] for place, run in enumerate(runs)]
-        cut += repeated[-8:] == [True] * 8
-        assert not all(repeated[-9:]) or len(repeated) < 9
-    assert cut
-
-
-def test_openings_depend_on_seed_and_number_alone() -> None:
-    passages = ["one text", "another text"]
-    drawn = [seed_prompt(1, number, passages, False) for number in range(300)]
-    assert drawn == [seed_prompt(1, number, passages, False) for number in range(300)]
-    assert drawn != [seed_prompt(2, number, passages, False) for number in range(300)]
-    kinds = {"summarise", "translate", "maths", "code", "fact", "role", "passage question", "own"}
-    assert kinds <= {item.kind for item in drawn}
-    assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
-
-
-def test_long_openings_join_passages() -> None:
-    passages = [f"passage {number} " + 20 * "word " for number in range(10)]
-    drawn = [seed_prompt(1, number, passages, True) for number in range(400)]
-    joined = [prompt for prompt in drawn if re.search(r"passage \d word", prompt.text)]
-    assert len(joined) > 20
-    assert all(2 <= len(re.findall(r"passage \d word", prompt.text)) <= 4 for prompt in joined)
-    short = [seed_prompt(1, number, passages, False).text.count(" word ") for number in range(100)]
-    assert max(short) <= 40
-
-
-def test_foreign_texts_end_as_sentences() -> None:
-    draw = random.Random(1)
-    for language in texts("foreign_texts"):
-        drawn = {foreign_text(draw, language) for _ in range(50)}
-        assert len(drawn) > 45
-        assert all(text.endswith(".") and text[0].isupper() and "|" not in text and "  " not in text for text in drawn)
-
-
-def test_without_passages_no_opening_asks_about_one() -> None:
-    kinds = {seed_prompt(1, number, [], True).kind for number in range(300)}
-    assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
-
-
-def test_prompts_of_the_persons_own_are_mixed_in() -> None:
-    drawn = [seed_prompt(1, number, [], False, ["my own question"]) for number in range(100)]
-    assert 30 < sum(item.text == "my own question" for item in drawn) < 70

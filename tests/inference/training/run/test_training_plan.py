@@ -155,7 +155,7 @@ def test_what_was_settled_holds_for_every_run(
 def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
     begin(model, replace(settings, sequences=4))
     other = replace(model, info=replace(model.info, dtype="4bit"))
-    with pytest.raises(RdchatError, match=r"began with the model in float32.* --dtype float32"):
+    with pytest.raises(RdchatError, match=r"began with the model in float32"):
         make_plan(other, replace(settings, sequences=4), resume=True)
 
 
@@ -164,15 +164,6 @@ def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingS
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").write_text("{")
     with pytest.raises(RdchatError, match=r"begun\.json is damaged"):
-        make_plan(model, replace(settings, sequences=4), resume=True)
-
-
-@pytest.mark.slow
-def test_a_note_of_another_models_tokens_is_damaged(model: LoadedModel, settings: TrainingSettings) -> None:
-    plan = begin(model, replace(settings, sequences=4))
-    note = json.loads((plan.folder / "begun.json").read_text())
-    (plan.folder / "begun.json").write_text(json.dumps(note | {"before": [len(ALPHABET)]}))
-    with pytest.raises(RdchatError, match=r"begun\.json is damaged: it has tokens that the model does not have"):
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 

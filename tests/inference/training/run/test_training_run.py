@@ -1,6 +1,5 @@
 """A training over several runs: what resumes, what starts again, and what fails."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +26,6 @@ from scripts.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
-from tests.time_limits import at_most
 
 SEQUENCES = 16
 
@@ -201,15 +199,6 @@ def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
     path.write_bytes(path.read_bytes()[:-100])
     train(model, settings)
     check_same(finished.settings, settings)
-
-
-@pytest.mark.slow
-def test_a_pipe_in_its_folder_is_not_waited_for(model: LoadedModel, settings: TrainingSettings) -> None:
-    train(model, settings, until=Phase.DATA)
-    folder = make_plan(model, settings, resume=True).folder
-    os.mkfifo(folder / "shards" / "00000.npz")
-    with at_most(60), pytest.raises(StorageError, match="is not an ordinary file"):
-        train(model, settings)
 
 
 def test_what_it_cannot_go_on_from_is_said(
