@@ -7,7 +7,8 @@ Links to regular files are followed: the Hugging Face cache consists of them.
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -92,9 +93,15 @@ def read_bytes(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None
         ModelError: If the check fails, or the file cannot be read.
     """
     size = check_file(path, hint, max_size)
+    with read_errors(path), opened(path) as file:
+        return file.read(size)
+
+
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Raise ModelError where the system cannot read a file or a folder in the block."""
     try:
-        with opened(path) as file:
-            return file.read(size)
+        yield
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
 

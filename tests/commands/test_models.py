@@ -50,7 +50,7 @@ def test_install_default_says_why_it_cannot() -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].endswith(
-        "The default model's file /gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
+        "/gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
     )
 
 

@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_SIZES
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import check_file
+from rdchat.files.foreign_files import check_file, read_errors
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
@@ -80,11 +80,9 @@ def read_gguf_header(source: Path) -> GgufHeader:
     """
     size = check_file(source, "Check its path and permissions.")
     try:
-        with source.open("rb") as file:
+        with read_errors(source), source.open("rb") as file:
             _check_start(source, file)
             return _HeaderReader(file, size).read()
-    except OSError as error:
-        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its path and permissions.") from error
     except _DamagedError as error:
         raise ModelError(f"{source} is damaged or cut short: {error}.", _HINT) from error
 

@@ -12,7 +12,15 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
-from rdchat.files.foreign_files import REFETCH_HINT, check_entries, check_file, entries_of, read_bytes, read_json
+from rdchat.files.foreign_files import (
+    REFETCH_HINT,
+    check_entries,
+    check_file,
+    entries_of,
+    read_bytes,
+    read_errors,
+    read_json,
+)
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
 from rdchat.inference.api.events import LoadProgress, ModelInfo
@@ -69,7 +77,7 @@ def target_hash(model_folder: Path) -> str:
         ModelError: If a file cannot be read.
     """
     digest = hashlib.sha256()
-    try:
+    with read_errors(model_folder):
         # mlx-lm reads these files.
         for path in sorted(model_folder.glob("model*.safetensors")):
             check_file(path)
@@ -77,8 +85,6 @@ def target_hash(model_folder: Path) -> str:
                 digest.update(block)
         tokenizer = model_folder / "tokenizer.json"
         digest.update(read_bytes(tokenizer) if tokenizer.exists() else b"")
-    except OSError as error:
-        raise ModelError(f"{error.filename} cannot be read: {error.strerror}.", "Check the model's folder.") from error
     return digest.hexdigest()
 
 
@@ -240,11 +246,9 @@ def _lone_gguf(folder: Path) -> Path | None:
 def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
     # The header is checked before the file is read.
     read_gguf_header(source)
-    try:
+    with read_errors(source):
         size = source.stat().st_size
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
-    except OSError as error:
-        raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
     # MLX only reads and writes paths in UTF-8.
     stem = source.stem.encode("utf-8", "replace").decode()
     return make_folder(

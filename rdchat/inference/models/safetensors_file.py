@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_errors, read_json
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
@@ -93,16 +94,13 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise ModelError(
             f"{path} cannot be read: its path is not UTF-8 text, which MLX needs.", "Rename the file or its folders."
         )
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-            header_fits = 2 <= length <= actual - _LENGTH_BYTES
-            too_long = header_fits and length > MAX_HEADER_BYTES
-            raw = file.read(length) if header_fits and not too_long else b""
-            file.seek(0)
-            start = file.read(20)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check the file and its permissions.") from error
+    with read_errors(path), path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+        header_fits = 2 <= length <= actual - _LENGTH_BYTES
+        too_long = header_fits and length > MAX_HEADER_BYTES
+        raw = file.read(length) if header_fits and not too_long else b""
+        file.seek(0)
+        start = file.read(20)
     if start.startswith(b"version https://git"):
         raise ModelError(f"{path} is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its folder.")
     if too_long:
@@ -209,7 +207,7 @@ def write_tensors(
         os.fsync(file.fileno())
 
 
-_SHARD = re.compile(r"(model-)(\d{1,20})(-of-\d{1,20})(\.safetensors)", re.ASCII)
+_SHARD = re.compile(r"model-\d{1,20}-of-(\d{1,20})\.safetensors", re.ASCII)
 _SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
 # Maximum number of missing files that a message names.
@@ -236,7 +234,7 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     files = [path for path in entries if is_weights(path)]
     missing = _missing_shards(folder / "model.safetensors.index.json", files)
     if missing:
-        raise ModelError(f"{folder} is incomplete: {missing} missing.", REFETCH_HINT)
+        raise ModelError(f"{folder} is incomplete: {missing}.", REFETCH_HINT)
     if len(files) > _MAX_FILES:
         raise ModelError(f"{folder} has more than {_MAX_FILES:,} files of weights.", REFETCH_HINT)
     if files:
@@ -251,25 +249,16 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
 
 
 def _missing_shards(index: Path, files: list[Path]) -> str:
-    """Return which weight files are missing, by the index or by the names of the others; empty for none.
-
-    The names contain the number of files, which may be anything: missing ones are counted, but only few are named.
-    """
+    """Return which weight files are missing, by the index or by the numbers in the others' names; empty for none."""
     names = {path.name for path in files}
-    missing = _indexed(index) - names
-    uncounted = 0
-    shards = {match.group(1, 3, 4): len(match[2]) for path in files if (match := _SHARD.fullmatch(path.name))}
-    for (start, of, end), digits in shards.items():
-        count = int(of.removeprefix("-of-"))
-        present = sum(path.name.startswith(start) and path.name.endswith(of + end) for path in files)
-        uncounted = max(uncounted, count - present)
-        # Among the first few numbers beyond those found, some are missing if any are.
-        some = range(1, min(count, present + _NAMED_SHARDS) + 1)
-        missing |= {f"{start}{shard:0{digits}d}{of}{end}" for shard in some} - names
-    total = max(len(missing), uncounted)
-    named = sorted(missing)[:_NAMED_SHARDS]
-    more = f" and {total - len(named):,} more" if total > len(named) else ""
-    return f"{', '.join(named)}{more} {'is' if total == 1 else 'are'}" if named else ""
+    if missing := sorted(_indexed(index) - names):
+        named = ", ".join(missing[:_NAMED_SHARDS])
+        more = f" and {len(missing) - _NAMED_SHARDS:,} more" if len(missing) > _NAMED_SHARDS else ""
+        return f"{named}{more} {'is' if len(missing) == 1 else 'are'} missing"
+    for count, present in Counter(match[1] for name in names if (match := _SHARD.fullmatch(name))).items():
+        if present < int(count):
+            return f"it has {present:,} of {int(count):,} files of weights"
+    return ""
 
 
 def _indexed(index: Path) -> set[str]:

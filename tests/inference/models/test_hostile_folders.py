@@ -126,10 +126,8 @@ def test_shards_are_looked_for_and_not_enumerated(folder: Path) -> None:
     """The name alone had a list of 10**15 others made."""
     (folder / "model.safetensors").rename(folder / "model-1-of-999999999999999.safetensors")
     with at_most(60):
-        assert refusal(folder).message == (
-            f"{folder} is incomplete: model-2-of-999999999999999.safetensors, model-3-of-999999999999999.safetensors, "
-            "model-4-of-999999999999999.safetensors and 999,999,999,999,995 more are missing."
-        )
+        expected = f"{folder} is incomplete: it has 1 of 999,999,999,999,999 files of weights."
+        assert refusal(folder).message == expected
 
 
 @pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "a/b.safetensors", "x.py", "y" * 300])

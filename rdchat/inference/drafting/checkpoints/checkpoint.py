@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.files.foreign_files import entries_of
+from rdchat.files.foreign_files import entries_of, read_errors
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_config import QUANTIZED_BITS
 from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
@@ -273,10 +273,8 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
     Raises:
         ModelError: If its weights are incomplete or damaged, or are pickles. Pickles can run code and are never read.
     """
-    try:
+    with read_errors(folder):
         entries = entries_of(folder)
-    except OSError as error:
-        raise ModelError(f"{folder} cannot be read: {error.strerror}.", "Check its permissions.") from error
     if not any(path.match("model*.safetensors*") for path in entries):
         pickles = [path.name for pattern in _PICKLES for path in entries if path.match(pattern)]
         if pickles:

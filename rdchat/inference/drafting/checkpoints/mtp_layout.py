@@ -26,7 +26,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.files.foreign_files import entries_of
+from rdchat.files.foreign_files import entries_of, read_errors
 from rdchat.inference.api.model_facts import gigabytes
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     NEWER_HINT,
@@ -135,10 +135,8 @@ def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
     Raises:
         ModelError: If a file is damaged, or the folder cannot be read.
     """
-    try:
+    with read_errors(folder):
         stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
-    except OSError as error:
-        raise ModelError(f"{folder} cannot be read: {error.strerror}.", "Check its permissions.") from error
     files, tensors = _find(stamp, _depth(config), _is_bare(config))
     return Checkpoint(folder, config, files, dict(tensors)) if files else None
 

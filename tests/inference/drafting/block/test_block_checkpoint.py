@@ -109,7 +109,7 @@ def test_shards_are_read_together(drafter: Path) -> None:
     (drafter / "model.safetensors").unlink()
     assert isinstance(load_drafter(drafter, shared_llama()), BoundBlockHead)
     shard.unlink()
-    with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is missing"):
+    with pytest.raises(ModelError, match="it has 1 of 2 files of weights"):
         check_drafter(drafter, shared_llama())
 
 
