@@ -126,12 +126,12 @@ def test_weights_that_are_not_finite_are_named(value: float, folder: Path, targe
 @pytest.mark.parametrize("ids", [[1, 2, 3, 4], [1, 2, 3, 4, len(ALPHABET)], [-1, 2, 3, 4, 5], [1, 2, 2, 4, 5]])
 def test_a_wrong_draft_vocabulary_is_refused(ids: list[int], folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.update(draft_vocabulary=mx.array(ids, mx.int32)))
-    refuses(folder, target, "tokens")
+    refuses(folder, target, "draft_vocabulary")
 
 
 def test_a_missing_draft_vocabulary_is_refused(folder: Path, target: LoadedModel) -> None:
     edit_weights(folder, lambda tensors: tensors.pop("draft_vocabulary"))
-    refuses(folder, target, "does not have 5 entries")
+    refuses(folder, target, "the tensor draft_vocabulary is missing")
 
 
 def test_drafters_are_found_by_the_targets_hash(

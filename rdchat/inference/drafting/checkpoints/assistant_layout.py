@@ -9,11 +9,19 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
 from rdchat.inference.drafting.checkpoints.settings import Settings, stored_bits
-from rdchat.inference.drafting.heads.assistant_head import FULL, SLIDING, AssistantConfig, BoundAssistant
+from rdchat.inference.drafting.heads.assistant_head import (
+    FULL,
+    SLIDING,
+    AssistantConfig,
+    AssistantNetwork,
+    BoundAssistant,
+)
 from rdchat.inference.drafting.heads.head import Head, HeadKind
+from rdchat.inference.models.safetensors_file import MAX_SIZE
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
@@ -95,18 +103,27 @@ def _stored_names(checkpoint: Checkpoint, config: AssistantConfig) -> dict[str, 
     """Return the published name of each tensor of the network; the output rows are mostly stored as embeddings."""
     tied = Settings(checkpoint, checkpoint.config).flag("tie_word_embeddings", True)
     renamed = {"centroids.weight": _CENTROIDS, _TABLE: _EMBEDDINGS if tied else _TABLE}
-    return {name: renamed.get(name, name) for name in config.shapes()}
+    return {name: renamed.get(name, name) for name in _shapes(config)}
+
+
+def _shapes(config: AssistantConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of the network by name; the network's own numbers are never computed."""
+    return {name: array.shape for name, array in tree_flatten(AssistantNetwork(config).parameters())}
 
 
 def _check_config(checkpoint: Checkpoint, top: Settings, config: AssistantConfig) -> None:
-    for kind, size in config.head_sizes.items():
+    sizes = config.head_sizes
+    for kind, size in sizes.items():
         turned = int((config.ropes[kind].scaling or {}).get("partial_rotary_factor", 1) * size)
         if size % 2 or turned < 2 or turned % 2:
             raise checkpoint.error(f"its rope cannot rotate {turned} of {size} values in pairs")
     if config.clusters and (config.vocabulary_size % config.clusters or config.chosen_clusters > config.clusters):
         raise top.wrong("num_centroids")
-    names, shapes = _stored_names(checkpoint, config), config.shapes()
-    expected = {names[name]: shape for name, shape in shapes.items()}
+    widest = max(2 * config.target_width, config.vocabulary_size, config.inner_size, config.heads * max(sizes.values()))
+    if widest > MAX_SIZE or widest * config.hidden_size > sum(each.elements for each in checkpoint.tensors.values()):
+        raise checkpoint.error("it has fewer weights than its configuration needs")
+    names = _stored_names(checkpoint, config)
+    expected = {names[name]: shape for name, shape in _shapes(config).items()}
     if config.clusters:
         expected[_ORDER] = (config.vocabulary_size,)
     unused = [f"layers.{number}.{name}" for number in range(len(config.kinds)) for name in _UNUSED]

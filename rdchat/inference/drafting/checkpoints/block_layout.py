@@ -27,7 +27,6 @@ from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, chec
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.models.safetensors_file import StoredTensor
 
 # Identifies Gemma's layers; the configuration's type may be the target's.
 _GEMMA = "layers.0.pre_feedforward_layernorm.weight"
@@ -54,8 +53,8 @@ _ASK_FOR_MORE = {
 _MUSE = "muse_glimmer_assistant"
 _MUSE_DEFAULTS = {"vocab_size": 202_048, "num_target_layers": 52, "is_causal": False}
 _MAX_BLOCK = 256
-_CONFIDENCE = "confidence_head.proj.weight"
-_IGNORED = {"t2d"}
+# Its size depends on its inputs, and it is not used.
+_CONFIDENCE_HEAD = {"confidence_head.proj.weight", "confidence_head.proj.bias"}
 _DSPARK = "dspark"
 # VLLM also applies these to layers with settings of their own.
 _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
@@ -126,7 +125,6 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         from_anchor=from_anchor,
         markov=markov,
         markov_rank=rank,
-        confidence_inputs=_confidence_inputs(tensors),
         gemma=gemma,
         values_from_keys=shared,
         output_scale=block.number("output_multiplier", 1.0),
@@ -159,9 +157,7 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
     if not listed and config.draft_vocabulary_size != config.vocabulary_size:
         raise checkpoint.error(f"it drafts {config.draft_vocabulary_size:,} tokens and does not say which (d2t)")
     expected = config.shapes() | ({"d2t": (config.draft_vocabulary_size,)} if listed else {})
-    if config.confidence_inputs:
-        expected |= {_CONFIDENCE: (1, config.confidence_inputs), "confidence_head.proj.bias": (1,)}
-    checkpoint.check_tensors(expected, _IGNORED if listed else ())
+    checkpoint.check_tensors(expected, _CONFIDENCE_HEAD | {"t2d"} if listed else _CONFIDENCE_HEAD)
 
 
 def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
@@ -242,12 +238,6 @@ def _target_layers(parts: Parts) -> tuple[int, ...]:
     if parts.speculators:
         return parts.own.layer_numbers("aux_hidden_state_layer_ids", -1)
     return parts.own.layer_numbers("target_layer_ids")
-
-
-def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:
-    """Return the input size of the confidence head, from its tensor. The head is not used, so any size will do."""
-    tensor = tensors.get(_CONFIDENCE)
-    return tensor.shape[-1] if tensor is not None and len(tensor.shape) == 2 else 0
 
 
 def _softcap(parts: Parts) -> float | None:

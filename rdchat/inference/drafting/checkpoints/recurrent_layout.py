@@ -170,9 +170,6 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Boun
     for name, stored in names.items():
         rows, *columns = shapes[name]
         expected[stored] = (rows, *columns) if stored not in expected else (rows, expected[stored][1] + columns[0])
-    listed = checkpoint.tensors.get(_VOCABULARY)
-    if not apples and (listed is None or listed.shape != (count,)):
-        raise checkpoint.error(f"its list of tokens does not have {count:,} entries")
     checkpoint.check_tensors(expected)
     tensors = checkpoint.read(expected)
     ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)

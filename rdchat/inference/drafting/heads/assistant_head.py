@@ -23,7 +23,7 @@ from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
-from rdchat.inference.drafting.heads.decoder import RopeConfig, Shape
+from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache, mirror_of
@@ -76,33 +76,6 @@ class AssistantConfig:
     def draft_vocabulary_size(self) -> int:
         """Tokens that can be drafted: all."""
         return self.vocabulary_size
-
-    def shapes(self) -> dict[str, Shape]:
-        """Return the shape of each tensor of the network by name; allocates nothing, whatever the sizes are."""
-        hidden, inner = self.hidden_size, self.inner_size
-        shapes: dict[str, Shape] = {
-            "pre_projection.weight": (hidden, 2 * self.target_width),
-            "post_projection.weight": (self.target_width, hidden),
-            "lm_head.weight": (self.vocabulary_size, hidden),
-            "norm.weight": (hidden,),
-        }
-        if self.clusters:
-            shapes["centroids.weight"] = (self.clusters, hidden)
-        for number, kind in enumerate(self.kinds):
-            size = self.head_sizes[kind]
-            layer: dict[str, Shape] = {
-                "self_attn.q_proj.weight": (self.heads * size, hidden),
-                "self_attn.o_proj.weight": (hidden, self.heads * size),
-                "self_attn.q_norm.weight": (size,),
-                "mlp.gate_proj.weight": (inner, hidden),
-                "mlp.up_proj.weight": (inner, hidden),
-                "mlp.down_proj.weight": (hidden, inner),
-                "layer_scalar": (1,),
-            }
-            norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
-            layer |= {f"{norm}_layernorm.weight": (hidden,) for norm in norms}
-            shapes |= {f"layers.{number}.{name}": shape for name, shape in layer.items()}
-        return shapes
 
 
 class SeenRows(NamedTuple):

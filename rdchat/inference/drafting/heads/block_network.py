@@ -59,7 +59,6 @@ class BlockConfig(DecoderConfig):
         block_size: Tokens of a block, the root included.
         mask_token: Id of the mask token.
         from_anchor: Whether the root drafts the first token (DSpark), or the first mask (DFlash).
-        confidence_inputs: Input size of a confidence head; 0 without one.
         input_scale: The block's embeddings are multiplied by it; None for the target's own scale.
         output_scale: The logits are multiplied by it, before they are bounded.
         taps: Rows that each of DFlash 2's convolutions adds up; 0 without them.
@@ -78,7 +77,6 @@ class BlockConfig(DecoderConfig):
     from_anchor: bool
     markov: Markov = Markov.NONE
     markov_rank: int = 0
-    confidence_inputs: int = 0
     input_scale: float | None = None
     output_scale: float = 1.0
     taps: int = 0

@@ -95,6 +95,8 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"vocab_size": 32}, "has the shape"),
     ({}, {"head_dim": 15}, "its rope cannot rotate"),
     ({}, {"global_head_dim": 64}, "has the shape"),
+    ({}, {"num_attention_heads": 10**9}, "fewer weights than its configuration needs"),
+    ({"backbone_hidden_size": 2**31 - 1}, {}, "fewer weights than its configuration needs"),
 ]
 
 

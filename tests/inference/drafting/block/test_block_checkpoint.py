@@ -353,9 +353,6 @@ def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
     stored = load_drafter(drafter, shared_llama())
     assert isinstance(stored, BoundBlockHead)
     assert "confidence_head.proj.weight" not in dict(tree_flatten(stored.network.parameters()))
-    change_tensors(drafter, lambda tensors: tensors.pop("confidence_head.proj.bias"))
-    with pytest.raises(ModelError, match=r"the tensor confidence_head\.proj\.bias is missing"):
-        check_drafter(drafter, shared_llama())
 
 
 def test_a_list_of_formats_and_a_recurrent_folder_of_ours() -> None:
