@@ -66,7 +66,7 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
     (tmp_path / "broken.jsonl").write_text('{"prompt": "hi"}\n{"prompt":\n')
     (tmp_path / "empty.txt").write_text("\n")
     cases = {
-        "broken.jsonl is not valid JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
+        "broken.jsonl is damaged: it is not JSON": ["--prompts", str(tmp_path / "broken.jsonl")],
         "has no prompts": ["--prompts", str(tmp_path / "empty.txt")],
         "cannot be read: No such file": ["--prompts", str(tmp_path / "none.txt")],
         "There is no drafter folder": ["--drafter", str(tmp_path / "none")],

@@ -1,13 +1,12 @@
 """Files of prompts: plain lines, JSON lines, or Spec-Bench's questions; and files of replies."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import read_bytes
+from rdchat.files.foreign_files import parse_json, read_bytes
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -83,10 +82,7 @@ def _lines(path: Path, what: str, hint: str) -> list[tuple[int, str]]:
 
 
 def _data(path: Path, number: int, line: str, hint: str) -> dict[str, Any]:
-    try:
-        data: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RdchatError(f"Line {number} of {path} is not valid JSON: {error}.", hint) from error
+    data = parse_json(line, f"Line {number} of {path} is damaged", hint)
     return data if isinstance(data, dict) else {}
 
 

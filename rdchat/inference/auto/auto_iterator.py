@@ -125,12 +125,10 @@ class AutoDrafter(Drafter):
         return self._head is not None and self.controller.begins_ahead(limit)
 
     @override
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
-        """See `Drafter`; adds nothing to wait for."""
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
         assert self._head is not None
         plan = self.controller.plan
         self._head.search_ahead(path, verified, BeamShape(plan.width, plan.length))
-        return ()
 
     @override
     def leave_out(self, source: str) -> None:

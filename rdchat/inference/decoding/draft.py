@@ -111,18 +111,13 @@ class Drafter:
         del limit
         return False
 
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
         """Queue the next round's draft on the device, behind the target call.
 
         Args:
             path: The path that the call accepts, lazy.
             verified: Its output.
-
-        Returns:
-            Arrays to wait for together with the round's, because `propose` would have to wait for them otherwise.
         """
-        del path, verified
-        return ()
 
     def leave_out(self, source: str) -> None:
         """Stop drafting with `source` for the rest of the reply: its scores are not finite.

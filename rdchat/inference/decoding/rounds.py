@@ -229,7 +229,8 @@ class RoundIterator(ReplyIterator):
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*results, path.last, path.token)
         with self._ledger.stage(Stage.DRAFT_AHEAD):
-            return [path.last, path.token, *self._drafter.draft_ahead(path, verified)]
+            self._drafter.draft_ahead(path, verified)
+        return [path.last, path.token]
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""

@@ -226,10 +226,8 @@ class HeadDrafter(Drafter):
         return self._trees or not self._settings.lookup_branch
 
     @override
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
-        """See `Drafter`; adds nothing to wait for."""
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
         self.search_ahead(path, verified, self._settings.shape)
-        return ()
 
     def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> None:
         """Queue the search below the last token of a running round; `search` uses it if the round ends that way."""

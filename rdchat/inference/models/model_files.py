@@ -120,12 +120,10 @@ class ModelFiles:
 
     Attributes:
         architecture: Model type of mlx-lm, such as `llama`.
-        weight_files: The safetensors files, in order.
     """
 
     folder: Path
     architecture: str
-    weight_files: tuple[Path, ...]
     sizes: ModelSizes
 
 
@@ -316,7 +314,7 @@ def _check(folder: Path) -> ModelFiles:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", REFETCH_HINT)
     tensors = read_headers(folder, files)
     check_sizes(config, tensors)
-    return ModelFiles(folder, architecture, files, _sizes(config, tensors, folder))
+    return ModelFiles(folder, architecture, _sizes(config, tensors, folder))
 
 
 def gguf_sizes(source: Path, header: GgufHeader) -> ModelSizes:

@@ -74,7 +74,7 @@ def test_replies_are_lines_of_json(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "has no replies"),
-        ("Plain text\n", "Line 1 of .* is not valid JSON"),
+        ("Plain text\n", "Line 1 of .* is damaged: it is not JSON"),
         ('{"reply": "x"}\n{"prompt": "x"}\n', "Line 2 of .* has no reply"),
         ('{"reply": " "}\n', "Line 1 of .* has no reply"),
         ("[]\n", "Line 1 of .* has no reply"),

@@ -42,7 +42,6 @@ def test_what_the_headers_say_is_what_mlx_loads(folder: Path) -> None:
     assert files.sizes.parameters == mlx_lm_utils.get_total_parameters(model)
     assert files.sizes.quantization_bits == 4
     assert files.sizes.context_length == 512
-    assert [path.name for path in files.weight_files] == ["model.safetensors"]
     assert 0 < (folder / "model.safetensors").stat().st_size - files.sizes.stored_bytes < 10_000
     cache = make_prompt_cache(model)
     model(mx.zeros((1, 256), mx.int32), cache=cache)
@@ -55,7 +54,6 @@ def test_shards_are_counted_together(folder: Path) -> None:
     shard(folder, indexed=True)
     files = check_model_folder(folder)
     assert (files.sizes.parameters, files.sizes.stored_bytes) == (whole.sizes.parameters, whole.sizes.stored_bytes)
-    assert len(files.weight_files) == 3
 
 
 @pytest.mark.parametrize("indexed", [True, False])
