@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.settings import Settings, stored_bits
+from rdchat.inference.drafting.checkpoints.settings import Settings, check_rope, stored_bits
 from rdchat.inference.drafting.heads.assistant_head import (
     FULL,
     SLIDING,
@@ -114,9 +114,7 @@ def _shapes(config: AssistantConfig) -> dict[str, tuple[int, ...]]:
 def _check_config(checkpoint: Checkpoint, top: Settings, config: AssistantConfig) -> None:
     sizes = config.head_sizes
     for kind, size in sizes.items():
-        turned = int((config.ropes[kind].scaling or {}).get("partial_rotary_factor", 1) * size)
-        if size % 2 or turned < 2 or turned % 2:
-            raise checkpoint.error(f"its rope cannot rotate {turned} of {size} values in pairs")
+        check_rope(checkpoint, config.ropes[kind], size)
     if config.clusters and (config.vocabulary_size % config.clusters or config.chosen_clusters > config.clusters):
         raise top.wrong("num_centroids")
     widest = max(2 * config.target_width, config.vocabulary_size, config.inner_size, config.heads * max(sizes.values()))

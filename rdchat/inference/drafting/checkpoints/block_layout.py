@@ -28,8 +28,6 @@ from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 
-# Identifies Gemma's layers; the configuration's type may be the target's.
-_GEMMA = "layers.0.pre_feedforward_layernorm.weight"
 _DFLASH_SETTINGS = {
     "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
     "runtime_block_size",
@@ -90,13 +88,10 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     top, layers, block = parts.top, parts.layers, parts.own
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
-    gemma = _GEMMA in tensors
-    activation = "gelu_pytorch_tanh" if gemma else "silu"
     markov, rank = _markov(block)
-    shared = gemma and layers.flag("attention_k_eq_v", False)
-    # With Gemma's full attention, the values of some models are the keys.
-    kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
-    sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
+    sizes = decoder_settings(checkpoint, layers)
+    gemma = sizes["gemma"]
+    activation = "gelu_pytorch_tanh" if gemma else "silu"
     # `decoder_settings` has checked the number.
     windows, causal = _windows(parts, layers.size("num_hidden_layers"))
     layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
@@ -125,8 +120,6 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         from_anchor=from_anchor,
         markov=markov,
         markov_rank=rank,
-        gemma=gemma,
-        values_from_keys=shared,
         output_scale=block.number("output_multiplier", 1.0),
         softcap=_softcap(parts),
     )

@@ -134,6 +134,11 @@ class Checkpoint:
         return tensor.shape[0] if tensor is not None and tensor.shape else 0
 
     @property
+    def is_gemma(self) -> bool:
+        """Whether its layers are Gemma 4's; the configuration's type may be the target's."""
+        return "layers.0.pre_feedforward_layernorm.weight" in self.tensors
+
+    @property
     def name(self) -> str:
         """The folder's name, for people."""
         return printable_name(self.folder)

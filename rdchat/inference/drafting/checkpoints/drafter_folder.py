@@ -6,6 +6,7 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import TargetMatch
 from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
@@ -200,11 +201,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
     try:
-        binding = TargetBinding(**config["target"])
-    except (KeyError, TypeError) as error:
+        binding = plain(TargetBinding, config["target"])
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", HINT) from error
-    if not all(isinstance(text, str) for text in (binding.name, binding.architecture, binding.hash)):
-        raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", HINT)
     own = TargetBinding.of(model.info)
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"

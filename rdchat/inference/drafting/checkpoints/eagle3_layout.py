@@ -23,7 +23,7 @@ from rdchat.inference.drafting.heads.head import HeadKind
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
 # Gemma 4's layers, told by their tensors.
 _GEMMA_KINDS = ("gemma4_text", "gemma4_unified_text")
-_GEMMA, _ACTIVATION, _SOFTCAP = "pre_feedforward_layernorm.weight", "hidden_activation", "final_logit_softcapping"
+_ACTIVATION, _SOFTCAP = "hidden_activation", "final_logit_softcapping"
 # Number of the target's layers where it is not known.
 _ANY_DEPTH = 100
 _READ = "eagle_aux_hidden_state_layer_ids"
@@ -61,7 +61,7 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
             raise checkpoint.error("its configuration lacks norm_before_residual, whose default differs between tools")
     inner = top.within("eagle_config")
     layers = top.within("transformer_layer_config") if speculators else top
-    gemma = {_ACTIVATION, _SOFTCAP} if _is_gemma(checkpoint) else set()
+    gemma = {_ACTIVATION, _SOFTCAP} if checkpoint.is_gemma else set()
     for settings in (top, layers, inner):
         _refuse(settings, gemma)
     return Parts(top, layers, Settings(checkpoint, {**inner.data, **top.data}), speculators)
@@ -85,17 +85,14 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     """
     parts = _parts_of(checkpoint)
     top, layers, eagle = parts.top, parts.layers, parts.own
-    gemma = _is_gemma(checkpoint)
-    shared = gemma and layers.flag("attention_k_eq_v", False)
+    gemma = checkpoint.is_gemma
     if gemma:
         layers.word("model_type", _GEMMA_KINDS[0], _GEMMA_KINDS)
         layers.word(_ACTIVATION, "gelu_pytorch_tanh", ("gelu_pytorch_tanh",))
-        kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
-        sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim")
     else:
         layers.word("model_type", "llama", _KINDS)
         layers.word("hidden_act", "silu", ("silu", "swish"))
-        sizes = decoder_settings(checkpoint, layers)
+    sizes = decoder_settings(checkpoint, layers)
     vocabulary, listed = sizes["vocabulary_size"], checkpoint.listed_tokens
     windows = _windows(layers)
     tied = sizes["own_embeddings"] and not sizes["own_output"]
@@ -114,8 +111,6 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
         norm_before_residual=top.flag("norm_before_residual", False),
         norm_output=top.flag("norm_output", False),
         rope=layers.rope("full_attention"),
-        gemma=gemma,
-        values_from_keys=shared,
         softcap=top.number(_SOFTCAP, 1.0) if gemma and top.data.get(_SOFTCAP) else None,
     )
     _check_config(checkpoint, config)
@@ -138,10 +133,6 @@ def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
     if config.shares_tables and config.hidden_size != width:
         reason = f"it uses the model's tables of width {width:,}, but its own width is {config.hidden_size:,}"
         raise checkpoint.error(reason, OTHER_HINT)
-
-
-def _is_gemma(checkpoint: Checkpoint) -> bool:
-    return f"layers.0.{_GEMMA}" in checkpoint.tensors
 
 
 def _refuse(settings: Settings, known: Collection[str]) -> None:

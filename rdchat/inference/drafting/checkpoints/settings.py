@@ -233,16 +233,12 @@ def stored_bits(checkpoint: Checkpoint) -> int | None:
     return max((bits for _, bits in checkpoint.packed.values()), default=None) if on_gpu() else None
 
 
-def decoder_settings(
-    checkpoint: Checkpoint, layers: Settings, kv_heads: str = "num_key_value_heads", head_size: str = "head_dim"
-) -> dict[str, Any]:
+def decoder_settings(checkpoint: Checkpoint, layers: Settings) -> dict[str, Any]:
     """Return the fields of `DecoderConfig` that all layouts have, from the settings and tensors.
 
     Args:
         checkpoint: The drafter.
         layers: Settings of the decoder layers, named as in Hugging Face's configurations.
-        kv_heads: Name of the number of heads of keys and values.
-        head_size: Name of the width of a head; both may be missing under their usual names.
 
     Raises:
         ModelError: If a size is missing or impossible, or there are too many layers.
@@ -250,26 +246,36 @@ def decoder_settings(
     hidden, heads, tensors = layers.size("hidden_size"), layers.size("num_attention_heads"), checkpoint.tensors
     if layers.size("num_hidden_layers", 1) > _MAX_LAYERS:
         raise layers.wrong("num_hidden_layers")
-    derived = head_size == "head_dim"
+    gemma = checkpoint.is_gemma
+    # With Gemma's full attention, the values of some models are the keys.
+    shared = gemma and layers.flag("attention_k_eq_v", False)
+    kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
     return {
         "hidden_size": hidden,
         "vocabulary_size": layers.size("vocab_size"),
         "inner_size": layers.size("intermediate_size"),
         "heads": heads,
-        "kv_heads": layers.size(kv_heads, heads if derived else None),
-        "head_size": layers.size(head_size, max(hidden // heads, 1) if derived else None),
+        "kv_heads": layers.size(kv_heads, None if gemma else heads),
+        "head_size": layers.size("global_head_dim") if gemma else layers.size("head_dim", max(hidden // heads, 1)),
         "norm_epsilon": layers.number("rms_norm_eps", 1e-6),
         "own_embeddings": "embed_tokens.weight" in tensors,
         "own_output": "lm_head.weight" in tensors,
         "biases": frozenset(name.removesuffix(".bias") for name in tensors if name.endswith(".bias")),
         "qk_norm": "layers.0.self_attn.q_norm.weight" in tensors,
+        "gemma": gemma,
+        "values_from_keys": shared,
     }
 
 
 def check_heads(checkpoint: Checkpoint, config: DecoderConfig) -> None:
-    """Refuse numbers of heads that cannot share keys, and rotated widths that are odd."""
+    """Refuse numbers of heads that cannot share keys, and what `check_rope` refuses."""
     if config.heads % config.kv_heads:
         raise checkpoint.error(f"its {config.heads} query heads cannot share {config.kv_heads} key heads")
-    turned = (config.rope.scaling or {}).get("partial_rotary_factor", 1) * config.head_size
-    if config.head_size % 2 or int(turned) < 2 or int(turned) % 2:
-        raise checkpoint.error(f"its rope cannot rotate {turned:g} of {config.head_size} values in pairs")
+    check_rope(checkpoint, config.rope, config.head_size)
+
+
+def check_rope(checkpoint: Checkpoint, rope: RopeConfig, head_size: int) -> None:
+    """Refuse rotated widths that are odd."""
+    turned = (rope.scaling or {}).get("partial_rotary_factor", 1) * head_size
+    if head_size % 2 or int(turned) < 2 or int(turned) % 2:
+        raise checkpoint.error(f"its rope cannot rotate {turned:g} of {head_size} values in pairs")
