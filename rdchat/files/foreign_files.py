@@ -97,6 +97,18 @@ def read_bytes(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None
         return file.read(size)
 
 
+def read_text(path: Path, hint: str, max_size: int) -> str:
+    """Read a text in UTF-8, perhaps with a byte order mark; see `read_bytes`.
+
+    Raises:
+        ModelError: If it cannot be read, or is no such text.
+    """
+    try:
+        return read_bytes(path, hint, max_size).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path} is not UTF-8 text.", "Save it as UTF-8.") from error
+
+
 @contextmanager
 def read_errors(path: Path) -> Iterator[None]:
     """Raise ModelError where the system cannot read a file or a folder in the block."""

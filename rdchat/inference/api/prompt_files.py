@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.foreign_files import parse_json, read_bytes
+from rdchat.files.foreign_files import parse_json, read_text
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -70,12 +70,9 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
 
 def _lines(path: Path, what: str, hint: str) -> list[tuple[int, str]]:
     """Return the numbers and texts of the lines that are not empty, at least one."""
-    try:
-        text = read_bytes(path, _FILE_HINT, _MAX_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RdchatError(f"The {what} file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
     # A JSON text may hold U+2028 and other line separators, so `splitlines` would cut it.
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    texts = read_text(path, _FILE_HINT, _MAX_BYTES).split("\n")
+    lines = [(number, line.strip()) for number, line in enumerate(texts, start=1) if line.strip()]
     if not lines:
         raise RdchatError(f"The {what} file {path} has no {what}.", hint)
     return lines

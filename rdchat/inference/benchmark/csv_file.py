@@ -14,11 +14,12 @@ import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.files.foreign_files import check_file
+from rdchat.files.foreign_files import read_text
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
@@ -211,17 +212,10 @@ def _number(cell: str) -> Any:
 
 def _read_rows(path: Path) -> Sequence[_Row]:
     """Return the lines of a file after the first one, which names the columns."""
-    if path.exists() and not path.is_dir():
-        check_file(path, "Choose a CSV file.", _MAX_BYTES)
+    csv.field_size_limit(_MAX_CELL_CHARACTERS)
+    reader = csv.DictReader(StringIO(read_text(path, "Choose a CSV file.", _MAX_BYTES), newline=""), strict=True)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            csv.field_size_limit(_MAX_CELL_CHARACTERS)
-            reader = csv.DictReader(file, strict=True)
-            rows = [_Row(path, reader.line_num, cells) for cells in reader]
-    except OSError as error:
-        raise RdchatError(f"The file {path} cannot be read: {error.strerror}.", "Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise RdchatError(f"The file {path} is not UTF-8 text.", "Choose a CSV file.") from error
+        rows = [_Row(path, reader.line_num, cells) for cells in reader]
     except csv.Error as error:
         raise RdchatError(f"The file {path} is not valid CSV: {error}.", "Export the benchmark again.") from error
     if not rows:
