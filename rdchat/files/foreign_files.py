@@ -145,6 +145,14 @@ def read_json(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None)
     return parse_json(data, f"{path} is damaged", hint)
 
 
+def read_object(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None) -> dict[str, Any]:
+    """Read a JSON file that holds an object; see `read_json`."""
+    data = read_json(path, hint, max_size)
+    if not isinstance(data, dict):
+        raise ModelError(f"{path} is damaged: it is not a JSON object.", hint)
+    return data
+
+
 def parse_json(data: bytes | str, damaged: str, hint: str = REFETCH_HINT) -> Any:
     """Parse foreign JSON.
 

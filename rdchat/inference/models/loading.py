@@ -15,7 +15,7 @@ from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
-from rdchat.files.foreign_files import REFETCH_HINT, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, read_object
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,
@@ -79,11 +79,10 @@ def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
     """
     small = parameters < _SMALL_PARAMETERS
     params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
-    config: object = None
+    named: dict[str, object] = {}
     path = folder / "generation_config.json"
     with suppress(RdchatError, OSError):
-        config = read_json(path) if path.exists() else None
-    named = config if isinstance(config, dict) else {}
+        named = read_object(path) if path.exists() else {}
     if named.get("do_sample") is False:
         named = named | {"temperature": 0.0}
     from_model = set[str]()

@@ -19,7 +19,7 @@ from rdchat.files.foreign_files import (
     entries_of,
     read_bytes,
     read_errors,
-    read_json,
+    read_object,
 )
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
@@ -304,8 +304,8 @@ def _check(folder: Path) -> ModelFiles:
         raise ModelError(f"{folder} is not a model folder: it has no config.json.", _CHOOSE_HINT)
     check_entries(entries, is_weights)
     for name in _READ_TOO:
-        if folder / name in entries and not isinstance(read_json(folder / name), dict):
-            raise ModelError(f"{folder / name} is damaged: it is not a JSON object.", REFETCH_HINT)
+        if folder / name in entries:
+            read_object(folder / name)
     config = read_config(folder)
     architecture = check_architecture(config)
     check_quantization(config)

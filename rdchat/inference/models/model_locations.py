@@ -11,7 +11,7 @@ from pathlib import Path
 import rdchat
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import read_json, readable_entries
+from rdchat.files.foreign_files import read_object, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.model_facts import ModelCard, describes_drafter
 
@@ -111,10 +111,10 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
 def is_drafter(folder: Path) -> bool:
     """Return whether a folder has a drafter head, by its configuration; False where that cannot be read."""
     try:
-        config = read_json(folder / "config.json", max_size=_MAX_CONFIG_BYTES) if folder.is_dir() else None
+        config = folder / "config.json"
+        return folder.is_dir() and describes_drafter(read_object(config, max_size=_MAX_CONFIG_BYTES))
     except (RdchatError, OSError):
         return False
-    return isinstance(config, dict) and describes_drafter(config)
 
 
 def _cards_in(parent: Path, origin: str) -> Iterator[ModelCard]:

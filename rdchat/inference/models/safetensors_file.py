@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_errors, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_errors, read_object
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
@@ -265,8 +265,7 @@ def _indexed(index: Path) -> set[str]:
     """Return the names of the weight files that an index lists; each must be in its folder."""
     if not index.exists():
         return set()
-    listed = read_json(index)
-    files = listed.get("weight_map") if isinstance(listed, dict) else None
+    files = read_object(index).get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise ModelError(f"{index} is damaged.", REFETCH_HINT)
     names = set(files.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, check_file, read_json
+from rdchat.files.foreign_files import check_file, read_object
 from rdchat.hub.known_files import TOKENIZER_FILES
 
 _FILES = (
@@ -81,9 +81,4 @@ def _class_of(auto_map: object) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} is damaged: it is not a JSON object.", REFETCH_HINT)
-    return content
+    return read_object(path) if path.exists() else {}

@@ -5,7 +5,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
-from rdchat.files.foreign_files import read_json
+from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import TargetMatch
 from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
@@ -193,10 +193,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
-    config = read_json(path, HINT, MAX_CONFIG_BYTES)
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} is damaged: it does not describe a drafter.", HINT)
-    return config
+    return read_object(path, HINT, MAX_CONFIG_BYTES)
 
 
 def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
