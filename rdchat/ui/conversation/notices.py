@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__
 from rdchat.chat.conversation import Notice
-from rdchat.inference.api.messages import Role
 from rdchat.hub.updates import Update
+from rdchat.inference.api.messages import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.reply_recorder import Reply
