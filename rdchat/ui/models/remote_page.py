@@ -74,6 +74,7 @@ class RemotePage(QWidget):
             button.setEnabled(bool(states))
 
     def _add(self) -> None:
+        self.result.show_text("")
         self._try(self.name.text().strip(), self.address.text().strip())
 
     def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:
