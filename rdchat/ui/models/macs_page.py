@@ -41,6 +41,7 @@ class MacsPage(QWidget):
         self.detail = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.load = push_button("Load", "Use this model on all Macs that are ready (Return)", self._load)
         self.result = InstalledResults(models, theme)
+        self.refused = ThemedLabel(theme, "", "danger", -1, wraps=True, selectable=True)
         self.name.setAccessibleName("Name for ssh")
         self.address.setAccessibleName("Address")
         for field in (self.name, self.address):
@@ -49,7 +50,7 @@ class MacsPage(QWidget):
         self.list.delete_requested.connect(self.remove.click)
         edges = (LARGE, MEDIUM, LARGE, MEDIUM)
         adding = column(ThemedLabel(theme, _NOTE, "muted", -1, wraps=True), SMALL,
-                        row((self.name, 1), self.add), self.address, margins=edges)  # fmt: skip
+                        row((self.name, 1), self.add), self.address, self.refused, margins=edges)  # fmt: skip
         about = column(self.detail, row(self.check, self.remove, None), margins=edges)
         loading = row(self.load, (self.result, 1), margins=edges)
         column(two_columns(theme, (adding, (self.list, 1), about), ((self.models, 1), loading)), within=self)
@@ -80,8 +81,7 @@ class MacsPage(QWidget):
         if self.name.text().strip() in {host.ssh for host, _ in texts}:
             self.name.clear()
             self.address.clear()
-        if self._macs.problem:
-            self.result.show_text(visible_text(self._macs.problem), "danger")
+        self.refused.show_text(visible_text(self._macs.problem))
         self._show_chosen()
 
     def _entry(self, card: ModelCard) -> Entry:
@@ -98,7 +98,6 @@ class MacsPage(QWidget):
 
     def _add(self) -> None:
         if self.name.text().strip():
-            self.result.show_text("")
             self._macs.add(self.name.text().strip(), self.address.text().strip())
 
     def _load(self) -> None:

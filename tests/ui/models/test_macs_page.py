@@ -62,7 +62,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
 ])  # fmt: skip
 def test_what_cannot_be_added_is_said(qtbot: QtBot, page: MacsPage, name: str, address: str, problem: str) -> None:
     add(qtbot, page, name, address)
-    assert problem in page.result.label.text()
+    assert problem in page.refused.text()
     assert not page._macs.hosts
 
 
