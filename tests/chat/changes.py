@@ -91,7 +91,7 @@ def _write(store: ConversationStore, draw: Random) -> None:
 def _edit(store: ConversationStore, draw: Random) -> None:
     old = _message(store, draw)
     is_reply = old.role is Role.ASSISTANT
-    more = {"edited": True} if is_reply else {"files_of": old.id}
+    more = {"edited": True} if is_reply else {"files": [(file, store.file_text(file)) for file in old.files]}
     store.add_message(old.conversation_id, old.parent_id, old.role, f"Edited {draw.random()}", **more)  # type: ignore[arg-type]
 
 

@@ -208,7 +208,7 @@ def engine(
 ) -> dict[str, list[int]]:
     """Return the token ids of replies of an engine, over ranks or, with one address, alone.
 
-    The model sleeps in between; without a draft model it is also loaded in another precision.
+    Without a draft model it also sleeps, and is loaded in another precision.
     """
     group = join(rank, addresses) if len(addresses) > 1 else None
     if rank:
@@ -229,9 +229,9 @@ def engine(
         question = (ChatMessage(Role.USER, "List the months of the year."),)
         request = GenerationRequest(question, sampling, 7, draft=draft)
         reply(f"{mode} {temperature}", request)
-    served.sleep()
-    reply("after sleep", request)
     if not draft_model:
+        served.sleep()
+        reply("after sleep", request)
         served.load(folder, Dtype.BFLOAT16, lambda _: None)
         reply("in another precision", request)
     served.close()
