@@ -1,6 +1,7 @@
 """Formulas: what is one, how it is drawn, and what becomes of one that cannot be."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from PySide6.QtGui import QFontMetrics, QGuiApplication
@@ -103,7 +104,8 @@ def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
 
 @pytest.fixture(scope="module")
 def begun() -> None:
-    """Begin the process that draws: on a busy machine that takes some seconds."""
+    """Begin the process that draws, and give it time: on a busy machine both take some seconds."""
+    FORMULAS._drawer._limits = replace(FORMULAS._drawer._limits, seconds=60.0)
     until = time.monotonic() + 120
     while FORMULAS.find("x", True) is None and time.monotonic() < until:
         time.sleep(0.01)
