@@ -115,6 +115,7 @@ class ReplyIterator(ABC):
             with device_errors("for this reply"):
                 return next(self._events)
         finally:
+            self._model.hooks.timed = None
             self._ledger.hand_over()
 
     @abstractmethod
