@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from PySide6.QtCore import QFile
 from PySide6.QtGui import QCursor, QGuiApplication
 from pytestqt.qtbot import QtBot
@@ -27,6 +28,9 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # among all its backends, those of our tests too.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
+# Each run tries the same examples, however slow the machine is.
+settings.register_profile("rdchat", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("rdchat")
 _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
 # Those of a line share what takes seconds: packages that are imported, the real model.
