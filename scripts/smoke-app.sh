@@ -32,6 +32,7 @@ oldest="$(plutil -extract LSMinimumSystemVersion raw "$app/Contents/Info.plist")
 [ "$(lipo -archs "$program")" = arm64 ] || fail "The app is not for arm64 alone: $(lipo -archs "$program")."
 plutil -extract CFBundleDocumentTypes json -o - "$app/Contents/Info.plist" | grep -q GGUF || fail "It opens no GGUF files."
 plutil -extract CFBundleURLTypes json -o - "$app/Contents/Info.plist" | grep -q rdchat || fail "It opens no addresses."
+[ -z "$(find "$app" -name '*.dSYM')" ] || fail "It holds debug files."
 codesign --verify --deep --strict "$app" || fail "The signature does not hold."
 
 found="$("$program" doctor --json)" || fail "doctor failed."

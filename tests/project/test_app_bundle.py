@@ -71,9 +71,14 @@ def test_what_it_adds_to_the_plist_is_what_a_plist_can_hold(app: dict[str, Any])
     assert app["macOS"]["info"]["NSHighResolutionCapable"] is True
 
 
-def test_a_signed_app_may_make_code_as_it_runs(app: dict[str, Any]) -> None:
-    """Another app with MLX was ended without this, also with the two that Briefcase gives by itself."""
-    assert app["macOS"]["entitlement"] == {"com.apple.security.cs.allow-jit": True}
+def test_a_signed_app_may_make_code_as_it_runs_and_ask_to_control_other_apps(app: dict[str, Any]) -> None:
+    """Another app with MLX was ended without the first, also with the two that Briefcase gives by itself.
+
+    Without the other and a reason, macOS refuses AppleScript to what a signed app starts, and asks nobody.
+    """
+    rights = {"com.apple.security.cs.allow-jit", "com.apple.security.automation.apple-events"}
+    assert app["macOS"]["entitlement"] == dict.fromkeys(rights, True)
+    assert "other apps" in app["macOS"]["info"]["NSAppleEventsUsageDescription"]
 
 
 def test_the_icon_set_has_every_size(qtbot: QtBot, app: dict[str, Any]) -> None:

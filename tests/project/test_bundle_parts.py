@@ -77,6 +77,15 @@ def test_what_is_removed(path: str, removed: bool) -> None:
     assert parts.is_removed(PurePath(path), parts.cleanup_patterns()) is removed
 
 
+def test_of_pyobjc_its_tests_and_debug_files_are_removed() -> None:
+    """Of the names in the wheel of pyobjc-core 13.0 for macOS: all of `objc`, and examples of the 142 others."""
+    names = [PurePath(name) for name in (Path(__file__).parent / "pyobjc_core.txt").read_text().split()]
+    kept = [path for path in names if not parts.is_removed(path, parts.cleanup_patterns())]
+    assert not [path for path in kept if "DWARF" in path.parts or path.parts[0] == "PyObjCTest"]
+    assert [path for path in names if path not in kept and "DWARF" not in path.parts] == []
+    assert {"_objc", "_machsignals"} == {path.name.partition(".")[0] for path in kept if path.suffix == ".so"}
+
+
 @pytest.mark.slow
 def test_no_module_and_no_library_that_rdchat_loads_is_removed() -> None:
     """All modules are imported, and a window system started. Qt's libraries have other names on a Mac, but one list."""
