@@ -19,6 +19,7 @@ from rdchat.ui.window.commands import Commands
 
 _RECENT = 5
 _NOTIFIED_MS = 15_000
+_BOUNCE_MS = 1000
 
 
 class MenuBarItem(QSystemTrayIcon):
@@ -41,6 +42,8 @@ class MenuBarItem(QSystemTrayIcon):
         icon.setIsMask(host.MACOS)
         self.setIcon(icon)
         self.menu = OpenMenu(self._fill, window)
+        # macOS may open an empty menu without asking for its entries.
+        self._fill()
         self.setContextMenu(self.menu)
         settings = self._controller.settings
         self._controller.replies.statistics_changed.connect(self._note_statistics)
@@ -62,7 +65,8 @@ class MenuBarItem(QSystemTrayIcon):
             text: A sentence; other people may see it, so it quotes nothing.
             chat_id: Opened when the person clicks on it.
         """
-        QApplication.alert(self._window)
+        # Without a limit the Dock's icon bounces until the person comes.
+        QApplication.alert(self._window, _BOUNCE_MS)
         if self.isSystemTrayAvailable():
             self._notified = chat_id
             # Without the item Qt shows nothing.

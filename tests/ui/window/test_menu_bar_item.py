@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtGui import QAction, QCloseEvent
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.reply_statistics import Statistics
@@ -65,6 +65,24 @@ def test_the_menu_says_what_the_model_does_and_stops_it(qtbot: QtBot, chat: Chat
     assert next(iter(entries)) == "tiny  ·  50.0 tokens/s"
     entries["Stop Reply"].trigger()
     chat.wait_for(EngineState.IDLE)
+
+
+def test_the_menu_has_entries_before_it_opens_and_no_more_afterwards(staying: MainWindow) -> None:
+    """macOS may open an empty menu without asking for its entries."""
+    before = [action.text() for action in staying.menu_bar_item.menu.actions()]
+    assert before[-1] == "Quit rdchat"
+    assert len(opened(staying)) == len(list(filter(None, before)))
+
+
+def test_the_icon_in_the_dock_bounces_for_a_moment_only(staying: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a time macOS has it bounce until the person comes."""
+    alerts: list[tuple[object, int]] = []
+    monkeypatch.setattr(QApplication, "alert", lambda window, duration_ms=0: alerts.append((window, duration_ms)))
+    monkeypatch.setattr(MenuBarItem, "showMessage", lambda *_: None)
+    staying.menu_bar_item.notify("The reply is finished.", 1)
+    ((window, duration_ms),) = alerts
+    assert window is staying
+    assert 0 < duration_ms <= 2000
 
 
 def test_it_is_visible_while_the_settings_say_so(chat: Chat, staying: MainWindow) -> None:
