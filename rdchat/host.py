@@ -163,6 +163,43 @@ def _foundation() -> ModuleType:
     return importlib.import_module("Foundation")
 
 
+def import_frameworks() -> None:
+    """Import PyObjC on the calling thread; on the engine's it would hold up the first reply. macOS only."""
+    if MACOS:
+        _attempt(_foundation, "PyObjC cannot be imported")
+
+
+def show_over_programs(view: int, show: Callable[[], object]) -> bool:
+    """Show a tool window over all programs, also over a full-screen one, and give it the keyboard; False elsewhere.
+
+    The app does not become active: its other windows stay where they are, and the program from before has the keyboard
+    again once the window is closed. Not yet tried on a Mac.
+
+    Args:
+        view: Qt's id of the window, the address of its NSView.
+        show: Shows the window.
+    """
+    return MACOS and bool(
+        _attempt(lambda: _show_panel(view, show), "The app's other windows may come to the front too")
+    )
+
+
+def _show_panel(view: int, show: Callable[[], object]) -> bool:
+    kit = importlib.import_module("AppKit")
+    panel = importlib.import_module("objc").objc_object(c_void_p=view).window()
+    panel.setStyleMask_(panel.styleMask() | kit.NSWindowStyleMaskNonactivatingPanel)
+    # AppKit passes that mask on to the window server only when a panel is made, and has no other public call for it.
+    if panel.respondsToSelector_("_setPreventsActivation:"):
+        panel._setPreventsActivation_(True)
+    everywhere = kit.NSWindowCollectionBehaviorCanJoinAllSpaces | kit.NSWindowCollectionBehaviorFullScreenAuxiliary
+    # AppKit heeds this only after the mask.
+    panel.setCollectionBehavior_(everywhere)
+    show()
+    panel.orderFrontRegardless()
+    panel.makeKeyWindow()
+    return True
+
+
 def prefer_fast_blas() -> bool:
     """Make MLX's CPU backend use OpenBLAS where it is installed; True if it will.
 

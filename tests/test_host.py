@@ -101,6 +101,84 @@ def test_an_app_without_a_name_starts_all_the_same(
     assert "may say Python" in caplog.text
 
 
+class Panel:
+    """The NSPanel of a view, which notes what is done with it."""
+
+    def __init__(self, *, old: bool = False) -> None:
+        self.done: list[object] = []
+        self._old = old
+
+    def window(self) -> Self:
+        return self
+
+    def styleMask(self) -> int:
+        return 0b1
+
+    def setStyleMask_(self, mask: int) -> None:
+        self.done.append(("mask", mask))
+
+    def respondsToSelector_(self, selector: str) -> bool:
+        return selector == "_setPreventsActivation:" and not self._old
+
+    def _setPreventsActivation_(self, prevents: bool) -> None:
+        self.done.append(("prevents", prevents))
+
+    def setCollectionBehavior_(self, behavior: int) -> None:
+        self.done.append(("behavior", behavior))
+
+    def orderFrontRegardless(self) -> None:
+        self.done.append("front")
+
+    def makeKeyWindow(self) -> None:
+        self.done.append("key")
+
+
+@pytest.fixture
+def kit(foundation: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PyObjC's AppKit, as far as it is used, with AppKit's own numbers."""
+    made = SimpleNamespace(
+        NSWindowStyleMaskNonactivatingPanel=1 << 7,
+        NSWindowCollectionBehaviorCanJoinAllSpaces=1 << 0,
+        NSWindowCollectionBehaviorFullScreenAuxiliary=1 << 8,
+    )
+    monkeypatch.setitem(sys.modules, "AppKit", made)
+    return made
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_panel_is_shown_over_programs_without_making_the_app_active(
+    kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """`NSApp.activate` brings the main window along, so it is not called: there is none here."""
+    panel = Panel(old=old)
+    views = {0xBEEF: panel}
+    monkeypatch.setitem(sys.modules, "objc", SimpleNamespace(objc_object=lambda c_void_p: views[c_void_p]))
+    assert host.show_over_programs(0xBEEF, lambda: panel.done.append("shown"))
+    prevents = [] if old else [("prevents", True)]
+    assert panel.done == [("mask", 0b1000_0001), *prevents, ("behavior", 0b1_0000_0001), "shown", "front", "key"]
+
+
+def test_a_panel_that_appkit_refuses_is_not_shown_so_that_qt_can(
+    kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "objc", SimpleNamespace(objc_object=lambda c_void_p: Panel().missing))
+    assert not host.show_over_programs(0xBEEF, lambda: None)
+    assert "may come to the front too" in caplog.text
+
+
+def test_pyobjc_is_imported_before_a_reply_needs_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(host, "_foundation", lambda: asked.append("Foundation"))
+    monkeypatch.setattr(host, "MACOS", False)
+    host.import_frameworks()
+    assert asked == []
+    monkeypatch.setattr(host, "MACOS", True)
+    host.import_frameworks()
+    assert asked == ["Foundation"]
+
+
 @pytest.mark.parametrize(
     ("version", "outdated"),
     [("", ""), ("13.7.1", "13.7.1"), ("14.0", "14.0"), ("14.3.1", "14.3.1"), ("14.4", ""), ("15.1", ""), ("26.0", "")],

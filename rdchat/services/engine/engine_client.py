@@ -52,7 +52,7 @@ class EngineClient(QObject):
 
     Args:
         engine_factory: Makes the engine; called on the engine thread, on the first request.
-        keep_awake: Makes a context that keeps the machine awake; the engine thread enters it while a reply is written.
+        keep_awake: Makes a context that keeps the machine awake; the engine thread enters it to write or to measure.
         parent: The Qt parent.
 
     Attributes:
@@ -152,7 +152,7 @@ class EngineClient(QObject):
             self._fail(request)
 
     def set_hidden(self, hidden: bool) -> None:
-        """Set whether nobody can see the window; only the writing of caches does not wait until it is seen."""
+        """Set whether nobody can see a window; only the writing of caches does not wait until it is seen."""
         self._worker.hidden = hidden
         if not hidden:
             self._worker.idle_requested.emit()

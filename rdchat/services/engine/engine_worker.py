@@ -66,7 +66,7 @@ class EngineWorker(QObject):
         outbox: Takes the events.
 
     Attributes:
-        hidden: Whether nobody can see the window: macOS may slow the app down then (App Nap), so nothing is
+        hidden: Whether nobody can see a window: macOS may slow the app down then (App Nap), so nothing is
             measured.
 
     Signals:
@@ -207,7 +207,7 @@ class EngineWorker(QObject):
         """Let the engine do a slice of what can wait, unless there is something to do."""
         if self._engine is None or self._inbox:
             return
-        with errors_logged("Warming up or measuring while idle"):
+        with errors_logged("Warming up or measuring while idle"), self._keep_awake():
             if self._engine.idle(hidden=self.hidden):
                 self.idle_requested.emit()
 

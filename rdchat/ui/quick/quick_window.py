@@ -4,6 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCursor, QGuiApplication, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from rdchat import host
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
@@ -80,7 +81,8 @@ class QuickWindow(SideWindow):
         if self.isHidden():
             area = (QGuiApplication.screenAt(QCursor.pos()) or self.screen()).availableGeometry()
             self.move(area.center().x() - _WIDTH // 2, area.top() + area.height() // 6)
-        show_in_front(self)
+        if not host.show_over_programs(int(self.winId()), self.show):
+            show_in_front(self)
         self.composer.setFocus()
 
     def _ask(self, text: str) -> None:

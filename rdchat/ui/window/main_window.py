@@ -184,11 +184,12 @@ class MainWindow(QMainWindow):
         self.windowHandle().installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Show the engine whether the window can be seen: macOS also counts one behind others as hidden."""
-        if event.type() is QEvent.Type.Expose and watched is self.windowHandle():
-            exposed = self.windowHandle().isExposed()
+        """Show the engine whether a window can be seen: macOS also counts one behind others as hidden."""
+        if event.type() is QEvent.Type.Expose:
+            handles = [each.windowHandle() for each in (self, *self.findChildren(SideWindow))]
+            exposed = any(handle is not None and handle.isExposed() for handle in handles)
             self._controller.model_slot.engine.set_hidden(not exposed)
-            if exposed and not self._was_on_screen:
+            if handles[0].isExposed() and not self._was_on_screen:
                 self._was_on_screen = True
                 _LOG.info(ON_SCREEN)
         return super().eventFilter(watched, event)

@@ -10,6 +10,7 @@ from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QWidget
 
+from rdchat import host
 from rdchat.chat.settings import WindowGeometry
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings
@@ -273,10 +274,15 @@ class SideWindows:
         TokenSheet(self.model_services.account, self._theme, parent).open()
 
     def prepare(self) -> None:
-        """Import the models window's modules on a thread: two thirds of its first opening are imports."""
-        threading.Thread(
-            target=import_module, args=("rdchat.ui.models.window",), name="models window", daemon=True
-        ).start()
+        """Import on a thread what is needed soon: the models window, two thirds of whose first opening are imports, and
+        what macOS keeps itself awake with during a reply.
+        """
+
+        def import_them() -> None:
+            host.import_frameworks()
+            import_module("rdchat.ui.models.window")
+
+        threading.Thread(target=import_them, name="imports", daemon=True).start()
 
     def close(self) -> None:
         """End the work in the background."""

@@ -1,5 +1,6 @@
 """A question over other programs, and what becomes of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,12 +8,14 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat import host
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.quick import quick_window
 from rdchat.ui.quick.quick_window import QuickWindow
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
@@ -197,6 +200,30 @@ def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWin
         chat.client._set_asleep(True)
     qtbot.keyClick(quick.composer.field, Qt.Key.Key_H)
     assert not chat.client.asleep
+
+
+def test_on_a_mac_it_is_shown_without_the_app_and_by_qt_where_that_fails(
+    qtbot: QtBot, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views: list[int] = []
+
+    def show_over_programs(view: int, show: Callable[[], object]) -> bool:
+        views.append(view)
+        if able:
+            show()
+        return able
+
+    monkeypatch.setattr(host, "show_over_programs", show_over_programs)
+    raised: list[object] = []
+    monkeypatch.setattr(quick_window, "show_in_front", raised.append)
+    quick = window.windows.quick
+    able = True
+    quick.open_here()
+    assert (views, raised, quick.isVisible()) == ([int(quick.winId())], [], True)
+    quick.close()
+    able = False
+    quick.open_here()
+    assert raised == [quick]
 
 
 def test_a_long_text_that_is_pasted_stays_text(quick: QuickWindow) -> None:

@@ -430,12 +430,22 @@ def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, 
     assert window.conversation.banners.banner("model") is None
 
 
-def test_the_engine_is_told_whether_the_window_is_seen(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    """On a Mac a window that is hidden, minimised or covered is not exposed."""
+def test_the_engine_is_told_whether_any_window_is_seen(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """On a Mac a window that is hidden, minimised or covered is not exposed; then only the quick window may be used."""
     told: list[bool] = []
     client = window._controller.model_slot.engine
     client.set_hidden = told.append  # type: ignore[method-assign]
     window.hide()
     qtbot.waitUntil(lambda: told[-1:] == [True], timeout=5000)
+    window.windows.quick.open_here()
+    qtbot.waitUntil(lambda: told[-1:] == [False], timeout=5000)
+    window.windows.quick.close()
+    qtbot.waitUntil(lambda: told[-1:] == [True], timeout=5000)
     window.show()
     qtbot.waitUntil(lambda: told[-1:] == [False], timeout=5000)
+    window.windows.quick.open_here()
+    qtbot.waitUntil(window.windows.quick.isActiveWindow)
+    told.clear()
+    window.windows.quick.close()
+    qtbot.waitUntil(lambda: bool(told), timeout=5000)
+    assert told == [False] * len(told), "the main window is still seen"
