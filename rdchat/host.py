@@ -21,6 +21,8 @@ from rdchat.errors import RdchatError
 
 _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
+FRAMEWORKS = ("Foundation", "AppKit") if MACOS else ()
+"""The modules of PyObjC that are imported when they are needed."""
 OLDEST_MACOS = (14, 4)
 """The oldest version that Qt 6.12 supports; its wheel is tagged 14.0, so pip installs it there too."""
 ACCELERATED_MACOS = (26, 2)
@@ -161,12 +163,6 @@ def _name_bundle(name: str) -> None:
 def _foundation() -> ModuleType:
     """Return PyObjC's Foundation; only macOS has it."""
     return importlib.import_module("Foundation")
-
-
-def import_frameworks() -> None:
-    """Import PyObjC on the calling thread; on the engine's it would hold up the first reply. macOS only."""
-    if MACOS:
-        _attempt(_foundation, "PyObjC cannot be imported")
 
 
 def show_over_programs(view: int, show: Callable[[], object]) -> bool:

@@ -166,19 +166,6 @@ def test_a_panel_that_appkit_refuses_is_not_shown_so_that_qt_can(
     assert "may come to the front too" in caplog.text
 
 
-def test_pyobjc_is_imported_before_a_reply_needs_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(host, "_foundation", lambda: asked.append("Foundation"))
-    monkeypatch.setattr(host, "MACOS", False)
-    host.import_frameworks()
-    assert asked == []
-    monkeypatch.setattr(host, "MACOS", True)
-    host.import_frameworks()
-    assert asked == ["Foundation"]
-
-
 @pytest.mark.parametrize(
     ("version", "outdated"),
     [("", ""), ("13.7.1", "13.7.1"), ("14.0", "14.0"), ("14.3.1", "14.3.1"), ("14.4", ""), ("15.1", ""), ("26.0", "")],

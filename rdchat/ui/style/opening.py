@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QUrl
-from PySide6.QtGui import (
-    QAccessible,
-    QAccessibleAnnouncementEvent,
-    QCloseEvent,
-    QDesktopServices,
-    QKeyEvent,
-    QShowEvent,
-)
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
 from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
 
 from rdchat import host
@@ -54,17 +47,13 @@ class SideWindow(QDialog):
         self.resize(*size)
 
     def event(self, event: QEvent) -> bool:
-        """Keep Escape for closing: in the menus it stops a reply."""
+        """Keep Escape for closing: in the menus it stops a reply. Let the main window see when this one can be seen."""
+        if event.type() is QEvent.Type.Show and (main := self.parent()) is not None:
+            self.windowHandle().installEventFilter(main)
         if event.type() is QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
             event.setAccepted(event.key() == Qt.Key.Key_Escape)
             return event.isAccepted()
         return super().event(event)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Let the main window know when this one can be seen."""
-        super().showEvent(event)
-        if (main := self.parent()) is not None:
-            self.windowHandle().installEventFilter(main)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         event.accept()  # QDialog's own would call `reject`

@@ -274,13 +274,13 @@ class SideWindows:
         TokenSheet(self.model_services.account, self._theme, parent).open()
 
     def prepare(self) -> None:
-        """Import on a thread what is needed soon: the models window, two thirds of whose first opening are imports, and
-        what macOS keeps itself awake with during a reply.
+        """Import on a thread what is needed soon: what keeps a Mac awake during a reply, and the models window, two
+        thirds of whose first opening are imports.
         """
 
         def import_them() -> None:
-            host.import_frameworks()
-            import_module("rdchat.ui.models.window")
+            for name in (*host.FRAMEWORKS, "rdchat.ui.models.window"):
+                import_module(name)
 
         threading.Thread(target=import_them, name="imports", daemon=True).start()
 

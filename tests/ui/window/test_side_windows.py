@@ -9,8 +9,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat import host
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
+from rdchat.ui.window import side_windows
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
 from tests.grids import share
@@ -151,3 +153,14 @@ def test_no_window_stays_when_the_main_one_closes(window: MainWindow) -> None:
     window.close()
     assert not window.windows.models.isVisible()
     assert not window.settings_window.isVisible()
+
+
+def test_what_is_needed_soon_is_imported_beside_the_window(
+    qtbot: QtBot, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a Mac PyObjC was first imported on the engine's thread, before the first reply."""
+    imported: list[str] = []
+    monkeypatch.setattr(side_windows, "import_module", imported.append)
+    monkeypatch.setattr(host, "FRAMEWORKS", ("Foundation", "AppKit"))
+    window.windows.prepare()
+    qtbot.waitUntil(lambda: imported == ["Foundation", "AppKit", "rdchat.ui.models.window"])
