@@ -189,8 +189,7 @@ def add_models(
         add(model_label(model), model)
     by_origin: dict[str, list[ModelCard]] = {}
     for card in installed:
-        if card.model not in named:
-            by_origin.setdefault(card.origin, []).append(card)
+        by_origin.setdefault(card.origin, []).append(card)
     for origin, cards in by_origin.items():
         menu.addSection(button_text(sections.get(origin, origin)))
         for card in cards:

@@ -1,6 +1,7 @@
 """The button of the toolbar that shows the model and loads another one."""
 
 from functools import partial
+from textwrap import shorten
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QActionGroup
@@ -17,8 +18,9 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.ui.speed.fields import add_models
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.labels import button_text, set_tip
+from rdchat.ui.style.labels import button_text, set_tip, visible_text
 
+_MAX_PROBLEM = 100
 _ASLEEP = "It was not used for a while and gave its memory back. It loads again when you type.\n"
 
 
@@ -119,6 +121,11 @@ class ModelButton(QPushButton):
             unfit=("model", "loaded"),
             sections=sections,
         )
+        for state in self._remote.states:
+            if state.problem:
+                self._menu.addSection(sections[state.server.name])
+                text = shorten(visible_text(state.problem), _MAX_PROBLEM, placeholder=" …")
+                add_action(self._menu, text, lambda: None, tip=visible_text(state.problem)).setEnabled(False)
         self._menu.addSeparator()
         self._menu.addMenu(self._precisions)
         self._menu.addSeparator()

@@ -133,7 +133,7 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     _entries(button)["Tiny"].trigger()
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny.gguf")
     chat.wait_for(EngineState.IDLE)
-    entries = _entries(button)  # where it is among the recent ones now
-    assert "Tiny.gguf" in entries
-    assert "Tiny" not in entries
+    entries = _entries(button)  # where it is among the recent ones now, and in its own place
+    assert entries["Tiny.gguf"].isChecked()
+    assert entries["Tiny"].isChecked()
     installed.close()
