@@ -37,7 +37,7 @@ class Macs(QObject):
 
     def text(self, host: Host) -> str:
         """Return what is known of a Mac."""
-        return facts_text(self.facts.get(host.ssh, {"problem": "not checked yet"}))
+        return facts_text(self.facts.get(host.ssh, {"problem": "Not checked yet"}))
 
     def add(self, name: str, address: str) -> None:
         """Add a Mac by its name for ssh, look its address up if there is none, and check it."""
@@ -60,7 +60,7 @@ class Macs(QObject):
 
     def check(self, host: Host) -> None:
         """Start ranks there and here, and measure the link between them; `changed` follows."""
-        self.facts[host.ssh] = {"problem": "checking…"}
+        self.facts[host.ssh] = {"problem": "Checking…"}
         self._work.do(partial(checked, host), partial(self._on_checked, host.ssh))
         self.changed.emit()
 

@@ -35,6 +35,7 @@ class Model:
         size: Bytes to download; 0 if unknown.
         load_name: What loads it; empty for a drafter, or until that is known.
         can_start: Whether enough is known of its files for a download.
+        facts: Shown below the name of a model that a remote server runs, or several Macs.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Model:
     size: int = 0
     load_name: str = ""
     can_start: bool = True
+    facts: str = ""
 
     @classmethod
     def downloaded(cls, download: Download) -> "Model":

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
+from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import gigabytes
 from rdchat.services.models.library import figures_of
 from rdchat.services.models.model import Model, ModelState
@@ -165,7 +166,7 @@ class ModelRow(QWidget):
         used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
-        self.facts.show_text(texts.drafter_facts(model) if model.drafts else "")
+        self.facts.show_text(texts.drafter_facts(model) if model.drafts else model.facts)
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
@@ -181,7 +182,7 @@ class ModelRow(QWidget):
             self.state.show_text(texts.state_text(download), _COLORS.get(download.state, "muted"))
             self.files.show_files(download.files)
         else:
-            text = "Installed." if model.card is None else ""
+            text = "Installed." if model.card is None and not model.facts else ""
             if self._is_in_use:
                 text = "Loading…" if self._models.slot.loading else "In use now."
             self.state.show_text(text if model.is_installed and not model.drafts else "", "success")
@@ -227,9 +228,11 @@ class ModelRow(QWidget):
                 ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
             )
         folder = SHOW_FOLDER if model.folder is not None and model.card is None else ""
-        load, act = "Load" if model.card or model.load_name else "", self._load
+        # A remote model takes no memory here.
+        load, unload = ("Use", "") if remote_model(model.load_name) else ("Load", "Unload")
+        load, act = load if model.card or model.load_name else "", self._load
         if self._is_in_use:
-            load, act = "Stop Loading" if models.slot.loading else "Unload", models.slot.unload
+            load, act = "Stop Loading" if models.slot.loading else unload, models.slot.unload
         return (load, act), (folder, self._show_folder)
 
     @property

@@ -3,10 +3,11 @@
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
+from shiboken6 import isValid
 
 from rdchat.inference.ranks.hosts import Host
 from rdchat.services.models import macs
-from rdchat.ui.models.macs_page import MacsPage
+from rdchat.ui.models.macs_page import MacSheet, MacsPage
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.formatting import model_label
 from tests.services.models.library_samples import GB, library_model
@@ -35,24 +36,42 @@ def page(models_window: ModelsWindow, monkeypatch: pytest.MonkeyPatch) -> MacsPa
     return models_window.macs
 
 
-def add(qtbot: QtBot, page: MacsPage, name: str, address: str) -> None:
-    page.name.setText(name)
-    page.address.setText(address)
+def add(qtbot: QtBot, page: MacsPage, name: str, address: str) -> MacSheet:
+    (page.add if page.list.entries else page.notice.action).click()
+    (sheet,) = [each for each in page.window().findChildren(MacSheet) if each.isVisible()]
+    sheet.name.setText(name)
+    sheet.address.setText(address)
     with qtbot.waitSignal(page._macs.changed):
-        qtbot.keyClick(page.address, Qt.Key.Key_Return)
+        qtbot.keyClick(sheet.address, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: not page._macs._work.busy)
+    return sheet
+
+
+def facts(page: MacsPage) -> list[str]:
+    return [row.facts.text().partition("  ·  ")[2] for row in page.rows.rows.values()]
 
 
 def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> None:
-    add(qtbot, page, "studio.local", "192.168.1.5")
+    assert page.notice.isVisible()
+    sheet = add(qtbot, page, "studio.local", "192.168.1.5")
+    qtbot.waitUntil(lambda: not isValid(sheet))
     assert page._models.settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
-    assert page.list.entries[0].title == "studio.local"
-    assert "studio.local (192.168.1.5): ready, 12.9 GB of memory free, 0.2 ms and 9.6 Gbit/s" in page.detail.text()
+    (entry,) = page.list.entries
+    assert (entry.title, entry.marks) == ("studio.local", (("Ready", "success"),))
+    assert (page.name.text(), page.source.text()) == ("studio.local", "192.168.1.5")
+    assert "12.9 GB of memory free, 0.2 ms and 9.6 Gbit/s" in page.state.text()
     add(qtbot, page, "attic.local", "169.254.3.4")
     assert "ssh cannot reach attic.local" in page.list.entries[1].facts
+    assert page.list.entries[1].marks == ()
     page.list.setCurrentRow(0)
     qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     assert [host.ssh for host in page._macs.hosts] == ["attic.local"]
+    assert "ssh cannot reach attic.local" in page.state.text()
+    page.check.click()
+    assert page.state.text() == "Checking…"
+    qtbot.waitUntil(lambda: "ssh cannot reach" in page.state.text())
+    page.remove.click()
+    assert page.notice.isVisible()
 
 
 @pytest.mark.parametrize(("name", "address", "problem"), [
@@ -61,20 +80,21 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
     ("localhost", "", "This Mac is always there"),
 ])  # fmt: skip
 def test_what_cannot_be_added_is_said(qtbot: QtBot, page: MacsPage, name: str, address: str, problem: str) -> None:
-    add(qtbot, page, name, address)
-    assert problem in page.refused.text()
+    sheet = add(qtbot, page, name, address)
+    assert problem in sheet.status.text()
+    assert sheet.buttons[-1].isEnabled()
     assert not page._macs.hosts
 
 
 def test_models_say_where_they_fit_and_load_there(qtbot: QtBot, page: MacsPage) -> None:
     slot = page._models.slot
-    fits = [entry.marks[0][0] for entry in page.models.entries]
-    assert fits == ["fits this Mac", "too large for this Mac", "too large for this Mac"]
-    assert not page.load.isEnabled()
+    add(qtbot, page, "attic.local", "169.254.3.4")
+    assert facts(page) == [], "no Mac is ready"
     add(qtbot, page, "studio.local", "192.168.1.5")
-    fits = [entry.marks[0][0] for entry in page.models.entries]
-    assert fits == ["fits this Mac", "fits these Macs together", "too large for these Macs"]
-    page.models.setCurrentRow(1)
-    qtbot.keyClick(page.models, Qt.Key.Key_Return)
+    assert facts(page) == ["fits this Mac", "fits these Macs together", "too large for these Macs"]
+    row = page.rows.rows["org/Beta-30B-4bit"]
+    assert (row.main.text(), row.state.text()) == ("Load", "")
+    row.main.click()
     assert slot.chosen == "ranks:localhost,studio.local:org/Beta-30B-4bit"
     assert model_label(slot.chosen) == "Beta-30B-4bit  ·  on 2 Macs"
+    qtbot.waitUntil(lambda: (row.main.text(), row.state.text()) == ("Unload", "In use now."))

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMenu
+from PySide6.QtWidgets import QMenu, QMessageBox
 from pytestqt.qtbot import QtBot
+from shiboken6 import isValid
 
 from rdchat import paths
 from rdchat.inference.remote import server_list
@@ -13,7 +14,7 @@ from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.models.remote_page import RemotePage
+from rdchat.ui.models.remote_page import RemotePage, ServerSheet
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
@@ -42,42 +43,113 @@ def remote(models_window: ModelsWindow) -> RemotePage:
     return models_window.remote
 
 
-def add(qtbot: QtBot, page: RemotePage, *texts: str) -> None:
-    for field, text in zip((page.name, page.address, page.key), texts, strict=True):
+def sheet_of(page: RemotePage) -> ServerSheet:
+    """Return the open sheet; open it if there is none."""
+    if not (sheets := [each for each in page.window().findChildren(ServerSheet) if each.isVisible()]):
+        (page.add if page.list.entries else page.notice.action).click()
+        sheets = page.window().findChildren(ServerSheet)
+    return sheets[0]
+
+
+def add(qtbot: QtBot, page: RemotePage, *texts: str) -> ServerSheet:
+    sheet = sheet_of(page)
+    for field, text in zip((sheet.name, sheet.address, sheet.key), texts, strict=True):
         field.clear()
         qtbot.keyClicks(field, text)
-    qtbot.keyClick(page.key, Qt.Key.Key_Return)
+    qtbot.keyClick(sheet.key, Qt.Key.Key_Return)
+    return sheet
+
+
+def add_studio(qtbot: QtBot, page: RemotePage, server: Server) -> None:
+    add(qtbot, page, "studio", server.address, KEY)
+    answer(qtbot, page.window(), "Accept")
+    qtbot.waitUntil(lambda: bool(page.rows.rows))
 
 
 def test_a_server_is_added_by_its_fingerprint_and_removed(
     qtbot: QtBot, remote: RemotePage, server: Server, chat: Chat
 ) -> None:
-    assert not remote.remove.isEnabled()
-    add(qtbot, remote, "studio", server.address, KEY)
+    assert remote.notice.isVisible()
+    assert not remote.add.isVisible()
+    sheet = add(qtbot, remote, "studio", server.address, KEY)
     assert fingerprint(paths.server_certificate_path()) in answer(qtbot, remote.window(), "Accept")
-    qtbot.waitUntil(lambda: remote.result.text().startswith("studio is added"))
-    qtbot.waitUntil(lambda: "1 model" in remote.list.item(0).text())
-    assert remote.key.text() == remote.address.text() == ""
+    qtbot.waitUntil(lambda: not isValid(sheet))
+    qtbot.waitUntil(lambda: remote.list.entries[0].marks == (("1 model", "muted"),))
+    assert (remote.name.text(), remote.source.text()) == ("studio", server.address)
     (stored,) = chat.controller.settings.values.remote_servers
     assert stored.fingerprint == fingerprint(paths.server_certificate_path())
     remote.remove.click()
     assert "studio" in answer(qtbot, remote.window(), "Remove")
     qtbot.waitUntil(lambda: remote.list.count() == 0)
     assert chat.controller.settings.values.remote_servers == ()
+    assert remote.notice.isVisible()
 
 
-def test_what_is_wrong_or_not_safe_is_said(qtbot: QtBot, remote: RemotePage, server: Server) -> None:
-    add(qtbot, remote, "my studio", "https://studio", "")
-    qtbot.waitUntil(lambda: "is no name" in remote.result.text())
+def test_what_is_wrong_or_not_safe_is_said_and_can_be_mended(
+    qtbot: QtBot, remote: RemotePage, server: Server, chat: Chat
+) -> None:
+    sheet = add(qtbot, remote, "my studio", "https://studio", "")
+    qtbot.waitUntil(lambda: "is no name" in sheet.status.text())
     add(qtbot, remote, "studio", "studio", "")
-    qtbot.waitUntil(lambda: "is no address" in remote.result.text())
+    qtbot.waitUntil(lambda: "is no address" in sheet.status.text())
     add(qtbot, remote, "studio", "http://10.0.0.1:1", "")
     assert "without encryption" in answer(qtbot, remote.window(), "Cancel")
+    assert sheet.status.isHidden()
     add(qtbot, remote, "studio", server.address, "wrong-key")
     answer(qtbot, remote.window(), "Accept")
-    qtbot.waitUntil(lambda: "refused the key" in remote.result.text())
-    assert remote.add.isEnabled()
+    qtbot.waitUntil(lambda: "refused the key" in sheet.status.text())
+    assert sheet.buttons[-1].isEnabled()
     assert remote.list.count() == 0
+    add_studio(qtbot, remote, server)
+    assert [each.name for each in chat.controller.settings.values.remote_servers] == ["studio"]
+
+
+def test_an_answer_to_a_closed_sheet_is_nobodys(qtbot: QtBot, remote: RemotePage, server: Server, chat: Chat) -> None:
+    sheet = add(qtbot, remote, "studio", server.address, KEY)
+    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: not isValid(sheet))
+    qtbot.waitUntil(lambda: not chat.controller.remote._work.busy)
+    assert not [box for box in remote.window().findChildren(QMessageBox) if box.isVisible()]
+
+
+def test_a_servers_models_are_used_from_the_page(qtbot: QtBot, remote: RemotePage, server: Server, chat: Chat) -> None:
+    add_studio(qtbot, remote, server)
+    (row,) = remote.rows.rows.values()
+    assert "goes there" in remote.state.text()
+    assert (row.main.text(), row.facts.text(), row.state.text()) == ("Use", "On studio ↗", "")
+    chat.engine.load_gate.shut()
+    row.main.click()
+    qtbot.waitUntil(lambda: (row.main.text(), row.state.text()) == ("Stop Loading", "Loading…"))
+    chat.engine.load_gate.open()
+    qtbot.waitUntil(lambda: row.state.text() == "In use now.")
+    assert not row.main.isVisible(), "it takes no memory here that could be freed"
+    assert chat.controller.model_slot.chosen == f"remote:studio/{row.name.text()}"
+
+
+def test_a_server_that_does_not_answer_stays_with_the_reason(
+    qtbot: QtBot, remote: RemotePage, server: Server, app: MainWindow, chat: Chat
+) -> None:
+    add_studio(qtbot, remote, server)
+    (name,) = remote.rows.rows
+    menu = app.header.model.menu()
+    assert isinstance(menu, QMenu)
+    chat.controller.model_slot.load(f"remote:studio/{name}")
+    chat.wait_for(EngineState.IDLE)
+    menu.aboutToShow.emit()
+    texts = [each.text() for each in menu.actions()]
+    assert texts[texts.index("On studio ↗") + 1] == name, "a recent model is missing in its own group"
+    assert f"{name}  ·  on studio ↗" in texts[texts.index("Recent") :]
+    assert server.stop(60)
+    remote.again.click()
+    qtbot.waitUntil(lambda: remote.list.entries[0].marks == (("Not available", "warning"),))
+    assert "cannot be reached" in remote.state.text()
+    assert not remote.rows.isVisible()
+    menu.aboutToShow.emit()
+    entries = menu.actions()
+    heading = next(index for index, each in enumerate(entries) if each.text() == "On studio ↗")
+    reason = entries[heading + 1]
+    assert "cannot be reached" in reason.text()
+    assert not reason.isEnabled()
 
 
 def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
