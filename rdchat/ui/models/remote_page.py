@@ -24,6 +24,8 @@ _NOTE = (
     f"{MACHINE}: your messages, files and results of tools."
 )
 _GOES_THERE = "What you send to its models goes there: your messages, files and results of tools."
+# Each row takes milliseconds to make, and some servers have hundreds of models.
+_MAX_ROWS = 50
 _UNENCRYPTED = "Everyone in the network between could read your chats, and the key. Use it only in a network you trust."
 _FINGERPRINT = "Go on only if rdchat serve prints the same fingerprint there:\n\n{}"
 
@@ -105,10 +107,11 @@ class RemotePage(PlacePage):
 
     def show_place(self, place: Entry) -> list[Model]:
         self.source.setText(place.facts)
-        self.state.show_text(place.tip, "danger" if place.item.problem else "muted")
-        cards = [card for card in self._servers.cards if card.origin == place.key]
-        facts = f"On {place.key} {LEAVES}"
-        return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in cards]
+        cards, facts = [card for card in self._servers.cards if card.origin == place.key], f"On {place.key} {LEAVES}"
+        more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
+        self.state.show_text(place.tip + more, "danger" if place.item.problem else "muted")
+        shown = cards[:_MAX_ROWS]
+        return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in shown]
 
     def open_sheet(self) -> None:
         ServerSheet(self._servers, self._theme, self.window()).open()

@@ -49,6 +49,7 @@ _SCHEMES = {
 _ANSWER_MS = 10_000
 # The person of a reply that took longer may do something else meanwhile.
 _LONG_MS = 10_000
+_DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
 _CALL_WAITS = "A tool call waits for you."
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
 _ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940
@@ -186,7 +187,7 @@ class MainWindow(QMainWindow):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Show the engine whether a window can be seen: macOS also counts one behind others as hidden."""
         if event.type() is QEvent.Type.Expose:
-            handles = [each.windowHandle() for each in (self, *self.findChildren(SideWindow))]
+            handles = [each.windowHandle() for each in (self, *self.findChildren(SideWindow, options=_DIRECT))]
             exposed = any(handle is not None and handle.isExposed() for handle in handles)
             self._controller.model_slot.engine.set_hidden(not exposed)
             if handles[0].isExposed() and not self._was_on_screen:

@@ -10,6 +10,7 @@ from shiboken6 import isValid
 
 from rdchat import paths
 from rdchat.inference.remote import server_list
+from rdchat.inference.remote.server_list import RemoteServer, ServerState
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings
@@ -124,6 +125,16 @@ def test_a_servers_models_are_used_from_the_page(qtbot: QtBot, remote: RemotePag
     qtbot.waitUntil(lambda: row.state.text() == "In use now.")
     assert not row.main.isVisible(), "it takes no memory here that could be freed"
     assert chat.controller.model_slot.chosen == f"remote:studio/{row.name.text()}"
+
+
+def test_of_very_many_models_the_menu_has_the_rest(remote: RemotePage, chat: Chat) -> None:
+    """A row for each of a thousand would hold the window up for seconds."""
+    server = RemoteServer("studio", "https://studio.local")
+    chat.controller.settings.update(remote_servers=(server,))
+    chat.controller.remote._search.results = (ServerState(server, tuple(f"m{number}" for number in range(1000))),)
+    chat.controller.remote.changed.emit()
+    assert [*remote.rows.rows] == [f"m{number}" for number in range(50)]
+    assert "has 1,000 models of it" in remote.state.text()
 
 
 def test_a_server_that_does_not_answer_stays_with_the_reason(
