@@ -3,10 +3,12 @@
 import errno
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,9 +29,12 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote import connection, server_list
-from rdchat.inference.remote.connection import UntrustedCertificateError
+from rdchat.inference.remote.connection import Connection, UntrustedCertificateError
+from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.remote_engine import list_models
+from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
+from rdchat.server import certificate
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.server import Server
@@ -258,6 +263,79 @@ def test_a_self_signed_certificate_is_accepted_by_its_fingerprint_only(make_serv
         pass
 
 
+class MacTrust(ssl.SSLContext):
+    """Refuses a certificate as macOS does, through truststore: after the handshake, in words of its own."""
+
+    class Object(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            raise ssl.SSLCertVerificationError("“studio.local” certificate is not trusted")
+
+    sslobject_class = Object
+
+
+def test_a_self_signed_certificate_is_offered_by_its_fingerprint_on_a_mac_too(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust = MacTrust(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    monkeypatch.setattr(connection, "tls_context", lambda: trust)
+    server = make_server(certificate=own_certificate())
+    with pytest.raises(UntrustedCertificateError) as error:
+        list_models(RemoteServer("studio", server.address), KEY)
+    assert error.value.fingerprint == fingerprint(paths.server_certificate_path())
+
+
+def test_a_certificate_that_changes_between_the_look_and_the_connection_is_named(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = own_certificate().read_text()
+    paths.server_certificate_path().unlink()
+    server, looked = make_server(certificate=own_certificate()), shown[shown.index("-----BEGIN CERT") :]
+
+    async def look(_: Connection) -> str:
+        return looked
+
+    monkeypatch.setattr(Connection, "_certificate", look)
+    with pytest.raises(NetworkError, match="another certificate than the one you accepted, so nothing was sent"):
+        list_models(RemoteServer("studio", server.address, fingerprint_of(looked)), KEY)
+
+
+def test_a_certificate_that_has_ended_is_named(make_server: MakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "_VALID", timedelta(hours=23))
+    server = make_server(certificate=own_certificate())
+    with (
+        pytest.raises(NetworkError, match="no longer valid"),
+        loaded(server.address, fingerprint=fingerprint(paths.server_certificate_path())),
+    ):
+        pass
+
+
+def test_stop_does_not_wait_for_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server takes the connection, and says nothing."""
+    accepted = ":".join(["AB"] * 32)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        address = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setattr(connection, "_CONNECT_S", 600.0)
+        request = GenerationRequest(HELLO, request_id=7)
+        silent = Connection(RemoteServer("studio", address, accepted), KEY)
+        with closing(RemoteReply(silent, request, "m", is_rdchat=False)) as events:
+
+            def stop() -> None:
+                client, _ = listener.accept()
+                with client:
+                    assert client.recv(1)  # the first byte of the handshake
+                    events.cancel()
+                    while client.recv(4096):
+                        pass
+
+            thread = threading.Thread(target=stop)
+            thread.start()
+            end = end_of(list(events))
+            thread.join()
+    assert end.finish_reason is FinishReason.CANCELLED
+
+
 def test_a_certificate_that_cannot_be_used_is_named(make_server: MakeServer) -> None:
     file = own_certificate().with_name("none.pem")
     with pytest.raises(RdchatError, match="cannot be read"):
@@ -313,6 +391,18 @@ def test_a_refused_permission_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Servers that lie
+
+
+def test_half_a_character_of_an_earlier_message_does_not_end_the_chat() -> None:
+    """A prompt of an imported preset may have one, or a chat from before they were replaced."""
+    messages = (ChatMessage(Role.SYSTEM, "a\ud800b"), ChatMessage(Role.USER, "Hi"))
+    with (
+        lying_server(MODELS, stream(chunk("stop", content="fine"))) as (address, requests),
+        loaded(address, "m") as one,
+    ):
+        assert end_of(reply(one, messages)).text == "fine"
+    assert json.loads(requests[1].partition(b"\r\n\r\n")[2])["messages"][0]["content"] == "a?b"
+    assert b"content-type: application/json\r\n" in requests[1].lower()
 
 
 def stream(*events: object) -> bytes:

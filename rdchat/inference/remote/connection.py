@@ -4,7 +4,7 @@ import asyncio
 import errno
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,8 @@ _CONNECT_S, _SHORT_S = 15.0, 30.0
 _SILENT_S = 600.0
 _SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
 _MAX_QUOTED = 300
+# OpenSSL's codes for a certificate that is not valid yet, or no longer.
+_OUT_OF_DATE = {9, 10}
 _REACH = "Check that it runs and that the address is right."
 _PERMISSION = " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 
@@ -102,7 +104,10 @@ class Connection:
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request and return its answer, which has status 200; the body is not read yet."""
         host, response = self.server.host, None
+        # Half a character, which no UTF-8 can have, becomes a question mark.
+        content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         headers = {"User-Agent": f"rdchat/{__version__}", "Accept-Encoding": "identity"}
+        headers |= {"Content-Type": "application/json"} if content else {}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
             async with httpx2.AsyncClient(
@@ -111,7 +116,8 @@ class Connection:
                 # A proxy is for addresses elsewhere, which have trusted certificates.
                 trust_env=self.server.address.startswith("https:") and not self.server.fingerprint,
             ) as client:
-                request = client.build_request(method, f"{self.server.address}{path}", json=body, headers=headers)
+                address = f"{self.server.address}{path}"
+                request = client.build_request(method, address, content=content, headers=headers)
                 async with aclosing(await client.send(request, stream=True)) as response:
                     await self._check(response)
                     yield response
@@ -126,8 +132,7 @@ class Connection:
             return tls_context()
         certificate = await self._certificate()
         if fingerprint_of(certificate) != self.server.fingerprint:
-            text = f"{self.server.host} has another certificate than the one you accepted, so nothing was sent."
-            raise NetworkError(text, "If you changed it there, remove the server in rdchat and add it again.")
+            raise self._changed()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -137,28 +142,42 @@ class Connection:
     async def _certificate(self) -> str:
         """Return the certificate that the server shows, unchecked, in PEM."""
         parts = urlsplit(self.server.address)
-        place = parts.hostname or "", parts.port or 443
+        unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
         try:
-            return await asyncio.to_thread(ssl.get_server_certificate, place, timeout=_CONNECT_S)
-        except OSError as error:
+            # Not on a thread: Stop would have to wait for it.
+            async with asyncio.timeout(_CONNECT_S):
+                _, writer = await asyncio.open_connection(
+                    parts.hostname, parts.port or 443, ssl=unchecked, all_errors=True
+                )
+        except (OSError, ExceptionGroup) as error:
             raise self._no_connection(error) from error
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+        return ssl.DER_cert_to_PEM_cert(shown)
 
     async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
         """Return the error for a connection that was not made."""
-        # It fails with the system's own reason, which the HTTP client leaves out.
-        certificate = await self._certificate()
-        if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        # On macOS its text is Security's own.
+        refusal = next((each for each in _causes(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
+        if refusal is None:
             return self._no_connection(error)
         host = self.server.host
-        if self.server.fingerprint:
+        if self.server.fingerprint and refusal.verify_code in _OUT_OF_DATE:
             return NetworkError(f"The certificate of {host} is no longer valid.", "Make a new one on the server.")
+        if self.server.fingerprint:
+            return self._changed()
         hint = "If it is your own server, accept it by its fingerprint, which `rdchat serve` prints."
         text = f"This computer does not trust the certificate of {host}."
-        return UntrustedCertificateError(text, hint, fingerprint_of(certificate))
+        return UntrustedCertificateError(text, hint, fingerprint_of(await self._certificate()))
+
+    def _changed(self) -> NetworkError:
+        text = f"{self.server.host} has another certificate than the one you accepted, so nothing was sent."
+        return NetworkError(text, "If you changed it there, remove the server in rdchat and add it again.")
 
     def _no_connection(self, error: Exception) -> NetworkError:
         # macOS refuses an app's connections in the local network with this error.
-        refused = isinstance(error, OSError) and error.errno == errno.EHOSTUNREACH
+        refused = any(isinstance(each, OSError) and each.errno == errno.EHOSTUNREACH for each in _causes(error))
         hint = _REACH + (_PERMISSION if refused else "")
         return NetworkError(f"{self.server.host} cannot be reached.", hint)
 
@@ -204,3 +223,12 @@ class Connection:
         """Return the error for an answer that is not one of OpenAI's API."""
         hint = f"Give the address up to /v1, such as {EXAMPLE}."
         return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and all that it came from."""
+    while error is not None:
+        yield error
+        for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            yield from _causes(each)
+        error = error.__cause__ or error.__context__

@@ -2,10 +2,13 @@
 
 import asyncio
 import time
+from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from typing import Any
 
 from rdchat.errors import ModelError
@@ -19,7 +22,9 @@ from rdchat.thoughts import THINK
 
 UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
-_MAX_CALLS, _MAX_IDS, _MAX_COUNT = 128, 2**20, 2**31
+_MAX_CALLS, _MAX_COUNT = 128, 2**31
+# Characters of a call's name and of its id, and of the arguments of all calls.
+_MAX_NAME, _MAX_ID, _MAX_ARGUMENTS = 64, 100, 2**20
 # A server that writes more than a reply's tokens can have does not keep the limit.
 _TOKEN_CHARACTERS, _MORE_CHARACTERS = 64, 100_000
 _SPEEDS = (1e-3, 1e6)
@@ -48,7 +53,7 @@ class RemoteReply:
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = self._ended = False
         self._ready: deque[GenerationEvent] = deque()
-        self._answer = _Answer(connection)
+        self._answer = _Answer(connection, request.sampling.max_tokens)
         self._begun_at, self._text_at, self._last_at = time.monotonic(), 0.0, 0.0
         self._index = 0
 
@@ -115,24 +120,21 @@ class RemoteReply:
         if not before:
             self._text_at = self._last_at
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
-        offsets = tuple(each for each in self._answer.offsets if each >= before)
+        offsets = tuple(self._answer.offsets[bisect_left(self._answer.offsets, before) :])
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets))
         self._index += 1
-        limit = self._request.sampling.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
-        if self._answer.length > limit:
-            raise ModelError(f"{self._connection.server.host} writes more than it was asked for.", "Try another model.")
 
     def _end(self, reason: FinishReason | None) -> None:
         answer = self._answer
         finish = reason or answer.finish
         if finish is None:
             raise self._connection.stopped()
-        trailing = answer.close_thought() if finish is FinishReason.EOS else ""
+        trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS else "")
         calls = answer.calls() if reason is None else ()
         self._ended = True
         number, text, offsets = self._request.request_id, answer.text, tuple(answer.offsets)
         self._ready.append(
-            ReplyEnd(number, text, answer.token_ids, trailing, finish, self.statistics, answer.mode,
+            ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
                      control_offsets=offsets, tool_calls=calls, content=text, content_control_offsets=offsets)
         )  # fmt: skip
 
@@ -142,6 +144,7 @@ class _Answer:
     """What a server has sent of one reply, checked.
 
     Attributes:
+        max_tokens: How many tokens it was asked for.
         length: Characters of the text.
         begun: Whether the text begins inside a thought.
         offsets: Offsets of the markers in the text.
@@ -151,16 +154,20 @@ class _Answer:
     """
 
     connection: Connection
+    max_tokens: int
     length: int = 0
     begun: bool = False
     offsets: list[int] = field(default_factory=list)
     finish: FinishReason | None = None
-    token_ids: tuple[int, ...] = ()
+    token_ids: array[int] = field(default_factory=lambda: array("I"))
     mode: Mode = Mode.OFF
     statistics: Statistics = field(default_factory=Statistics)
     _parts: list[str] = field(default_factory=list)
+    # Half a character, whose other half may come in the next event.
+    _half: str = ""
     _in_thought: bool = False
-    _calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    _calls: dict[int, dict[str, StringIO]] = field(default_factory=dict)
+    _arguments: int = 0
 
     def add(self, event: dict[str, Any], *, inline: bool) -> str:
         """Take one event, and return the text that it adds.
@@ -170,7 +177,7 @@ class _Answer:
             inline: Whether a thought that begins now gets an opening marker.
 
         Raises:
-            ModelError: If something in it has a wrong type.
+            ModelError: If something in it has a wrong type, or the answer is longer than was asked for.
         """
         try:
             if usage := event.get("usage"):
@@ -184,9 +191,12 @@ class _Answer:
                 self._add_call(call)
             if finish := choice.get("finish_reason"):
                 self.finish = _FINISH.get(finish, FinishReason.EOS)
-            self.token_ids += tuple(map(int, choice.get("token_ids") or ()))[:_MAX_IDS]
+            self.token_ids.extend(map(int, choice.get("token_ids") or ()))
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise self.connection.stranger() from error
+        limit = self.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
+        if self.length > limit or len(self.token_ids) > self.max_tokens:
+            raise self._too_long()
         return added
 
     @property
@@ -195,22 +205,36 @@ class _Answer:
         return "".join(self._parts)
 
     def _write(self, text: str) -> str:
+        """Add to the text, and return what is new; half a character waits for the other half."""
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = _whole(text.removesuffix(self._half))
         self._parts.append(text)
         self.length += len(text)
         return text
+
+    def flush(self) -> str:
+        """Add what waits for its other half, which does not come."""
+        half, self._half = _whole(self._half), ""
+        return self._write(half)
 
     def close_thought(self) -> str:
         """End a thought that is open, and return the text for it."""
         if not self._in_thought:
             return ""
         self._in_thought = False
-        # The marker is at the start of a line.
+        return self._mark(f"\n{THINK[1]}\n\n")
+
+    def _mark(self, marker: str) -> str:
+        """Write a marker on a line of its own."""
+        before = self.flush()
         self.offsets.append(self.length + 1)
-        return self._write(f"\n{THINK[1]}\n\n")
+        return before + self._write(marker)
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls of tools; raise ModelError if one has no name, or its arguments are no JSON object."""
-        calls = [(each["name"], each["arguments"] or "{}", each["id"]) for each in self._calls.values()]
+        texts = [{name: _whole(text.getvalue()) for name, text in each.items()} for each in self._calls.values()]
+        calls = [(each["name"], each["arguments"] or "{}", each["id"]) for each in texts]
         if any(not name or not isinstance(parsed_json(arguments), dict) for name, arguments, _ in calls):
             raise ModelError(f"{self.connection.server.host} sent a call of a tool that is not valid.", "Try again.")
         return tuple(ToolCall(*each) for each in calls)
@@ -223,17 +247,23 @@ class _Answer:
             self._in_thought = True
             self.begun = not inline
             if inline:
-                opening = f"\n{THINK[0]}\n"
-                self.offsets.append(self.length + 1)
-        return self._write(opening + thought)
+                opening = self._mark(f"\n{THINK[0]}\n")
+        return opening + self._write(thought)
 
     def _add_call(self, part: dict[str, Any]) -> None:
-        call = self._calls.setdefault(part.get("index", len(self._calls)), {"id": "", "name": "", "arguments": ""})
+        new = {"id": StringIO(), "name": StringIO(), "arguments": StringIO()}
+        call = self._calls.setdefault(part.get("index", len(self._calls)), new)
         for name, value in ({"id": part.get("id")} | (part.get("function") or {})).items():
             # Another name is an error.
-            call[name] += value or ""
+            added = call[name].write(value or "")
+            self._arguments += added if name == "arguments" else 0
+        if call["name"].tell() > _MAX_NAME or call["id"].tell() > _MAX_ID or self._arguments > _MAX_ARGUMENTS:
+            raise self._too_long()
         if len(self._calls) > _MAX_CALLS:
             raise ValueError
+
+    def _too_long(self) -> ModelError:
+        return ModelError(f"{self.connection.server.host} writes more than it was asked for.", "Try another model.")
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Take the counters, as far as the server gives them."""
@@ -251,3 +281,8 @@ class _Answer:
             rounds=said(own, "rounds"), drafted=said(own, "drafted"), accepted=said(own, "accepted"),
             target_calls=said(own, "target_calls"), context_tokens=prompt + generated,
         )  # fmt: skip
+
+
+def _whole(text: str) -> str:
+    """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
