@@ -1,7 +1,9 @@
 """The connection to one server of tools, with the MCP SDK. What a server sends is limited before it is parsed."""
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -33,6 +35,10 @@ _LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
 # A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
 _BURST, _PER_TICK, _MESSAGE_COST = 16_000_000, 200_000, 4_000
 _MAX_GARBAGE = 100
+# The id of an answer that cannot be parsed, at its begin or its end.
+_ANSWER = re.compile(rb'^\s*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}\s*$')
+# Shorter values, such as `true`, are in ordinary texts.
+_SHORTEST_SECRET = 8
 
 
 class Connection:
@@ -55,6 +61,9 @@ class Connection:
         guard: ProcessGuard,
     ) -> None:  # fmt: skip
         self._server, self._values, self._path, self.limits, self._guard = server, values, path, limits, guard
+        # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
+        parts = {part for text in values.values() for part in (text, *text.splitlines(), *text.split(), _quoted(text))}
+        self._secrets = sorted((part for part in parts if len(part) >= _SHORTEST_SECRET), key=len, reverse=True)
         self.tools: dict[str, dict[str, Any]] = {}
         self.failure: RdchatError | None = None
         self._session: ClientSession | None = None
@@ -109,14 +118,17 @@ class Connection:
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
         try:
             async with asyncio.timeout(self.limits.call_s):
-                return result_fields(await self._session.send_request(request, types.CallToolResult))
+                result = await self._session.send_request(request, types.CallToolResult)
+                return result_fields(result, self._masked)
         except TimeoutError:
             what = f"took longer than {self.limits.call_s:.0f} seconds, so it was stopped"
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 self.fail("broke off its answer, or it was too long.")
                 raise (self.failure or RdchatError(f"The server {self._server.name} was stopped.")) from error
-            what = f"was refused: {_short(error)}"
+            what = f"was refused: {self._short(error)}"
+            if error.code == types.PARSE_ERROR:
+                what = "gave an answer that is not valid"
         except ValueError:
             what = "gave an answer that is not valid"
         raise RdchatError(f"The tool {name} {what}.")
@@ -134,11 +146,14 @@ class Connection:
             error = error.exceptions[0]
         if isinstance(error, RdchatError | asyncio.CancelledError):
             return error if isinstance(error, RdchatError) else None
+        if isinstance(error, MCPError) and error.code == types.PARSE_ERROR:
+            # Its text quotes a part of the answer.
+            error = ValueError()
         texts: dict[type[Exception], str] = {
             TimeoutError: f"did not answer within {self.limits.start_s:.0f} seconds",
-            MCPError: f"refused the connection: {_short(error)}",
+            MCPError: f"refused the connection: {self._short(error)}",
             httpx2.HTTPError: "cannot be reached",
-            OSError: f"could not be started: {_short(error)}",
+            OSError: f"could not be started: {self._short(error)}",
         }
         what = next((text for kind, text in texts.items() if isinstance(error, kind)), "")
         return RdchatError(f"The server {self._server.name} {what or 'gave an answer that is not valid'}.")
@@ -154,7 +169,7 @@ class Connection:
             page = await session.list_tools(params=types.PaginatedRequestParams(cursor=page.next_cursor))
             tools += page.tools
         fields = [(tool.name, tool.description or "", tool.input_schema, _is_read_only(tool)) for tool in tools]
-        listed, left_out = listed_tools(fields)
+        listed, left_out = listed_tools(self._masked(fields))
         self.tools = {tool["name"]: tool for tool in listed}
         self._report({"tools": listed, "left_out": left_out})
 
@@ -189,14 +204,27 @@ class Connection:
     def _report_log(self) -> None:
         if self._log_changed:
             self._log_changed = False
-            self._report({"log": list(self._log)})
+            self._report({"log": self._masked("\n".join(self._log)).split("\n")})
 
     def note(self, line: bytes) -> None:
-        text = line.decode(errors="replace").rstrip()
-        for value in filter(None, self._values.values()):
-            text = text.replace(value, "•••")
-        self._log.append(text[:_LOG_LINE])
+        self._log.append(self._masked(line.decode(errors="replace").rstrip())[:_LOG_LINE])
         self._log_changed = True
+
+    def _masked(self, value: Any) -> Any:
+        """Return what a server sent, a text or parsed JSON, without the values of its secrets."""
+        match value:
+            case str():
+                for secret in self._secrets:
+                    value = value.replace(secret, "•••")
+                return value
+            case list() | tuple():
+                return [self._masked(each) for each in value]
+            case dict():
+                return {self._masked(name): self._masked(each) for name, each in value.items()}
+        return value
+
+    def _short(self, text: object) -> str:
+        return one_line(self._masked(str(text)))[:200].rstrip(".")
 
     def spend(self, size: int) -> None:
         """Count what the server sends; end it if that never stops."""
@@ -226,7 +254,7 @@ class Connection:
         """Refuse what leads elsewhere, and what is packed; count the rest."""
         headers, sent_to = response.headers, response.request.url
         if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
-            self.fail(f"leads to another host, {_short(host)}, which is refused.")
+            self.fail(f"leads to another host, {self._short(host)}, which is refused.")
         if headers.get("content-encoding", "identity") != "identity":
             self.fail("sent a compressed answer, which is refused.")
         is_stream = headers.get("content-type", "").startswith("text/event-stream")
@@ -255,7 +283,9 @@ class Connection:
         found = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
         if found is None:
             hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
-            raise RdchatError(f"The program {_short(program)} of the server {self._server.name} was not found.", hint)
+            raise RdchatError(
+                f"The program {self._short(program)} of the server {self._server.name} was not found.", hint
+            )
         kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")}
         process = await asyncio.create_subprocess_exec(
             found, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=self.limits.message_bytes, cwd=Path.home(),
@@ -268,7 +298,7 @@ class Connection:
         assert process.stderr is not None
         rest = b""
         while piece := await process.stderr.read(_PIECE):
-            *lines, rest = (rest[-_PIECE:] + piece).split(b"\n")
+            *lines, rest = (rest[:_PIECE] + piece).split(b"\n")
             for line in lines[-_LOG_LINES:]:
                 self.note(line)
             # A server that never stops has to wait.
@@ -300,7 +330,12 @@ class _Pipes(AbstractAsyncContextManager[Any]):
                 connection.fail(_ended(self._process.returncode))
             except ValueError:
                 self._garbage += bool(line.strip())
-                connection.note(b"(not a message) " + line[:_LOG_LINE])
+                connection.note(b"(not a message) " + line)
+                if (b'"result"' in line or b'"error"' in line) and (answer := _ANSWER.search(line)):
+                    error = types.ErrorData(code=types.PARSE_ERROR, message="")
+                    return SessionMessage(
+                        types.JSONRPCError(jsonrpc="2.0", id=int(answer[1] or answer[2]), error=error)
+                    )
         connection.fail("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 
@@ -358,5 +393,5 @@ def _is_read_only(tool: types.Tool) -> bool:
     return hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
 
 
-def _short(text: object) -> str:
-    return one_line(text)[:200].rstrip(".")
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import mcp_types as types
@@ -13,10 +14,14 @@ _MAX_IMAGES = 8
 _IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL)
 
 
-def result_fields(result: types.CallToolResult) -> dict[str, Any]:
+def result_fields(result: types.CallToolResult, masked: Callable[[str], str]) -> dict[str, Any]:
     """Return the fields of `ToolResult` as JSON; images are in base64. Nothing that is only named is fetched.
 
     Structured content is used where there is no text; most servers give both.
+
+    Args:
+        result: The result.
+        masked: Returns a text without the values of the server's secrets.
     """
     images: list[str] = []
     texts = [_text(block, images) for block in result.content]
@@ -24,7 +29,7 @@ def result_fields(result: types.CallToolResult) -> dict[str, Any]:
         isinstance(each, types.TextContent) for each in result.content
     ):
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": cut_text("\n".join(texts)), "is_error": result.is_error, "images": images}
+    return {"text": cut_text(masked("\n".join(texts))), "is_error": result.is_error, "images": images}
 
 
 def _text(block: types.ContentBlock, images: list[str]) -> str:

@@ -57,6 +57,10 @@ def tools():
         return [{**tool, "name": f"tool{number}"} for number in range(500)]
     if MODE == "no schema":
         return [{"name": "do", "inputSchema": "anything"}]
+    if MODE == "repeats":
+        key = os.environ["KEY"]
+        schema = {**SCHEMA, "default": [{"text": key}]}
+        return [{**tool, "description": "x" * 3_990 + key, "inputSchema": schema}]
     if MODE == "changes" and number > 1:
         return [{**tool, "description": "Does something else."}]
     return [tool]
@@ -118,6 +122,37 @@ def result():  # noqa: C901
     return {"content": [text]}
 
 
+def repeated(way, text):
+    """Return an answer to a call that repeats a text in some way."""
+    if way == "error":
+        return {"error": {"code": -1, "message": text}}
+    if way == "structured":
+        return {"result": {"content": [], "structuredContent": {"a": [text]}}}
+    if way == "text":
+        return {"result": {"content": [{"type": "text", "text": text}]}}
+    if way == "log":
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    else:
+        sys.stdout.write(text.replace("\n", " ") + "\n")
+    return {"result": {"content": []}}
+
+
+def invalid(number):
+    """Write an answer that no parser takes."""
+    begin, end = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number, b"}}\n"
+    match MODE:
+        case "half":
+            os.write(1, begin + b',"_meta":{"a":"\\ud800"}' + end)
+        case "deep":
+            os.write(1, begin + b',"_meta":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + end)
+        case "half, id last":
+            os.write(1, b'{"result":{"content":[{"a":"\\ud800"}]},"jsonrpc":"2.0","id": %d }\n' % number)
+        case _:
+            return False
+    return True
+
+
 def begin():
     if MODE == "hang at start":
         time.sleep(600)
@@ -151,8 +186,11 @@ def main():
                 put({**answer, "result": {"tools": tools()}})
                 if MODE == "grandchild goes on":
                     os._exit(0)
+            case "tools/call" if MODE == "repeats":
+                put({**answer, **repeated(**request["params"]["arguments"])})
             case "tools/call":
-                put({**answer, "result": result()})
+                if not invalid(request["id"]):
+                    put({**answer, "result": result()})
             case _:
                 put({**answer, "error": {"code": -32601, "message": "what?\n" * 100}})
     if MODE in {"grandchild", "stubborn"}:

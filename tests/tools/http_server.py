@@ -30,6 +30,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401)
         elif "id" not in request:
             self._send(202)
+        elif mode == "half at start":
+            self._json(b'{"sk-hostile-0123": "\\ud800"}')
         elif method == "tools/call":
             self._call(mode, self._answer(request, {"content": [{"type": "text", "text": "done"}]}))
         elif method == "tools/list":
@@ -45,7 +47,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, request: dict[str, Any], result: dict[str, Any]) -> bytes:
         return json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
 
-    def _call(self, mode: str, answer: bytes) -> None:
+    def _call(self, mode: str, answer: bytes) -> None:  # noqa: C901
         match mode:
             case "events":
                 self._stream([_NOTIFICATION, b"event: message\ndata: " + answer + b"\n\n"])
@@ -56,6 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
             case "large":
                 self._begin(200, "application/json", 65_536 * 1_000)
                 self._write(_CHUNK for _ in range(1_000))
+            case "half":
+                self._json(answer.replace(b"done", b"sk-hostile-0123 \\ud800"))
+            case "half event":
+                self._stream([b"data: " + answer.replace(b"done", b"sk-hostile-0123 \\ud800") + b"\n\n"])
             case "packed":
                 self._send(200, gzip.compress(answer), content_type="application/json", content_encoding="gzip")
             case "breaks":

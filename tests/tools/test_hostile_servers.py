@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import MAX_TEXT, MAX_TOOLS, ServerLimits, ToolServer
@@ -202,9 +204,75 @@ def test_a_server_gets_a_part_of_the_environment_and_its_own_variables(child: Ch
 
 
 def test_the_last_lines_of_the_error_output_are_kept_without_secrets(child: ChildProcess) -> None:
-    run = Run(child, hostile("logs"), KEY="sesame")
+    run = Run(child, hostile("logs"), KEY="open sesame")
     run.wait_for(lambda: run.log[-1:] == ["line 999 of •••"])
     assert len(run.log) == 200
+    run.stop()
+
+
+SECRETS = {
+    "KEY": "sk-hostile-0123456789",
+    "PEM": "-----BEGIN KEY-----\nMIIEvgIBADANBgkqhkiG\nend=\n-----END KEY-----",
+    "PASSPHRASE": "a b c\nd e f",
+    "QUOTED": 'one"two\\three',
+    "HEADER": "Bearer ghp_0123456789",
+}
+# What a server may quote of them, and 8 characters of each, since a text may be cut within it.
+QUOTED = [*SECRETS.values(), 'one\\"two\\\\three', "MIIEvgIBADANBgkqhkiG", "ghp_0123456789"]
+PARTS = ["sk-hosti", "23456789", "MIIEvgIB", 'one"two\\', "ghp_0123", *QUOTED]
+# Where texts are cut, so that a secret may be there.
+PLACES = (0, 150, 200, 485, 500, 985, 1_000, 99_990)
+
+
+@pytest.fixture(scope="module")
+def repeating(child: ChildProcess) -> Run:
+    return Run(child, hostile("repeats"), **SECRETS)
+
+
+@given(
+    st.sampled_from(["text", "error", "structured", "log"]),
+    st.builds(int.__add__, st.sampled_from(PLACES), st.integers(0, 20)),
+    st.lists(st.sampled_from(QUOTED) | st.text(max_size=4), max_size=5),
+    st.sampled_from(["", " ", "\n", "="]),
+)
+def test_nothing_that_a_server_says_has_its_secrets(
+    repeating: Run, way: str, place: int, said: list[str], between: str
+) -> None:
+    text = between.join(["x" * place, *said])
+    try:
+        told = repeating.call(arguments=json.dumps({"way": way, "text": text}))["text"]
+    except RdchatError as error:
+        told = str(error)
+    assert not [part for part in PARTS if part in told]
+
+
+def test_lists_and_logs_of_a_server_have_no_secrets(repeating: Run) -> None:
+    (tool,) = repeating.listed()
+    assert tool["description"] == "x" * 3_990 + "•••"
+    assert tool["parameters"]["default"] == [{"text": "•••"}]
+    for way, line in (("garbage", "y" * 470), ("log", "z" * 490)):
+        repeating.call(arguments=json.dumps({"way": way, "text": f"{line} {SECRETS['KEY']}"}))
+    for text in (SECRETS["PASSPHRASE"], SECRETS["PEM"], "last"):
+        repeating.call(arguments=json.dumps({"way": "log", "text": text}))
+    repeating.wait_for(lambda: repeating.log[-1:] == ["last"])
+    assert not [part for part in PARTS if part in "\n".join(repeating.log)]
+    assert f"(not a message) {'y' * 470} •••" in repeating.log
+
+
+def test_short_values_do_not_spoil_texts(child: ChildProcess) -> None:
+    run = Run(child, hostile("repeats"), KEY="true")
+    run.listed()
+    assert run.call(arguments='{"way": "text", "text": "It is true."}')["text"] == "It is true."
+    run.stop()
+
+
+@pytest.mark.parametrize("mode", ["half", "half, id last", "deep"])
+def test_an_answer_that_cannot_be_parsed_ends_its_call(child: ChildProcess, mode: str) -> None:
+    run = Run(child, hostile(mode))
+    with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
+        run.call()
+    with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
+        run.call()
     run.stop()
 
 

@@ -58,6 +58,8 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
         ("packed", "The server web sent a compressed answer, which is refused."),
         ("breaks", "The server web broke off its answer, or it was too long."),
         ("page", "The tool do was refused: Unexpected content type: text/html."),
+        ("half", "The tool do gave an answer that is not valid."),
+        ("half event", "The tool do gave an answer that is not valid."),
         ("500", "The tool do was refused: Server returned an error response."),
     ],
 )
@@ -69,6 +71,11 @@ def test_what_is_wrong_is_said_in_one_line(
         run.call()
     assert str(refused.value) == problem
     run.stop()
+
+
+def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(child: ChildProcess, server: HttpToolServer) -> None:
+    with pytest.raises(RdchatError, match=r"^The server web gave an answer that is not valid\.$"):
+        Run(child, ToolServer("web", url=server.url("half at start"))).job.result()
 
 
 def test_a_server_that_is_not_there_is_named(child: ChildProcess, server: HttpToolServer) -> None:
