@@ -18,7 +18,7 @@ from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
-from rdchat.server.certificate import fingerprint, own_certificate
+from rdchat.server.certificate import end_notice, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
@@ -136,6 +136,8 @@ class _Serving(QObject):
         print(f"{self._key_text} Ctrl-C ends it.", flush=True)
         if certificate := self._server.settings.certificate:
             print(f"Fingerprint of its certificate (SHA-256): {fingerprint(certificate)}", flush=True)
+            if notice := end_notice(certificate):
+                print(notice, flush=True)
         elif not is_loopback(self._server.settings.host):
             print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
 

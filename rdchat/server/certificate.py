@@ -1,6 +1,7 @@
 """The server's certificate: the person's own, or a self-signed one that is made once."""
 
 import datetime
+import ipaddress
 import socket
 import ssl
 from pathlib import Path
@@ -10,7 +11,8 @@ from rdchat.errors import InvalidSettingError, file_errors
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.server.server_key import write_private
 
-_VALID = datetime.timedelta(days=3650)
+# macOS trusts no certificate that is valid for more than 825 days, both ends included.
+_VALID, _SOON = datetime.timedelta(days=824), datetime.timedelta(days=30)
 _END = "-----END CERTIFICATE-----"
 
 
@@ -54,9 +56,26 @@ def server_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 def fingerprint(certificate: Path) -> str:
     """Return the SHA-256 fingerprint of the first certificate in a PEM file, as `AB:CD:...`."""
+    return fingerprint_of(_first(certificate))
+
+
+def end_notice(certificate: Path) -> str:
+    """Return until when a certificate is valid and what to do, from 30 days before its end on; empty before."""
+    from cryptography import x509  # noqa: PLC0415  slow to import
+
+    end = x509.load_pem_x509_certificate(_first(certificate).encode()).not_valid_after_utc
+    if end - datetime.datetime.now(datetime.UTC) > _SOON:
+        return ""
+    hint = "Renew it, then start the server again."
+    if certificate == paths.server_certificate_path():
+        hint = f"Delete {certificate} and start the server again; other computers then accept the new fingerprint."
+    return f"Its certificate is valid until {end:%Y-%m-%d}. {hint}"
+
+
+def _first(certificate: Path) -> str:
+    """Return the first certificate in a PEM file."""
     pem = certificate.read_text(encoding="ascii", errors="replace")
-    first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)]
-    return fingerprint_of(first)
+    return pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)]
 
 
 def _self_signed() -> str:
@@ -64,9 +83,12 @@ def _self_signed() -> str:
     from cryptography import x509  # noqa: PLC0415  slow to import
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415
 
     key, name = ec.generate_private_key(ec.SECP256R1()), socket.gethostname()[:64] or "rdchat"
+    names = {"localhost", name, f"{name.partition('.')[0]}.local"}
+    addresses = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
+    places = [x509.DNSName(each) for each in sorted(names) if each.isascii()] + addresses
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     certificate = (
@@ -77,6 +99,8 @@ def _self_signed() -> str:
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + _VALID)
+        .add_extension(x509.SubjectAlternativeName(places), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )
     formats = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
