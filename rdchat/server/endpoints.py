@@ -67,6 +67,10 @@ class Endpoints:
         path, headers = scope["path"].removesuffix("/"), Headers(scope=scope)
         response = Response(scope, send, self._limits.send_seconds)
         try:
+            # uvicorn limits only what comes in parts.
+            sizes = (len(name) + len(value) for name, value in headers.raw)
+            if len(scope["raw_path"]) + len(scope["query_string"]) + sum(sizes) > self._limits.header_bytes:
+                raise ApiError(431, f"The headers are longer than {self._limits.header_bytes // 2**10} kB.")
             if scope["method"] == "OPTIONS" and cors_headers(headers):
                 await response.start(204, "text/plain", self._guard.preflight(headers))
                 await response.write("", more=False)

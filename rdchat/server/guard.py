@@ -13,7 +13,11 @@ from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-_APP_ORIGIN = re.compile(r"(?!(https?|file):)[a-z][a-z0-9+.-]*://[!-~]+", re.IGNORECASE)
+# No web page has one of these schemes.
+_APP_ORIGIN = re.compile(
+    r"(app|capacitor|electron|ionic|tauri|wails|vscode-(file|webview)|(chrome|moz|safari-web)-extension)://[!-~]+",
+    re.IGNORECASE,
+)
 _HEADER_NAMES = re.compile(r"[\w-]+( ?, ?[\w-]+)*", re.ASCII)
 
 

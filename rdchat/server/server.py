@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -155,11 +155,19 @@ class Connection(H11Protocol):
         self._headers_until = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request, unless too many are open: each takes one of the app's files."""
+        """Begin to wait for the first request, unless too many requests run: each takes one of the app's files."""
         super().connection_made(transport)
-        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
-            transport.abort()
-            return
+        others = cast("set[Connection]", self.connections - {self})
+        if self.limit_concurrency is not None and len(others) + 1 >= self.limit_concurrency:
+            # Connections without a whole request need no key, so they make room.
+            waiting = [each for each in others if each.cycle is None or each.cycle.response_complete]
+            if waiting:
+                oldest = min(waiting, key=lambda each: each._headers_until)
+                self.connections.discard(oldest)
+                oldest.transport.abort()
+            elif len(others) >= self.limit_concurrency:
+                transport.abort()
+                return
         # Each request gets a copy in `scope["state"]`.
         self.app_state = {"abort": transport.abort}
         self._limit()

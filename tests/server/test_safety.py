@@ -8,7 +8,7 @@ import socket
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -89,6 +89,9 @@ def test_a_request_that_may_come_in(server: Server) -> None:
         ({"Origin": "file://"}, 403),
         ({"Origin": "FILE:///tmp/page.html"}, 403),
         ({"Origin": "blob:https://example.org"}, 403),
+        ({"Origin": "javascript://x"}, 403),
+        ({"Origin": "ftp://example.org"}, 403),
+        ({"Origin": "intent://x"}, 403),
         ({"Origin": "app://"}, 403),
         ({"Origin": "app://a b"}, 403),
         ({"Origin": "app://obsidian.md", "key": "another-key"}, 401),
@@ -157,6 +160,7 @@ def test_names_with_anything_else_are_refused(name: str) -> None:
     [
         "app://obsidian.md",
         "vscode-webview://0a1b",
+        "moz-extension://0a1b",
         "tauri://localhost",
         "capacitor://localhost",
         "chrome-extension://abcdef",
@@ -286,6 +290,15 @@ def test_headers_that_are_too_long(server: Server) -> None:
         assert connection.recv(12) == b"HTTP/1.1 400"
 
 
+@pytest.mark.parametrize("path", [PATH, f"/nothing?{'y' * 40_000}", f"/{'y' * 40_000}"])
+def test_headers_that_are_too_long_in_one_packet(server: Server, gate: ScriptedGate, path: str) -> None:
+    more = {} if len(path) > 100 else {f"X{number}": "y" * 8 for number in range(4_000)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in more.items())
+    with raw(server, head(0, lines).replace(PATH, path).replace("PORT", str(port_of(server)))) as connection:
+        assert connection.recv(12) in {b"HTTP/1.1 431", b"HTTP/1.1 400"}
+    assert not gate.requests
+
+
 def test_headers_that_do_not_come(make_server: MakeServer) -> None:
     server = make_server(Limits(header_seconds=0.2))
     with raw(server) as silent, raw(server, "GET / HTTP/1.1\r\n") as begun:
@@ -299,13 +312,30 @@ def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
     assert answer.startswith(b"HTTP/1.1 408")
 
 
-def test_too_many_connections(make_server: MakeServer) -> None:
+def test_too_many_connections(make_server: MakeServer, gate: ScriptedGate) -> None:
     server = make_server(Limits(connections=2, header_seconds=3600))
-    with raw(server):
+    gate.gate.shut()
+    body = json.dumps(ASK)
+    with raw(server, head(len(body)).replace("PORT", str(port_of(server))) + body) as running:
+        wait_until(lambda: bool(gate.requests))
         assert send(server)[0] == 503
-        with raw(server), raw(server) as third:
-            assert third.recv(1) == b""
+        gate.gate.open()
+        assert running.recv(12) == b"HTTP/1.1 200"
     wait_until(lambda: send(server)[0] == 200)
+
+
+@pytest.mark.parametrize("begun", ["", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_connections_without_a_whole_request_keep_nobody_out(make_server: MakeServer, begun: str) -> None:
+    """They need no key, and may be opened again and again."""
+    server = make_server(Limits(connections=4, header_seconds=3600, idle_seconds=3600))
+    with ExitStack() as held:
+        oldest = held.enter_context(raw(server, begun))
+        for _ in range(9):
+            held.enter_context(raw(server, begun))
+        assert send(server)[0] == 200
+        with suppress(ConnectionResetError):
+            while oldest.recv(1000):
+                pass
 
 
 def test_one_search_for_models_answers_all_who_ask_at_once(gate: ScriptedGate) -> None:
