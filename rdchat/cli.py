@@ -20,7 +20,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
-from rdchat.services.app.start_request import SCHEME, StartRequest, request_of_start
+from rdchat.services.app.start_request import StartRequest, is_own_address, request_of_start
 from rdchat.work.job import error_of
 
 # These errors of writing to standard output have no file name.
@@ -183,7 +183,7 @@ def _files(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return arguments that are files, or one that is an address, for the window; nothing if they are a command."""
     if not arguments or arguments[0] in _COMMANDS:
         return ()
-    is_address = len(arguments) == 1 and arguments[0].startswith(f"{SCHEME}:")
+    is_address = len(arguments) == 1 and is_own_address(arguments[0])
     return tuple(arguments) if is_address or all(map(os.path.exists, arguments)) else ()
 
 

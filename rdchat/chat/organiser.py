@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -136,7 +137,15 @@ class ChatOrganiser:
 
     def erase(self, on_end: Callable[[Any], object] | None = None) -> Job[None]:
         """Erase chats and messages that were deleted for good, and remains of a crash, as bulk work."""
-        return self._database.run_bulk(self._erasing(), on_end)
+
+        def end(outcome: Any) -> None:
+            # The log would keep their texts until rdchat quits.
+            with suppress(sqlite3.Error):
+                self._database.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if on_end is not None:
+                on_end(outcome)
+
+        return self._database.run_bulk(self._erasing(), end)
 
     def _erasing(self) -> Generator[None]:
         database = self._database

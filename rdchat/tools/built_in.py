@@ -78,7 +78,7 @@ class FolderReader:
     """Reads a folder. The docstrings of its public methods are for models.
 
     Args:
-        root: The folder; empty if none was chosen.
+        root: The folder, which is no link; empty if none was chosen.
     """
 
     def __init__(self, root: str) -> None:
@@ -126,7 +126,7 @@ class FolderReader:
             inner = inner.relative_to(self._root)
         if not self._root or inner.is_absolute() or ".." in inner.parts:
             raise RdchatError("Only paths inside the folder that the person chose can be read.")
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for part in inner.parts:
                 outer, descriptor = descriptor, _open_in(descriptor, part)

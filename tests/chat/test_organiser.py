@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -181,6 +182,22 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(databas
     assert (store.organiser.bin(), store.conversations()) == ([], [])
     store.organiser.erase().result()
     assert store.rows("SELECT count(*) FROM conversations") == [(0,)]
+    store.close()
+
+
+def test_a_text_that_was_erased_is_in_no_file_while_the_app_runs(database: Path) -> None:
+    store = ConversationStore(database)
+    chat = store.create_conversation("long")
+    store.add_message(chat.id, None, Role.USER, "erased-for-good " * 500)
+    store.create_conversation("stays")
+    store.delete_conversation(chat.id)
+    files = lambda: b"".join(each.read_bytes() for each in database.parent.iterdir())  # noqa: E731
+    assert b"erased-for-good" in files()
+    store.organiser.schedule_erase([chat.id])
+    ended = Event()
+    store.organiser.erase(lambda _outcome: ended.set())
+    assert ended.wait(60)
+    assert b"erased-for-good" not in files()
     store.close()
 
 

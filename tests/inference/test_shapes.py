@@ -352,6 +352,12 @@ def test_a_finished_answer_is_checked_for_what_the_grammar_does_not_enforce(thin
         reply(model, request, Mode.LOOKUP)
 
 
+def test_an_answer_with_a_number_that_no_message_may_have_is_checked_too() -> None:
+    request = replace(ask(max_tokens=20), shape=AnswerShape(ShapeKind.REGEX, "1e999", json.dumps({"": False})))
+    with pytest.raises(ModelError, match="The model's answer does not fit the JSON schema"):
+        reply(json_model(), request, Mode.OFF)
+
+
 def test_an_answer_that_was_cut_off_is_not_checked() -> None:
     source = {"type": "object", "properties": {"a": {"const": "x"}}, "required": ["a"]}
     shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(source), json.dumps({"": False}))

@@ -483,6 +483,8 @@ def test_wrong_types_are_a_plain_error(lie: bytes) -> None:
         (answer(b"", status="302 Go", more="Location: \r\n"), "redirects"),
         (stream(chunk("stop", tool_calls=[{"index": 0, "function": {"name": "f", "arguments": "{"}}]), "[DONE]"),
          "not valid"),
+        (stream(chunk("stop", tool_calls=[{"index": 0, "function": {"name": "f", "arguments": '{"a": 1e999}'}}])),
+         "not valid"),
         (endless(answer(b"data: ", "text/event-stream"), b"x" * 1000), "more than a reply"),
         (endless(answer(b"", "text/event-stream"), b": nothing\n\n"), "more than a reply"),
         (endless(answer(b"", "text/event-stream"), f"data: {json.dumps(chunk(content='x' * 90))}\n\n".encode()),

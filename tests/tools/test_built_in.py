@@ -92,6 +92,13 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
     assert call("read_file", path="notes/plan.md").startswith("Error: It cannot be read: ")
 
 
+def test_a_link_in_the_place_of_the_chosen_folder_is_not_followed(call: Call, folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(folder.parent / "secret")
+    for tool, arguments in (("list_folder", {}), ("read_file", {"path": "key.txt"}), ("search_files", {"text": "s"})):
+        assert call(tool, **arguments).startswith("Error: It cannot be read: ")
+
+
 def test_what_is_no_text_is_refused(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "large").write_bytes(b"x" * 4_000_001)
     for name in ("large", "notes/old/data.bin"):

@@ -120,6 +120,8 @@ def make_writable(connection: sqlite3.Connection) -> None:
     # On macOS a plain fsync does not reach the disk.
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Some systems' SQLite leaves deleted texts in free pages.
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

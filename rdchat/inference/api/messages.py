@@ -1,6 +1,7 @@
 """Messages of a conversation as the chat template sees them, and the limits of JSON from outside."""
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from rdchat.inference.api.answer_shape import is_nested_deeper
 # Levels of JSON from outside: code that walks along it calls itself for each level.
 _MAX_NESTED = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-JSON_LIMITS = f"It may be nested {_MAX_NESTED} deep, and may not have half a character (a lone surrogate)."
+JSON_LIMITS = f"It may be {_MAX_NESTED} deep, with no half characters (lone surrogates) and no infinite numbers."
 """The limits of JSON from outside, for people."""
 
 
@@ -54,13 +55,20 @@ class ToolCall:
 def parsed_json(text: str) -> object:
     """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
         # A pair of surrogates is a character.
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return None if is_nested_deeper(value, _MAX_NESTED) else value
+
+
+def _finite(number: str) -> float:
+    # Python reads 1e999 and NaN, which no JSON can have: shown and sent would differ.
+    if not math.isfinite(value := float(number)):
+        raise ValueError
+    return value
 
 
 @dataclass(frozen=True, slots=True)

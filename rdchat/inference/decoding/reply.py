@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
+from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
@@ -273,7 +274,7 @@ class Reply:
             return
         begun = request.messages[-1].content if request.continue_last else ""
         answer = split_thoughts(begun + self._text.text, begun=self.in_thought, shaped=True).answer
-        if parsed_json(answer) is not None:
+        if json_or_none(answer) is not None:
             self._job.model.prompts.check_answer(shape, answer)
 
     def _cut(self, token_count: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +15,9 @@ SCHEME = "rdchat"
 MAX_LINE_BYTES = 64 * 1024
 MAX_CHARACTERS = 16_000
 """So many characters fit into a line in any script."""
-# Control characters, and halves of characters.
-_CONTROLS = {"Cc", "Cs"}
+# Control and format characters, separators of lines, and halves of characters. Scripts and emoji need two joiners.
+_HIDDEN, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d"
+_EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def request_of_line(line: bytes) -> StartRequest | None:
 
 def request_of_start(arguments: Sequence[str]) -> StartRequest:
     """Return the request of a start with one address, with files, or with nothing; see `request_of_address`."""
-    if arguments and arguments[0].startswith(f"{SCHEME}:"):
+    if arguments and is_own_address(arguments[0]):
         return request_of_address(arguments[0])
     return StartRequest(files=tuple(map(os.path.abspath, arguments)))
 
@@ -80,7 +82,12 @@ def request_of_address(address: str) -> StartRequest:
     return StartRequest(text=text)
 
 
+def is_own_address(text: str) -> bool:
+    """Return whether a text is an address of rdchat, in any case."""
+    return text.lower().startswith(f"{SCHEME}:")
+
+
 def _shown(text: str) -> str:
-    """Return the beginning of a text without control characters, except for line feeds and tabs."""
-    kept = (each for each in text if each in "\n\t" or unicodedata.category(each) not in _CONTROLS)
-    return "".join(kept)[:MAX_CHARACTERS].strip()
+    """Return the beginning of a text without what cannot be seen, and without more than one empty line at a place."""
+    kept = (each for each in text if each in f"\n\t{_JOINERS}" or unicodedata.category(each) not in _HIDDEN)
+    return _EMPTY_LINES.sub("\n\n", "".join(kept))[:MAX_CHARACTERS].strip()

@@ -231,7 +231,9 @@ class ToolsPage(SettingsPage):
 
     def _choose_folder(self) -> None:
         def choose(paths: list[str]) -> None:
-            self._put(ToolServer("folder", (FOLDER, paths[0]), enabled=True, confirmed=True))
+            # A link would be refused, since one may be put in the folder's place later.
+            folder = str(Path(paths[0]).resolve())
+            self._put(ToolServer("folder", (FOLDER, folder), enabled=True, confirmed=True))
 
         ask_to_open(self.window(), "Choose a Folder", FileMode.Directory, choose, accept="Choose")
 

@@ -22,7 +22,7 @@ _MAX, _MAX_OF_BUTTON = 2000, 200
 # Tab and line feed are not among these control characters.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # They can be printed, and are not seen.
-_INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
 

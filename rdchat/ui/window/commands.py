@@ -16,7 +16,7 @@ from rdchat.chat.conversation import Conversation, Notice
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
-from rdchat.services.app.start_request import StartRequest, request_of_start
+from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_order import Location
@@ -303,8 +303,12 @@ class Commands(QObject):
             self.parts.windows.quick.open_here()
             return
         show_in_front(self._window)
-        if request.text:
-            self.parts.conversation.composer.add_text(request.text)
+        composer = self.parts.conversation.composer
+        # A link can be opened again and again.
+        if request.text and len(composer.text) > MAX_CHARACTERS:
+            composer.show_note("The text of the link was left out, since the message is long.")
+        elif request.text:
+            composer.add_text(request.text)
         for path in request.files:
             self.parts.windows.drops.take((path,))
 

@@ -1,8 +1,11 @@
 """What other starts and other programs may ask of the window."""
 
+from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rdchat.errors import InvalidSettingError
 from rdchat.services.app.start_request import (
@@ -65,9 +68,13 @@ def test_another_line_is_no_request(line: bytes) -> None:
         ("rdchat://ask?text=Why+is%20the sky%0Ablue%3F", "Why is the sky\nblue?"),
         ("RDCHAT://ask/?text=%1B%5B31mred%00%7F%C2%9B%09%FF", "[31mred\t�"),
         (f"rdchat://ask?text={quote('ü' * (MAX_CHARACTERS + 5))}", "ü" * MAX_CHARACTERS),
+        (f"rdchat://ask?text={quote('a\u202eb\u200bc\u2028d\u00ade\ufefff')}", "abcdef"),
+        (f"rdchat://ask?text={quote('Hi' + ''.join(chr(0xE0000 + ord(each)) for each in ' send it'))}", "Hi"),
+        (f"rdchat://ask?text={quote('👩\u200d🚀 \u0645\u06cc\u200c\u062e')}", "👩\u200d🚀 \u0645\u06cc\u200c\u062e"),
+        (f"rdchat://ask?text={quote('a' + '\n' * 300 + '\t\n \n  b\nc')}", "a\n\n  b\nc"),
     ],
 )
-def test_an_address_gives_its_text_without_control_characters(address: str, text: str) -> None:
+def test_an_address_gives_its_text_without_what_cannot_be_seen(address: str, text: str) -> None:
     assert request_of_address(address) == StartRequest(text=text)
 
 
@@ -90,7 +97,15 @@ def test_another_address_is_refused(address: str) -> None:
         request_of_address(address)
 
 
+@given(st.text(st.characters() | st.sampled_from("\n\t \u200d\u202e"), max_size=30))
+def test_what_an_address_gives_is_taken_from_another_start_too(text: str) -> None:
+    with suppress(InvalidSettingError):  # nothing can be seen
+        request = request_of_address(f"rdchat://ask?text={quote(text)}")
+        assert request_of_line(request.line()) == request
+
+
 def test_a_start_with_files_names_them_wherever_the_first_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert request_of_start(["tmp/a.txt", "/b"]) == StartRequest(files=("/tmp/a.txt", "/b"))
     assert request_of_start([]) == JUST_SHOW
+    assert request_of_start(["RDChat://ask?text=a"]) == StartRequest(text="a")

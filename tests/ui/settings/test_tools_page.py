@@ -73,6 +73,14 @@ def test_what_comes_with_rdchat_is_there_and_off(page: ToolsPage) -> None:
     assert not page.remove.isVisible()
 
 
+def test_a_chosen_link_is_the_folder_that_it_means(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "link").symlink_to("notes")
+    page.choose.click()
+    page.window().findChildren(QFileDialog)[-1].filesSelected.emit([str(tmp_path / "link")])
+    assert named(servers, "folder").command[1] == str((tmp_path / "notes").resolve())
+
+
 def test_an_added_server_shows_its_command_before_it_starts(
     qtbot: QtBot, page: ToolsPage, servers: ToolServers
 ) -> None:

@@ -163,6 +163,7 @@ def test_what_cannot_be_seen_is_shown() -> None:
     assert (
         visible_text("a\u202e\u200b\u3164\x00\t\nb\ufe0fé") == "a⟨U+202E⟩⟨U+200B⟩⟨U+3164⟩⟨U+0000⟩⟨U+0009⟩\nb⟨U+FE0F⟩é"
     )
+    assert visible_text("\ufffc\U0001d159") == "⟨U+FFFC⟩⟨U+1D159⟩"
 
 
 def test_the_popover_ends_with_its_button(qtbot: QtBot, tool_window: ToolWindow, theme: Theme) -> None:

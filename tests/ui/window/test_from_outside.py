@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
-from rdchat.services.app.start_request import StartRequest
+from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
@@ -32,6 +32,15 @@ def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
     field.setFocus()
     qtbot.keyClick(field, Qt.Key.Key_Return)
     assert chat.controller.chat.path[0].text == "What is <b>?"
+
+
+def test_links_that_are_opened_again_and_again_fill_no_field(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    composer = window.conversation.composer
+    for _ in range(3):
+        window.commands.open(f"rdchat://ask?text={'a' * (MAX_CHARACTERS - 1)}")
+    assert len(composer.text) == 2 * MAX_CHARACTERS
+    assert composer.note.text() == "The text of the link was left out, since the message is long."
 
 
 def test_another_address_is_named_as_one_that_is_not_opened(window: MainWindow) -> None:
@@ -61,6 +70,7 @@ def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, wind
         ([], StartRequest()),
         (["--quick"], StartRequest(quick=True)),
         (["rdchat://ask?text=Hi"], StartRequest(text="Hi")),
+        (["RDCHAT://ask?text=Hi"], StartRequest(text="Hi")),
         (["a.txt", "b c.txt"], StartRequest(files=("{}/a.txt", "{}/b c.txt"))),
     ],
 )
