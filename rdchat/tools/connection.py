@@ -63,7 +63,7 @@ class Connection:
         self._server, self._values, self._path, self.limits, self._guard = server, values, path, limits, guard
         # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
         parts = {part for text in values.values() for part in (text, *text.splitlines(), *text.split(), _quoted(text))}
-        self._secrets = sorted((part for part in parts if len(part) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
         self.tools: dict[str, dict[str, Any]] = {}
         self.failure: RdchatError | None = None
         self._session: ClientSession | None = None
@@ -391,6 +391,12 @@ def _ended(status: int | None) -> str:
 def _is_read_only(tool: types.Tool) -> bool:
     hints = tool.annotations
     return hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
+
+
+def _is_secret(value: str) -> bool:
+    """Return whether a value is masked: imports keep all variables as secrets, and tools need paths that exist."""
+    is_path = value.startswith("/") and os.path.exists(value)  # noqa: PTH110  `Path` raises an error for a long one
+    return len(value) >= _SHORTEST_SECRET and not is_path
 
 
 def _quoted(text: str) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -259,10 +260,12 @@ def test_lists_and_logs_of_a_server_have_no_secrets(repeating: Run) -> None:
     assert f"(not a message) {'y' * 470} •••" in repeating.log
 
 
-def test_short_values_do_not_spoil_texts(child: ChildProcess) -> None:
-    run = Run(child, hostile("repeats"), KEY="true")
+def test_values_that_are_no_secrets_stay_in_texts(child: ChildProcess, tmp_path: Path) -> None:
+    """Imports keep all variables of a server as secrets."""
+    run = Run(child, hostile("repeats"), KEY="true", FOLDER=str(tmp_path), LONG="/" * 10_000)
     run.listed()
-    assert run.call(arguments='{"way": "text", "text": "It is true."}')["text"] == "It is true."
+    text = f"It is true that {tmp_path}/a.txt is there."
+    assert run.call(arguments=json.dumps({"way": "text", "text": text}))["text"] == text
     run.stop()
 
 
