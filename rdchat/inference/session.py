@@ -178,7 +178,8 @@ class ChatSession:
         except BaseException:
             self.caches.give_back(cache, request.partition)
             raise
-        costs = self.drafters.auto.costs
+        auto, costs = self.drafters.auto, self.drafters.auto.costs
+        auto.has_replied = True
         job = ReplyJob(
             self.model,
             cache,

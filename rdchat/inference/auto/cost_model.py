@@ -46,6 +46,8 @@ _LARGEST_SURPRISE = 0.4
 _LARGEST_GUESS = 0.9
 # Expected deviation of plain steps before the first one, as a logarithm.
 _DOUBTED = 0.05
+# From this error on, plain steps are measured again: at a third, no reply is compared with them.
+_DOUBTFUL = 0.2
 # Nearly all plain steps lie within this many mean deviations.
 _SURE = 2.0
 
@@ -63,6 +65,7 @@ class Part(StrEnum):
     """Costs that are measured together, in this order; each is keyed by two numbers.
 
     Attributes:
+        PLAIN: `PLAIN_STEP`, and tokens in the cache. It is not kept on disk.
         CALLS: Rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text.
         READINGS: The two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds.
         BEAMS: Width and length of a head's draft.
@@ -70,6 +73,7 @@ class Part(StrEnum):
         DEEP_CALLS: As `CALLS`, further into a text; minus as many rows for a call with attention in parts.
     """
 
+    PLAIN = "plain steps"
     CALLS = "calls"
     READINGS = "readings"
     BEAMS = "beams"
@@ -86,7 +90,7 @@ def usable(part: Part, costs: Costs) -> bool:
                 {(PLAIN_STEP, depth), (abs(rows), depth)} <= costs.keys() and fewest <= rows <= MAX_ROWS and depth > 0
                 for rows, depth in costs
             )
-        case Part.BEAMS | Part.READINGS:
+        case Part.PLAIN | Part.BEAMS | Part.READINGS:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs
@@ -166,6 +170,13 @@ class CostModel:
     def use(self, part: Part, costs: Costs) -> None:
         """Use measured costs of a part, instead of what was known before; empty costs remove it."""
         match part:
+            case Part.PLAIN if costs:
+                ms = costs[PLAIN_STEP, NEAR]
+                if self._curve:
+                    self._scale[Mode.OFF] = log(ms / self._curve.plain_ms(NEAR))
+                else:
+                    self._met_plain = ms
+                self._seen[Mode.OFF], self._deviation = _MEASURED, _DOUBTED
             case Part.CALLS | Part.DEEP_CALLS:
                 self._calls[part] = costs
                 near, deep = self._calls.get(Part.CALLS), self._calls.get(Part.DEEP_CALLS) or {}
@@ -189,6 +200,14 @@ class CostModel:
     def plain_ms(self, depth: int) -> float:
         """Return the cost of a plain step with `depth` tokens in the cache; 0 where unknown."""
         return self._plain(depth) * exp(self._scale[Mode.OFF])
+
+    @property
+    def plain_is_doubtful(self) -> bool:
+        """Whether plain steps are unknown, or their times vary so much that a reply can hardly be compared with them.
+
+        Without plain steps in the replies since, it would stay so after other programs were busy.
+        """
+        return not self.plain_ms(NEAR) or self.plain_error > _DOUBTFUL
 
     @property
     def plain_error(self) -> float:

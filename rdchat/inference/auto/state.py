@@ -68,6 +68,7 @@ class AutoState:
         available: The drafters besides prompt lookup.
         costs: Costs of calls and drafts.
         planner: Compares drafts.
+        has_replied: Whether there was a reply since plain steps were last checked.
     """
 
     def __init__(self, model: LoadedModel) -> None:
@@ -79,6 +80,7 @@ class AutoState:
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
+        self.has_replied = False
         self.costs = CostModel(reads_weights_by_row(model.info))
         model.hooks.attention.chosen = self.costs.in_parts
         # A padded chain is never accepted whole, so recurrent state would be computed once more.
@@ -149,6 +151,10 @@ class AutoState:
             OutOfMemoryError: If memory ran out, likewise.
         """
         self.look_up_costs()
+        if self.has_replied and self._running is None and self.costs.plain_is_doubtful:
+            plainly = partial(measure_calls, self.model, [NEAR], (), self._others)
+            self._missing = {Part.PLAIN: plainly, **self._missing}
+        self.has_replied = False
         if not (self._running or self._missing) or _is_slowed_down():
             return False
         if self._running is None:
@@ -159,7 +165,10 @@ class AutoState:
             next(work)
         except StopIteration as end:
             costs, quiet = end.value
-            self._use(part, self._files[part].add(costs, quiet))
+            if part is not Part.PLAIN:
+                self._use(part, self._files[part].add(costs, quiet))
+            elif quiet:
+                self.costs.use(part, costs)
             self._running = None
         except Exception as error:
             # A model may fail in its own way; it is not measured again before the next start.

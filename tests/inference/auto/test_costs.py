@@ -22,6 +22,7 @@ from rdchat.inference.auto.cost_model import (
 from rdchat.inference.auto.plan import LENGTHS
 
 CALLS = {(PLAIN_STEP, 100): 40.0, (1, 100): 44.0, (4, 100): 64.0, (16, 100): 60.0, (32, 100): 112.0}
+NEAR_CALLS = {(PLAIN_STEP, NEAR): 40.0, (1, NEAR): 44.0}
 DEEPER = {(PLAIN_STEP, 1100): 50.0, (1, 1100): 54.0, (16, 1100): 100.0}
 
 
@@ -151,6 +152,22 @@ def test_without_measurements_costs_are_guessed_from_plain_steps_until_rounds_ar
     assert calls[8] > 160, "larger ones are not tried after that"
     model.learn(Mode.LOOKUP, 0.6)
     assert model.calls_ms(Mode.LOOKUP, 100)[4] == pytest.approx(60 * 0.6**0.5)
+
+
+@pytest.mark.parametrize("model", [measured(NEAR_CALLS), CostModel()], ids=["measured", "not measured"])
+def test_a_measurement_of_plain_steps_ends_the_doubt_of_a_busy_time(model: CostModel) -> None:
+    """Once the machine had been busy, no reply was compared any more: Auto drafted each step and timed no plain one."""
+    assert model.plain_is_doubtful == (not model.measured)
+    for n in range(40):
+        model.learn_plain(NEAR, 40 * (1.6 if n % 2 else 0.7))
+    assert model.plain_is_doubtful
+    model.use(Part.PLAIN, {(PLAIN_STEP, NEAR): 42.0})
+    assert not model.plain_is_doubtful
+    assert model.plain_ms(NEAR) == pytest.approx(42)
+    model.learn_plain(NEAR, 80)
+    assert model.plain_ms(NEAR) < 55, "it counts as several real steps"
+    model.use(Part.PLAIN, {})
+    assert model.plain_ms(NEAR) > 42, "nothing is no measurement"
 
 
 def test_without_measurements_a_first_step_that_was_held_up_is_forgotten() -> None:

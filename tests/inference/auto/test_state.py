@@ -245,6 +245,57 @@ def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(m
     assert not AutoState(model).measure()
 
 
+def _measure_plain_steps(state: AutoState) -> int:
+    """Measure until plain steps are known; return the number of slices."""
+    slices = 1
+    while state.measure() and Part.PLAIN in (*state._missing, *(state._running or ())[:1]):
+        slices += 1
+    return slices
+
+
+def test_after_a_reply_plain_steps_are_measured_first_where_they_are_unknown() -> None:
+    """With a mode chosen by hand, no reply was compared before all calls were measured, after minutes of rest."""
+    state = AutoState(tiny_llama(context_length=200))
+    state.has_replied = True
+    assert _measure_plain_steps(state) < 20
+    assert state.costs.plain_ms(NEAR) > 0
+    assert not state.costs.measured
+    assert not (paths.cache_dir() / "costs").exists()
+    state.has_replied = True
+    assert _measure_plain_steps(state) == 1, "they are known now"
+
+
+def test_plain_steps_that_other_programs_disturbed_are_measured_again_after_the_next_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
+    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
+    monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))
+    state = AutoState(tiny_llama(context_length=200))
+    state.has_replied = True
+    _measure_plain_steps(state)
+    assert state.costs.plain_ms(NEAR) == 0
+    assert _measure_plain_steps(state) == 1, "once a reply"
+    monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
+    while state._running is not None:
+        state.measure()
+    state.has_replied = True
+    _measure_plain_steps(state)
+    assert state.costs.plain_ms(NEAR) > 0
+
+
+def test_the_second_reply_in_a_mode_chosen_by_hand_is_compared() -> None:
+    session = ChatSession(tiny_llama(context_length=400))
+    request = replace(ask("abcabcabcabc", max_tokens=40), draft=DraftSettings(mode=Mode.LOOKUP))
+    ends = []
+    for _ in range(2):
+        ends += [event for event in session.generate(request) if isinstance(event, ReplyEnd)]
+        while session.idle() and session.drafters.auto.costs.plain_is_doubtful:
+            pass
+    assert [end.statistics.plain_step_ms > 0 for end in ends] == [False, True]
+
+
 @pytest.mark.slow
 def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their cache takes memory that may not be there."""
