@@ -1,6 +1,7 @@
 """Memory, power and load of this machine. Power and load are not yet tried on a Mac."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def others_seconds() -> float:
     except (psutil.Error, OSError):
         return 0.0
     return sum(getattr(everything, kind, 0.0) for kind in _BUSY) - own.user - own.system
+
+
+def is_busy() -> bool:
+    """Return whether the load of the last minute was above the number of processors."""
+    return os.getloadavg()[0] > processors()
 
 
 def processors() -> int:

@@ -170,9 +170,8 @@ def _date(seconds: float | None) -> float | None:
 
 
 def _statistics(text: str | None) -> Statistics | None:
-    """Read a reply's counters; None if figures from them would overflow, divide by zero or fill the window."""
-    read = _from_json(Statistics(), text, _is_countable)
-    return None if read is None or (read.rounds and not sum(read.accepted_lengths)) else read
+    """Read a reply's counters; None if figures from them would overflow or fill the window."""
+    return _from_json(Statistics(), text, _is_countable)
 
 
 def _is_countable(data: Any) -> bool:

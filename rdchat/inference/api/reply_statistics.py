@@ -142,6 +142,8 @@ class AutoChoice:
         tokens_per_call: Expected tokens of a target call.
         cost: Expected time of a round with its draft, divided by that of a plain target call.
         words: A sentence: the reason. Printed and stored JSON has it by this name.
+        speedup: Expected speed of the best draft over that of plain steps: 0.9 is slower by a tenth, 1 also stands
+            for nothing to draft. None before costs are measured.
     """
 
     mode: str
@@ -150,6 +152,7 @@ class AutoChoice:
     tokens_per_call: float
     cost: float
     words: str
+    speedup: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

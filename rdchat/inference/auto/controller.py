@@ -98,7 +98,8 @@ class Controller:
             # No plain step was timed yet.
             undecided = known and choice is None and self._sources
             text = _COMPARING if self._plain_steps or undecided else explanation(choice, False, known)
-            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text)
+            speedup = round(choice.speedup, 3) if choice else 1.0
+            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text, speedup if self._costs.measured else None)
         text = explanation(choice, True, True)
         return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, text)
 

@@ -55,6 +55,9 @@ def _per(total: int, steps: int) -> str:
 
 def _plain_speed(statistics: Statistics) -> str:
     plain, error = statistics.plain_tps, statistics.speedup_error
+    if statistics.target_calls and statistics.settled and not statistics.rounds:
+        # The reply was written so.
+        return f"{rate(statistics.decode_tps)} tokens/s"
     if plain is None or statistics.speedup_range is None:
         return NONE
     within = f" ± {plain * error:.{formatting.rate_digits(plain)}f}" if error else ""

@@ -270,6 +270,9 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
     total, highest = sum(counts), max(counts)
+    if highest <= 0:
+        # A remote server does not say it.
+        return []
     of_all = f"of {formatting.counted(total, 'step')}"
     return [
         Bar(

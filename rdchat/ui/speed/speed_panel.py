@@ -3,7 +3,6 @@
 Speed and times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
 """
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from PySide6.QtCore import QSize, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
+from rdchat import machine
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
@@ -33,6 +33,7 @@ from rdchat.ui.speed.sections import (
     StatusLine,
     TimeSection,
 )
+from rdchat.ui.speed.verdict import SLOWER, verdict
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.definitions import DEFINITIONS, REQUEST_PHASES
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from rdchat.services.models.training.training_control import TrainingControl
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
-# Weights of a model whose steps are so short that a draft costs more than it saves.
-_SMALL_MODEL = 1_000_000_000
 _WAITING = "Requests that wait for this one to end. Clients take turns."
 
 
@@ -227,24 +226,17 @@ class SpeedPanel(QScrollArea):
 
     def _show_meaning(self, *, now: bool = True) -> None:
         """Show what the figures mean, in one line; `now`: what else runs was running with the reply."""
-        figures, model = self._pending, self._controller.model_slot.info
-        low, high = figures.speedup_range or (0, 0)
-        text, color = "", "muted"
-        if 0 < high < 1:
-            text, color = self._slow_reason() if now else "Slower than without drafting", "warning"
-        elif high:
-            text = "Fine: drafting makes it faster" if low > 1 else "Fine: as fast as without drafting"
-        elif figures.choice is not None and not figures.rounds and self._controller.replies.state not in _BUSY:
-            is_small = now and model is not None and model.parameters < _SMALL_MODEL
-            text = "This model is too small to gain" if is_small else "Fine: nothing was worth drafting"
-        self.speed.reason.show_text(text, color)
+        model, writing = self._controller.model_slot.info, self._controller.replies.state in _BUSY
+        parameters = model.parameters if now and model else 0
+        hindered = self._hindered() if now else None
+        text = verdict(self._pending, hindered, writing=writing, parameters=parameters)
+        self.speed.reason.show_text(text, "warning" if text.startswith(SLOWER) else "muted")
 
-    def _slow_reason(self) -> str:
-        """Return why a reply is slower than without drafting."""
+    def _hindered(self) -> str:
+        """Return what else keeps the computer busy."""
         if self._training is not None and self._training.state.is_active:
-            return "Slower: a training is running"
-        is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-        return "Slower: the computer is busy" if is_busy else "Slower: few drafted tokens were kept"
+            return "a training is running"
+        return "the computer is busy" if machine.is_busy() else ""
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:

@@ -277,6 +277,8 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     assert estimates.lookup.odds() != known.lookup.odds()
     assert end.statistics.choice is not None
     assert end.statistics.choice.words == "Drafting would be slower here, so it is off."
+    assert end.statistics.choice.speedup is not None
+    assert 0 < end.statistics.choice.speedup < 1
 
 
 class _Missed(Drafting):

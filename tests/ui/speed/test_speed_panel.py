@@ -6,6 +6,7 @@ from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QToolTip
 from pytestqt.qtbot import QtBot
 
+from rdchat import machine
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -512,7 +513,7 @@ def test_a_reply_decoded_plainly_has_no_ratio_to_plain_decoding(chat: Chat, pane
     chat.start()
     chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, target_calls=100, plain_step_ms=34.8))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.speed.plain.value.text() == formatting.NONE
+    assert panel.speed.plain.value.text() == "25.0 tokens/s", "it is its own measure"
     assert not panel.speed.ratio.isVisible()
     assert not panel.speed.alike.isVisible()
 
@@ -583,21 +584,21 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
 
 
 @pytest.mark.parametrize(
-    ("trains", "load", "said"),
+    ("trains", "busy", "said"),
     share(
         [
-            (True, 9.0, "Slower: a training is running"),
-            (False, 1e6, "Slower: the computer is busy"),
-            (False, 0.0, "Slower: few drafted tokens were kept"),
+            (True, True, "Slower: a training is running"),
+            (False, True, "Slower: the computer is busy"),
+            (False, False, "Slower: few drafted tokens were kept"),
         ],
         3,
     ),
 )
 def test_a_slow_reply_has_a_reason(
-    chat: Chat, panel: SpeedPanel, monkeypatch: pytest.MonkeyPatch, trains: bool, load: float, said: str
+    chat: Chat, panel: SpeedPanel, monkeypatch: pytest.MonkeyPatch, trains: bool, busy: bool, said: str
 ) -> None:
     chat.start()
-    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(machine, "is_busy", lambda: busy)
     training = TrainingControl(panel)
     chat.qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
     panel.follow_training(training, short_text)
@@ -615,18 +616,21 @@ def test_a_slow_reply_has_a_reason(
     training.close()
 
 
-def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> None:
+def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model was "too small to gain" before anything was measured."""
     chat.start()
     chat.say("Hello")
     reply = chat.controller.chat.path[-1]
-    plainly = replace(_STATISTICS, choice=AutoChoice("off", 0, 0, 1.0, 1.0, "Not drafting yet."))
+    lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
+    plainly, unmeasured = replace(_STATISTICS, choice=lost), replace(_STATISTICS, choice=replace(lost, speedup=None))
     slow = replace(_DRAFTED, plain_step_ms=_DRAFTED.plain_step_ms / 3)
     for statistics, parameters, meaning in (
         (_DRAFTED, 135, "Fine: drafting makes it faster"),
         (plainly, 135_000_000, "Fine: nothing was worth drafting"),
         (plainly, 8_000_000_000, "Fine: nothing was worth drafting"),
+        (unmeasured, 135_000_000, "Written without drafting"),
         (slow, 135, "Slower than without drafting"),
-        (_STATISTICS, 135, ""),
+        (_STATISTICS, 135, "Written without drafting"),
     ):
         slot = chat.controller.model_slot
         assert slot.info is not None
@@ -636,4 +640,11 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
         assert panel.speed.reason.text() == meaning
     slot.info = replace(slot.info, parameters=135_000_000)
     panel._note_message(replace(reply, statistics=plainly))
-    assert panel.speed.reason.text() == "This model is too small to gain"
+    assert panel.speed.reason.text() == "Too small to gain: measured"
+    for busy, meaning in (
+        (True, "No comparison: the computer is busy"),
+        (False, "Not compared yet: rdchat measures while it is idle"),
+    ):
+        monkeypatch.setattr(machine, "is_busy", lambda busy=busy: busy)
+        panel._note_message(replace(reply, statistics=unmeasured))
+        assert panel.speed.reason.text() == meaning
