@@ -153,18 +153,20 @@ class Drafting:
     """How a reply was drafted.
 
     Attributes:
-        mode: The drafting mode that ran.
+        mode: The drafting mode that ran; None where a remote server does not say it.
         reason: A sentence on why the mode is not the requested one; else empty.
         drafter: Path or name of the drafter; empty without one.
         last_part: Whether the reply was continued. Then this, and the statistics, describe its last part only.
         kind: The kind of the head that drafted, or could draft in mode `auto`; None without one.
+        server: Name of the remote server that wrote the reply; empty for this computer.
     """
 
-    mode: Mode = Mode.OFF
+    mode: Mode | None = Mode.OFF
     reason: str = ""
     drafter: str = ""
     last_part: bool = False
     kind: HeadKind | None = None
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ class _Answer:
             "dtype": info and info.dtype,
             "drafter": end and end.drafter,
             "drafter_kind": end and end.kind,
-            "mode": end.mode.value if end else Mode.OFF.value,
+            "mode": end.mode if end else Mode.OFF,
             "requested_mode": self.draft.mode.value,
             "mode_reason": end and end.mode_reason,
             "verification": self.verification,

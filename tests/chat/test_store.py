@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
@@ -52,6 +52,15 @@ def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None
     assert store.notice is None
     assert store.conversations() == chats
     assert store.messages(chat.id) == messages
+
+
+def test_counters_of_a_remote_reply_are_read_again(store: ConversationStore) -> None:
+    """Its server says how many rounds there were, but no lengths: after a restart the reply had no figures."""
+    told = Statistics(generated_tokens=60, rounds=20, drafted=40, accepted=30, target_calls=20)
+    how = Drafting(None, server="studio")
+    remote = finish_message(store, reply(store), "Hi", MessageStatus.COMPLETE, statistics=told, drafting=how)
+    read = store.message(remote.id)
+    assert (read.statistics, read.drafting) == (told, how)
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1, 2**63 - 1, 2**63, 2**64 - 1])

@@ -89,6 +89,7 @@ def test_a_reply_comes_as_the_server_writes_it(engine: Engine, gate: ScriptedGat
     assert (counters.prompt_tokens, counters.cached_prompt_tokens, counters.generated_tokens) == (8, 2, 5)
     assert (counters.rounds, counters.drafted, counters.accepted, counters.target_calls) == (2, 4, 3, 2)
     assert counters.decode_ms == pytest.approx(500)
+    assert end.mode in Mode, "rdchat says it"
     assert counters.ttft_ms > 0
     asked = gate.requests[0]
     assert (asked.messages, asked.sampling) == (HELLO, sampling)
@@ -433,7 +434,7 @@ def test_a_strange_servers_usual_answer_is_read() -> None:
         body = json.loads(requests[1].partition(b"\r\n\r\n")[2])
         with pytest.raises(ModelError, match="how long"):
             engine.count_tokens(HELLO)
-    assert (end.text, end.token_ids, end.mode) == ("Hm\n</think>\n\nAB", (), Mode.OFF)
+    assert (end.text, end.token_ids, end.mode) == ("Hm\n</think>\n\nAB", (), None)
     assert (end.statistics.generated_tokens, end.statistics.rounds, end.statistics.plain_step_ms) == (2, 0, 0)
     assert b"authorization: bearer " + KEY.encode() in requests[1].lower()
     assert (body["top_k"], body["seed"], body["reasoning_effort"]) == (3, 0, "high")

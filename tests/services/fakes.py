@@ -95,6 +95,7 @@ class Reply:
     in_thought: bool = False
     calls: tuple[ToolCall, ...] = ()  # parsed from `tokens`, which end with them
     content: str = ""  # of a reply with calls
+    mode: Mode | None = Mode.OFF
 
 
 @dataclass
@@ -180,6 +181,8 @@ class ScriptedEngine:
         script = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if script.refusal:
             raise script.refusal
+        if self.loaded is not None and self.loaded.server:
+            script = replace(script, mode=None)
         return ScriptedReply(request.request_id, script, self.gate, self.updates)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
@@ -306,7 +309,8 @@ class ScriptedReply:
             trailing,
             reason,
             self.statistics,
-            mode_reason=script.mode_reason,
+            script.mode,
+            script.mode_reason,
             control_offsets=script.control_offsets,
             tool_calls=script.calls if reason is script.finish_reason else (),
             content=script.content if script.calls else text,

@@ -187,7 +187,7 @@ def _figures(chat: FullChat, message: Message) -> Iterator[str]:
         yield f"{statistics.decode_tps:,.1f} tokens/s"
     if statistics.ttft_ms > 0:
         yield f"{statistics.ttft_ms / 1000:.2f} s to the first token"
-    if message.drafting is not None and statistics.acceptance_rate is not None:
+    if message.drafting is not None and message.drafting.mode and statistics.acceptance_rate is not None:
         yield f"drafted by {message.drafting.mode.label.lower()}, {statistics.acceptance_rate:.0%} accepted"
 
 

@@ -181,7 +181,7 @@ class ReplyEnd:
         trailing_text: The end of `text` that no `TokenEvent` carried.
         finish_reason: Why the reply ended.
         statistics: Counters of the reply.
-        mode: The drafting mode that ran.
+        mode: The drafting mode that ran; None where a remote server does not say it.
         mode_reason: A sentence: why it is not the requested mode, or why a drafter was left out of the rest of the
             reply. None where neither happened.
         drafter: Path or name of the drafter; None without one.
@@ -200,7 +200,7 @@ class ReplyEnd:
     trailing_text: str
     finish_reason: FinishReason
     statistics: Statistics
-    mode: Mode = Mode.OFF
+    mode: Mode | None = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
     control_offsets: tuple[int, ...] = ()

@@ -150,7 +150,7 @@ class _Answer:
         offsets: Offsets of the markers in the text.
         finish: Why the reply ended; None before.
         token_ids: Ids of its tokens; empty where the server does not send them.
-        mode: The drafting mode, where the server says it.
+        mode: The drafting mode; None where the server does not say it.
     """
 
     connection: Connection
@@ -160,7 +160,7 @@ class _Answer:
     offsets: list[int] = field(default_factory=list)
     finish: FinishReason | None = None
     token_ids: array[int] = field(default_factory=lambda: array("I"))
-    mode: Mode = Mode.OFF
+    mode: Mode | None = None
     statistics: Statistics = field(default_factory=Statistics)
     _parts: list[str] = field(default_factory=list)
     # Half a character, whose other half may come in the next event.
@@ -274,7 +274,7 @@ class _Answer:
 
         own, prompt, generated = usage.get("rdchat"), said(usage, "prompt_tokens"), said(usage, "completion_tokens")
         speed = (own or {}).get("tokens_per_second") or 0.0
-        self.mode = _MODES.get(str((own or {}).get("mode")), Mode.OFF)
+        self.mode = _MODES.get(str((own or {}).get("mode")))
         self.statistics = Statistics(
             prompt, min(said(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
             decode_ms=(generated - 1) / speed * 1000 if _SPEEDS[0] < speed < _SPEEDS[1] and generated else 0.0,

@@ -214,7 +214,7 @@ def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     each = [choice.last.statistics for choice in choices]
     later, spent_ms = sum(max(one.generated_tokens - 1, 0) for one in each), sum(one.decode_ms for one in each)
     return {
-        "mode": choices[0].last.mode.value if choices else "",
+        "mode": choices[0].last.mode or "" if choices else "",
         "rounds": sum(one.rounds for one in each),
         "drafted": sum(one.drafted for one in each),
         "accepted": sum(one.accepted for one in each),

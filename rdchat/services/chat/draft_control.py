@@ -87,8 +87,13 @@ class DraftControl(QObject):
 
     @property
     def ready(self) -> bool:
-        """Whether a model is loaded whose settings can be changed; a remote server drafts by its own."""
-        return self.model.info is not None and not self.model.info.server
+        """Whether a model is loaded whose settings can be changed."""
+        return self.model.info is not None and not self.is_remote
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a remote server runs the loaded model, and drafts by its own settings."""
+        return self.model.info is not None and bool(self.model.info.server)
 
     @property
     def reply_mode(self) -> Mode:
@@ -314,9 +319,9 @@ class TimeLedger(QObject):
         self._running: tuple[LedgerEntry, ...] = ()
         # Whether the reply under way began with times of the other kind.
         self._mixed = False
-        self._rates: dict[tuple[Mode, bool], float] = {}
+        self._rates: dict[tuple[Mode | None, bool], float] = {}
         # Of the last reply.
-        self._mode = Mode.OFF
+        self._mode: Mode | None = Mode.OFF
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property

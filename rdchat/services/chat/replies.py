@@ -272,7 +272,7 @@ class Replies(QObject):
         if cancelled and not (tokens or live.stopping):  # Nobody stopped it: rdchat closes before it has begun.
             live.break_off(MessageStatus.INTERRUPTED)
         else:
-            live.finish(end, self.model.name)
+            live.finish(end, self.model.info)
         self.recorder.save()
         is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
         if end is not None and not live.begins_at and is_complete:

@@ -28,7 +28,7 @@ from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.log import errors_logged
@@ -138,7 +138,7 @@ class Reply:
         """Record why the reply is stopped."""
         self.stopping, self.message = True, replace(self.message, error=error)
 
-    def finish(self, end: ReplyEnd | None = None, model: str | None = None) -> None:
+    def finish(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.
 
         The engine's final text counts; of a continued reply it knows the last part.
@@ -156,13 +156,14 @@ class Reply:
         if end is not None:
             own_control = (begins_at + offset for offset in offsets)
             # Each part of a continued reply has a prefill: the counters would not add up.
-            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
+            server = model.server if model else ""
+            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind, server)
             ended = replace(
                 ended,
                 control_offsets=(*message.control_offsets, *own_control),
                 statistics=end.statistics,
                 drafting=drafting,
-                model=model or message.model,
+                model=model.name if model else message.model,
                 tool_calls=_with_ids(calls, message.id),
             )
         self.message = ended

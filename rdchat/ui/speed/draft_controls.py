@@ -25,6 +25,7 @@ from rdchat.ui.style.theme import TIGHT, Theme
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
 _COPY = "Copy Training Command"
+_REMOTE = "The server decides how it drafts."
 _MODE_TIP = "How the next tokens are drafted. This changes the speed of a reply, not its text."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
@@ -132,6 +133,7 @@ class DraftControls(Section):
         self.mode.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
+        self.mode.setVisible(not self._drafting.is_remote)
         advanced = False
         for field in self._fields:
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
@@ -139,6 +141,7 @@ class DraftControls(Section):
             # A missing drafter can be picked.
             used = settings.mode in field.modes and (not missing or picker)
             used = used and (widget is not self.width_ or option is None or option.trees)
+            used = used and not self._drafting.is_remote
             widget.setEnabled(self._drafting.ready)
             form, line = self._lines[field.setting]
             form.setRowVisible(line, used)
@@ -182,7 +185,8 @@ class DraftControls(Section):
         """Explain the mode, or show what the automatic mode does."""
         mode = self._drafting.settings.mode
         auto = mode is Mode.AUTO
-        self.explanation.setText((auto and self._note) or MODES[mode])
+        own = (auto and self._note) or MODES[mode]
+        self.explanation.setText(_REMOTE if self._drafting.is_remote else own)
         set_tip(self.explanation, self._more if auto else "")
 
     def _problem(self, option: ModeOption | None) -> tuple[str, bool]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
+from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.engine.engine_request import EngineState
@@ -22,6 +23,8 @@ class FigureSource(NamedTuple):
 
     Attributes:
         mode: The mode that the reply was drafted with; None if unknown.
+        server: The remote server that writes the reply; empty for this computer. What it does not say is not shown.
+        last_part: Whether the reply was continued, and the figures are those of its last part.
     """
 
     statistics: Statistics = Statistics()
@@ -29,6 +32,8 @@ class FigureSource(NamedTuple):
     mode: Mode | None = None
     model: ModelInfo | None = None
     state: EngineState = EngineState.NO_MODEL
+    server: str = ""
+    last_part: bool = False
 
     @property
     def context(self) -> tuple[int, int]:
@@ -105,7 +110,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
     },
     # These are in the details of a reply only; the panel has charts of them.
     "Details": {
-        "Reading time": _of_reply(lambda s: duration(s.prefill_ms)),
+        "Reading time": _of_reply(lambda s: duration(spent_ms(s).get(Spent.READING, 0.0))),
         "Acceptance by position, %": _of_reply(_acceptance_by_position),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
     },
@@ -125,9 +130,9 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Earlier replies": _of_reply(lambda s: memory(s.earlier_bytes)),
     },
     "Model": {
-        "Precision": _of_model(lambda m: formatting.dtype_text(m.dtype)),
+        "Precision": _of_model(lambda m: formatting.dtype_text(m.dtype) or NONE),
         "Runs on": _of_model(lambda m: m.device),
-        "Parameters": _of_model(lambda m: formatting.parameters(m.parameters)),
+        "Parameters": _of_model(lambda m: formatting.parameters(m.parameters) if m.parameters else NONE),
     },
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}

@@ -55,6 +55,12 @@ class FigureRow(QWidget):
             self.value.show_text(text, "muted" if text == formatting.NONE else "text")
             self.value.setAccessibleName(f"{self.name}: {text}{more}")
 
+    def show_figure(self, source: FigureSource) -> None:
+        """Show its value of a reply."""
+        text = FIGURES[self.name](source)
+        self.show_value(text)
+        self.setVisible(not source.server or text != formatting.NONE)
+
 
 class SectionHead(FlatButton):
     """A heading that folds and unfolds its section."""
@@ -125,7 +131,7 @@ class SpeedSection(QWidget):
             for name, large in (("Without drafting", False), ("Acceptance", True), ("Tokens per step", True))
         ]
         self.sparkline = Sparkline(theme)
-        unit = ElidedLabel(theme, "tokens/s", "muted")
+        self.unit = unit = ElidedLabel(theme, "tokens/s", "muted")
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
         head = row(self.decode, (unit, 1), self.ratio, self.alike, spacing=TIGHT + 2)
@@ -138,13 +144,17 @@ class SpeedSection(QWidget):
         column(*figures, within=self.figures, spacing=TIGHT)
         column(self.owner, self.figures, within=self, spacing=TIGHT)
 
-    def show_statistics(self, statistics: Statistics) -> None:
+    def show_figures(self, source: FigureSource) -> None:
+        """Show the figures of a reply."""
+        statistics = source.statistics
         decode = formatting.rate(statistics.decode_tps)
         self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
+        for part in (self.decode, self.unit):
+            part.setVisible(not source.server or statistics.decode_tps is not None)
         self._show_ratio(statistics)
         for figure in self.rows:
-            figure.show_value(FIGURES[figure.name](FigureSource(statistics)))
+            figure.show_figure(source)
         self.sparkline.show_speeds(statistics.speeds)
 
     def _show_ratio(self, statistics: Statistics) -> None:
@@ -232,8 +242,8 @@ class FigureSection(Section):
         self.rows = {figure: self.add(FigureRow(self.theme, figure)) for figure in SECTIONS[self.name]}
 
     def _fill(self, source: FigureSource) -> None:
-        for name, figure in self.rows.items():
-            figure.show_value(FIGURES[name](source))
+        for figure in self.rows.values():
+            figure.show_figure(source)
 
 
 class DraftFigures(FigureSection):

@@ -11,7 +11,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat import machine
-from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.server.facts import Phase, RequestFacts
@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import FigureSource
+from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import (
     DraftFigures,
     FigureRow,
@@ -120,8 +120,6 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._settings = controller, controller.context, controller.settings
         self._pending = Statistics()
-        # Whether a reply was measured since the app was opened.
-        self._has_figures = False
         # Whether the reply that is being written, or was written last, is in another chat.
         self._is_elsewhere = False
         self._source = FigureSource(state=controller.replies.state)
@@ -230,6 +228,7 @@ class SpeedPanel(QScrollArea):
         parameters = model.parameters if now and model else 0
         hindered = self._hindered() if now else None
         text = verdict(self._pending, hindered, writing=writing, parameters=parameters)
+        text = "No comparison with a remote model" if self._source.server else text
         self.speed.reason.show_text(text, "warning" if text.startswith(SLOWER) else "muted")
 
     def _hindered(self) -> str:
@@ -242,8 +241,9 @@ class SpeedPanel(QScrollArea):
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
-        mode = message.drafting.mode if message.drafting else None
-        self._show(statistics=message.statistics, finish=message.finish_reason, mode=mode)
+        how = message.drafting or Drafting(None)
+        about = {"mode": how.mode, "server": how.server, "last_part": how.last_part}
+        self._show(statistics=message.statistics, finish=message.finish_reason, **about)
         self._show_meaning(now=now)
 
     def show_last_reply(self) -> None:
@@ -258,7 +258,7 @@ class SpeedPanel(QScrollArea):
 
     def _begin(self) -> None:
         self._pending = Statistics()
-        self._show(statistics=self._pending, finish=None, mode=None)
+        self._show(statistics=self._pending, finish=None, mode=None, server="", last_part=False)
         self._show_meaning()
 
     def _show(self, **changes: Any) -> None:
@@ -266,33 +266,44 @@ class SpeedPanel(QScrollArea):
         busy = self._controller.replies.state in _BUSY
         if busy:
             self._is_elsewhere = self._writes_elsewhere()
-            changes["mode"] = self._controller.drafting.reply_mode
-        self._source = self._source._replace(**changes)
-        self._has_figures |= busy or bool(self._source.statistics.prompt_tokens)
-        for part in (self.speed.figures, self.time, self._lines[0]):
-            # On the first run, they would be dashes.
-            part.setVisible(self._has_figures)
-        self.speed.owner.setText(self._owner(busy))
-        self.speed.show_statistics(self._source.statistics)
+            model = self._controller.model_slot.info
+            changes["server"] = server = model.server if model else ""
+            changes["mode"] = None if server else self._controller.drafting.reply_mode
+        source = self._source = self._source._replace(**changes)
+        has_figures = busy or source.statistics.ttft_ms > 0 or source.statistics.prompt_tokens > 0
+        self.speed.figures.setVisible(has_figures)
+        for part in (self.time, self._lines[0]):
+            part.setVisible(has_figures and not source.server)
+        self.speed.owner.setText(self._owner(busy, has_figures))
+        self.speed.show_figures(source)
         self.drafting.show_reply(self._source.statistics, busy)
         self.time.show_statistics(self._source.statistics)
-        for section in self._figures:
-            section.show_figures(self._source)
+        for section, line in zip(self._figures, self._lines[-len(self._figures) :], strict=True):
+            section.show_figures(source)
+            known = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
+            section.setVisible(known or not source.server)
+            line.setVisible(known or not source.server)
 
     def _writes_elsewhere(self) -> bool:
         """Return whether the reply that is being written is in another chat than the open one."""
         chat, live = self._controller.chat.stored_conversation, self._controller.replies.live
         return not live or chat is None or live[-1].message.conversation_id != chat.id
 
-    def _owner(self, busy: bool) -> str:
+    def _owner(self, busy: bool, has_figures: bool) -> str:
         """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
+        source = self._source
+        if not has_figures:
+            ended = (each for each in self._controller.chat.path.read_tail() if each.status is MessageStatus.COMPLETE)
+            replied = any(each.role is Role.ASSISTANT for each in ended)
+            return "No figures of these replies" if replied else "No reply yet"
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        if not busy and not self._source.statistics.prompt_tokens:
-            return "No reply yet"
-        option = self._controller.drafting.option(self._source.mode) if busy and self._source.mode else None
+        option = self._controller.drafting.option(source.mode) if busy and source.mode else None
+        mode = source.mode.label if source.mode else ""
+        where = f"on {source.server}" if source.server else ""
+        parts = reply, "last part" if source.last_part else "", where, mode
         if option is not None and not option.available:
             return f"{reply} · Nothing is drafted"
-        return f"{reply} · {self._source.mode.label}" if self._source.mode else reply
+        return " · ".join(filter(None, parts))
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._settings.values

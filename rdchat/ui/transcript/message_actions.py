@@ -62,6 +62,7 @@ def summary(message: Message) -> list[str]:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
         source, cached = "disk" if s.disk_prompt_tokens else "memory", s.cached_prompt_tokens
         parts += [
+            f"on {drafting.server}" if drafting and drafting.server else "",
             _mode_text(drafting) if drafting else "",
             *(form.format(value) for value, form in figures if value != formatting.NONE),
             f"{cached:,} of {s.prompt_tokens:,} prompt tokens from {source}" if cached else "",
@@ -125,7 +126,8 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
-    return f"{drafting.mode.label}, {kind.label}" if kind else drafting.mode.label
+    mode = drafting.mode.label if drafting.mode else ""
+    return f"{mode}, {kind.label}" if kind else mode
 
 
 class ReplyDetails(Popover):

@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.style.definitions import MODES
 from rdchat.ui.window.main_window import MainWindow
@@ -53,6 +54,21 @@ def test_each_mode_shows_what_it_uses_and_no_dead_row(
     assert controls.explanation.text() == MODES[mode]
     assert _shown(controls) == used
     assert controls.advanced.isVisible() == (len(used) > 0 and mode is not Mode.AUTO)
+
+
+def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    assert controls.mode.isVisible()
+    chat.controller.model_slot.load("remote:studio/qwen")
+    chat.wait_for(EngineState.IDLE)
+    assert controls.explanation.text() == "The server decides how it drafts."
+    assert not controls.mode.isVisible()
+    assert not _shown(controls)
+    assert not controls.advanced.isVisible()
+    chat.controller.model_slot.load(None)
+    chat.wait_for(EngineState.IDLE)
+    assert controls.mode.isVisible()
+    assert controls.explanation.text() == MODES[Mode.AUTO]
 
 
 def test_changes_are_applied_and_width_times_length_stays_within_its_limit(chat: Chat, controls: DraftControls) -> None:

@@ -305,6 +305,67 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.speed.owner.text() == "Last reply · Off", "as the scripted engine says"
 
 
+def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
+    """Below it stood "Off", which the server had not said, and five dashes."""
+    chat.start()
+    chat.controller.model_slot.load("remote:studio/qwen")
+    chat.wait_for(EngineState.IDLE)
+    chat.say("Hello")
+    last = chat.controller.chat.path[-1]
+    assert panel.speed.owner.text() == "Last reply · on studio"
+    assert panel.speed.reason.text() == "No comparison with a remote model"
+    said = Statistics(generated_tokens=60, ttft_ms=300, decode_ms=2000)
+    for shown, told in ((said, False), (replace(said, rounds=20, target_calls=20, drafted=40, accepted=30), True)):
+        panel._note_message(replace(last, statistics=shown))
+        assert panel.speed.decode.text() == "29.5"
+        assert not panel.time.isVisible()
+        assert not panel.speed.plain.isVisible()
+        assert (
+            panel.speed.acceptance.isVisible() == panel.speed.per_step.isVisible() == panel.drafts.isVisible() == told
+        )
+        assert panel.reply.isVisible()
+    panel.drafts.fold(False)
+    assert panel.drafts.lengths.bars == ()
+    panel._note_message(replace(last, statistics=Statistics(ttft_ms=300)))
+    assert not panel.speed.decode.isVisible(), "it does not say how many tokens it wrote"
+    chat.controller.chat.start_new()
+    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
+    assert panel.speed.owner.text() == "Last reply · on studio", "it is stored"
+    chat.controller.model_slot.load(None)
+    chat.wait_for(EngineState.IDLE)
+    chat.say("And here?")
+    assert panel.speed.owner.text() == "Last reply · Off"
+    assert panel.time.isVisible()
+    assert panel.speed.plain.isVisible()
+    assert panel.drafts.isVisible()
+
+
+def test_a_continued_reply_has_the_figures_of_its_last_part(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    chat.say("Hello")
+    assert panel.speed.owner.text() == "Last reply · Off"
+    chat.controller.continue_reply(chat.controller.chat.path[-1].id)
+    chat.wait_for(EngineState.IDLE)
+    assert panel.speed.owner.text() == "Last reply · last part · Off"
+
+
+def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: SpeedPanel) -> None:
+    """An imported chat of 1,000 replies had "No reply yet"."""
+    chat.start()
+    chat.say("Hello")
+    last = chat.controller.chat.path[-1]
+    chat.controller.chat.path.put(replace(last, statistics=None, drafting=None))
+    panel.show_last_reply()
+    assert panel.speed.owner.text() == "No figures of these replies"
+    assert not panel.speed.figures.isVisible()
+    chat.engine.load_gate.shut()
+    chat.controller.model_slot.retry()
+    chat.controller.chat.start_new()
+    chat.controller.send("Hello")
+    assert panel.speed.owner.text() == "No reply yet", "it waits for the model"
+    chat.engine.load_gate.open()
+
+
 def test_the_ratio_waits_until_there_is_enough_to_compare(chat: Chat, panel: SpeedPanel) -> None:
     """It was shown after three tokens, and climbed from 0.66x to 1.47x."""
     chat.start()
@@ -351,7 +412,9 @@ def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPane
     assert panel.speed.figures.isVisible()
     assert panel.time.isVisible()
     chat.controller.chat.start_new()
-    assert panel.time.isVisible()  # figures do not come and go with the chats
+    assert panel.speed.owner.text() == "No reply yet"
+    assert not panel.speed.figures.isVisible(), "a new chat had dashes, once another one had figures"
+    assert not panel.time.isVisible()
 
 
 def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:

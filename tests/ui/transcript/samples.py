@@ -1,6 +1,6 @@
 """What a reply may hold: the figures of a drafted one, and Markdown of every kind."""
 
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 
 DRAFTED = Statistics(
     prompt_tokens=40,
@@ -13,6 +13,7 @@ DRAFTED = Statistics(
     drafted=90,
     accepted=30,
     target_calls=30,
+    ledger=(LedgerEntry("template and tokenize", "", 1, 10), LedgerEntry("prefill", "", 1, 70)),
 )
 RICH = """# Title
 

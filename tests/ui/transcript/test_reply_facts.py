@@ -4,10 +4,12 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.events import PrefillProgress
+from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.style.definitions import DEFINITIONS
-from rdchat.ui.style.formatting import prefill_text
+from rdchat.ui.style.formatting import duration, prefill_text
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary
 from tests.ui.transcript.conftest import reply
@@ -38,6 +40,24 @@ def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
         prefill_text(PrefillProgress(1, 1250, 1300, 1200))
         == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 from memory"
     )
+
+
+def test_reading_is_one_figure_in_the_panel_and_below_the_reply() -> None:
+    """One reply had 979 ms in the panel, and 1.11 s below it: that was until the first token was shown."""
+    slow = replace(DRAFTED, prefill_ms=95)
+    assert duration(spent_ms(slow)[Spent.READING]) == "80 ms"
+    assert "reading 80 ms" in summary(reply(2, "Hi", statistics=slow))
+    assert not any("reading" in each for each in summary(reply(2, "Hi", statistics=replace(slow, ledger=()))))
+
+
+def test_a_remote_reply_says_where_it_came_from_and_only_what_the_server_said() -> None:
+    """It had "Off" in its line, which no server had said."""
+    said = Statistics(generated_tokens=60, ttft_ms=300, decode_ms=2000)
+    unsaid = reply(2, "Hi", statistics=said, drafting=Drafting(None, server="studio"))
+    assert summary(unsaid) == ["on studio", "29.5 tokens/s", "first token 300 ms"]
+    assert "Drafting" not in {fact.name for fact in facts(unsaid)}
+    told = replace(unsaid, drafting=Drafting(Mode.AUTO, server="studio"))
+    assert summary(told)[:2] == ["on studio", "Auto"]
 
 
 def test_plain_decoding_has_no_figures_of_drafts() -> None:
