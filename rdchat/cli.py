@@ -204,7 +204,7 @@ def _run(args: argparse.Namespace, files: Sequence[str]) -> int:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="rdchat",
-        description="Chat with language models on your own machine. Without a command, rdchat opens its window; with "
+        description="Chat with language models, local or remote. Without a command, rdchat opens its window; with "
         "files it attaches them there, or loads a model, and with rdchat://ask?text=... it shows the text.",
     )
     parser.add_argument("--quick", action="store_true", help="open the quick window, also if rdchat runs already")

@@ -26,7 +26,7 @@ def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> 
         ModelError: If a server cannot be asked for this.
     """
     if request.text is not None or request.top_log_probs is not None:
-        raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a model on this Mac.")
+        raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a local model.")
     sampling, neutral = request.sampling, SamplingParams()
     optional: dict[str, Any] = {name: getattr(sampling, name) for name in _OPTIONAL}
     changed = {name: value for name, value in optional.items() if value != getattr(neutral, name)}

@@ -9,8 +9,10 @@ from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.messages import Role
+from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
@@ -34,8 +36,18 @@ EXAMPLES = (
     ("Write code", "Write a Python function that counts the words in a text."),
     ("Collect ideas", "Give me five ideas for a rainy Sunday at home."),
 )
-_GREETING = "Chat with a language model that runs on this machine.\nNothing you write leaves it."
 _WIDTH = 520
+
+
+def greeting(model: ModelSlot) -> str:
+    """Return where the words of a new chat go, by the model that was chosen."""
+    if remote := remote_model(model.chosen):
+        address = f" ({model.info.device})" if model.info else ""
+        return f"Answers come from {remote[0]}{address}.\nWhat you write is sent there."
+    hosts, _ = ranked_model(model.chosen) or ((), None)
+    if others := ", ".join(hosts[1:]):
+        return f"Answers come from {formatting.MACHINE} together with {others}.\nWhat you write is sent to all of them."
+    return f"Chat with a language model that runs on {formatting.MACHINE}.\nNothing you write leaves it."
 
 
 class WelcomeView(QWidget):
@@ -52,8 +64,8 @@ class WelcomeView(QWidget):
         picture.setPixmap(app_pixmap(72, 2))
         picture.setAccessibleName("rdchat")
         title = ThemedLabel(theme, "What would you like to know?", points_more=8, bold=True, wraps=True)
-        greeting = ThemedLabel(theme, _GREETING, "muted", 1, wraps=True)
-        for label in (picture, title, greeting):
+        self.greeting = ThemedLabel(theme, "", "muted", 1, wraps=True)
+        for label in (picture, title, self.greeting):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         examples = QGridLayout()
         examples.setSpacing(SMALL)
@@ -61,7 +73,7 @@ class WelcomeView(QWidget):
             examples.addWidget(self._example(name, prompt), index // 2, index % 2)
         content, ground = QWidget(), Ground(theme, "surface")
         content.setMaximumWidth(_WIDTH)
-        parts = (picture, MEDIUM, title, TIGHT, greeting, LARGE, examples)
+        parts = (picture, MEDIUM, title, TIGHT, self.greeting, LARGE, examples)
         column(None, column(*parts, spacing=TIGHT), None, within=content)
         row(None, (content, 1000), None, within=ground, margins=LARGE)
         column(scrolled(ground), within=self)
@@ -314,6 +326,7 @@ class ConversationView(Ground):
         self._show_page()
 
     def _show_page(self) -> None:
+        self.welcome.greeting.setText(greeting(self._model))
         is_begun = self._chat.path or self._chat.unsent.waiting_in(self._chat.id)
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
 

@@ -24,7 +24,7 @@ type Change = Callable[..., object]
 _WIDTH, _NOTE_WIDTH = 580, 430
 _PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
-    "Anthropic's. Nothing that they send is stored."
+    "Anthropic's. A remote model is not passed on. Nothing that they send is stored."
 )
 _PATHS = "Programs made for Anthropic take the address without /v1."
 _MODEL = "The name by which programs call the loaded model."

@@ -37,7 +37,7 @@ from rdchat.ui.window.type_anywhere import takes_text
 
 # The chats in the command palette; older ones are found by a search.
 _MAX_CHATS = 1000
-_CREDITS = """Chat with language models that run on your own machine.
+_CREDITS = """Chat with language models that run on your own machine, or on servers that you add.
 
 Python {}, Qt {}, MLX {}, mlx-lm {}
 
