@@ -175,7 +175,8 @@ class RaceResult:
     @property
     def speed_text(self) -> str:
         """The ratio as a sentence; empty where there is none."""
-        return f"{self.name}: {self.ratio:.2f} times as fast at writing." if self.ratio else ""
+        slower = "slower, " if self.ratio and round(self.ratio, 2) < 1 else ""
+        return f"{self.name}: {slower}{self.ratio:.2f} times as fast at writing." if self.ratio else ""
 
     @property
     def parted_by_rounding(self) -> bool:

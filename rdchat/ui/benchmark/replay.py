@@ -24,6 +24,7 @@ class ReplayView(QWidget):
     def __init__(self, theme: Theme, name: str, placeholder: str) -> None:
         super().__init__()
         self._replay: Replay | None = None
+        self._written = 0
         self.name = ElidedLabel(theme, name, bold=True)
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
@@ -54,15 +55,17 @@ class ReplayView(QWidget):
 
     def load(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
-        self._replay = replay
+        self._replay, self._written = replay, 0
         self.text.clear()
         self.speed.show_text(formatting.NONE, "muted")
-        self.state.setText(" ")  # An empty label would be lower.
+        self.state.show_text(" ", "muted")  # An empty label would be lower.
         self.progress.setValue(0)
 
-    def write(self, text: str) -> None:
-        """Show more text of the reply that is being written."""
-        self.state.setText("Writing…")
+    def write(self, text: str, limit: int) -> None:
+        """Show one more token of the reply that is being written, of at most `limit` tokens."""
+        self._written += 1
+        self.state.setText(f"Writing… {formatting.counted(self._written, 'token')}")
+        self.progress.setValue(round(1000 * self._written / limit))
         self.text.moveCursor(QTextCursor.MoveOperation.End)
         self.text.insertPlainText(text)
 

@@ -5,6 +5,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
+from rdchat import machine
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPiece, BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
@@ -139,13 +140,27 @@ def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, ra
     race.start.click()
     chat.engine.gate.allow(3)
     qtbot.waitUntil(lambda: race.plain.text.toPlainText() == "Hello,")
-    assert (race.plain.state.text(), race.drafted.state.text()) == ("Writing…", "Waiting for its turn")
+    assert (race.plain.state.text(), race.drafted.state.text()) == ("Writing… 2 tokens", "Waiting for its turn")
+    assert race.plain.progress.value() == round(1000 * 2 / race.token_limit.value())
     chat.engine.gate.allow(1)
     qtbot.waitUntil(lambda: race.drafted.text.toPlainText() == "Hel")
-    assert (race.plain.state.text(), race.drafted.state.text()) == ("Done", "Writing…")
+    assert (race.plain.state.text(), race.drafted.state.text()) == ("Done", "Writing… 1 token")
     with qtbot.waitSignal(chat.controller.race.finished):
         chat.engine.gate.open()
     assert race.plain.text.toPlainText() == "", "the replay begins"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_race_says_slower_and_whether_the_computer_was_busy(
+    qtbot: QtBot, chat: Chat, race: RaceWindow, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """It said "0.50 times as fast", and nothing of a load of 10."""
+    monkeypatch.setattr(machine, "is_busy", lambda: busy)
+    chat.engine.bench_events = (bench_run(0, 10), bench_run(1, 20))
+    run(qtbot, chat, race)
+    assert race.speed_up.text().endswith(": slower, 0.50 times as fast at writing.")
+    said = race.verdict.text().removeprefix("Same text, token for token.")
+    assert said == (" The computer is busy: these speeds may be wrong." if busy else "")
 
 
 def test_closing_the_window_ends_the_race(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
