@@ -19,7 +19,7 @@ from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import MODES
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import choice_box, column, row, text_field
+from rdchat.ui.style.layouts import choice_box, column, row, show_share, text_field
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
@@ -211,6 +211,9 @@ class RaceWindow(SideWindow):
         self.start.setEnabled(running or not (reason or problem))
         waiting = self._race.step_text or waiting_text(self._controller)
         self.status.setText(waiting if running else reason or self._race_text())
+        if self._result is None and not (self.plain.written or self.drafted.written):
+            for view in (self.plain, self.drafted):
+                show_share(view.progress, None if running else 0.0)
 
     def _problem(self, mode: Mode) -> str:
         """Return why a mode cannot run; empty if it can, or the engine has not answered yet."""

@@ -11,7 +11,7 @@ from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, thin_bar
+from rdchat.ui.style.layouts import column, row, show_share, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme
 
 _FRAME_MS = 33
@@ -19,12 +19,16 @@ _BOLD = re.compile(r"\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
 
 
 class ReplayView(QWidget):
-    """Shows a reply while it is written, then its record as it was at a moment: text, speed and time."""
+    """Shows a reply while it is written, then its record as it was at a moment: text, speed and time.
+
+    Attributes:
+        written: Tokens of the reply that is being written.
+    """
 
     def __init__(self, theme: Theme, name: str, placeholder: str) -> None:
         super().__init__()
         self._replay: Replay | None = None
-        self._written = 0
+        self.written = 0
         self.name = ElidedLabel(theme, name, bold=True)
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
@@ -55,23 +59,24 @@ class ReplayView(QWidget):
 
     def load(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
-        self._replay, self._written = replay, 0
+        self._replay, self.written = replay, 0
         self.text.clear()
         self.speed.show_text(formatting.NONE, "muted")
         self.state.show_text(" ", "muted")  # An empty label would be lower.
-        self.progress.setValue(0)
+        show_share(self.progress, 0.0)
 
     def write(self, text: str, limit: int) -> None:
         """Show one more token of the reply that is being written, of at most `limit` tokens."""
-        self._written += 1
-        self.state.setText(f"Writing… {formatting.counted(self._written, 'token')}")
-        self.progress.setValue(round(1000 * self._written / limit))
+        self.written += 1
+        self.state.setText(f"Writing… {formatting.counted(self.written, 'token')}")
+        show_share(self.progress, self.written / limit)
         self.text.moveCursor(QTextCursor.MoveOperation.End)
         self.text.insertPlainText(text)
 
     def wait(self) -> None:
         """Show that the other reply is being written."""
-        self.state.setText("Done" if self.text.toPlainText() else "Waiting for its turn")
+        self.state.setText("Done" if self.written else "Waiting for its turn")
+        show_share(self.progress, 1.0 if self.written else 0.0)
 
     def show_moment(self, clock_ms: float) -> None:
         """Show the reply as it was `clock_ms` after the request; the clock can go back."""

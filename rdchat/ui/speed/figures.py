@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
 from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
 from rdchat.ui.style.definitions import ENDS
@@ -22,18 +22,14 @@ class FigureSource(NamedTuple):
     """A reply, its model and the engine's state.
 
     Attributes:
-        mode: The mode that the reply was drafted with; None if unknown.
-        server: The remote server that writes the reply; empty for this computer. What it does not say is not shown.
-        last_part: Whether the reply was continued, and the figures are those of its last part.
+        how: How the reply is drafted, and where: what a remote server does not say is not shown.
     """
 
     statistics: Statistics = Statistics()
     finish: FinishReason | None = None
-    mode: Mode | None = None
+    how: Drafting = Drafting(None)
     model: ModelInfo | None = None
     state: EngineState = EngineState.NO_MODEL
-    server: str = ""
-    last_part: bool = False
 
     @property
     def context(self) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class FigureRow(QWidget):
         """Show its value of a reply."""
         text = FIGURES[self.name](source)
         self.show_value(text)
-        self.setVisible(not source.server or text != formatting.NONE)
+        self.setVisible(not source.how.server or text != formatting.NONE)
 
 
 class SectionHead(FlatButton):
@@ -151,7 +151,7 @@ class SpeedSection(QWidget):
         self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         for part in (self.decode, self.unit):
-            part.setVisible(not source.server or statistics.decode_tps is not None)
+            part.setVisible(not source.how.server or statistics.decode_tps is not None)
         self._show_ratio(statistics)
         for figure in self.rows:
             figure.show_figure(source)

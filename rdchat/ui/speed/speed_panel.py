@@ -228,7 +228,7 @@ class SpeedPanel(QScrollArea):
         parameters = model.parameters if now and model else 0
         hindered = self._hindered() if now else None
         text = verdict(self._pending, hindered, writing=writing, parameters=parameters)
-        text = "No comparison with a remote model" if self._source.server else text
+        text = "No comparison with a remote model" if self._source.how.server else text
         self.speed.reason.show_text(text, "warning" if text.startswith(SLOWER) else "muted")
 
     def _hindered(self) -> str:
@@ -242,8 +242,7 @@ class SpeedPanel(QScrollArea):
             return
         self._pending = message.statistics
         how = message.drafting or Drafting(None)
-        about = {"mode": how.mode, "server": how.server, "last_part": how.last_part}
-        self._show(statistics=message.statistics, finish=message.finish_reason, **about)
+        self._show(statistics=message.statistics, finish=message.finish_reason, how=how)
         self._show_meaning(now=now)
 
     def show_last_reply(self) -> None:
@@ -258,7 +257,7 @@ class SpeedPanel(QScrollArea):
 
     def _begin(self) -> None:
         self._pending = Statistics()
-        self._show(statistics=self._pending, finish=None, mode=None, server="", last_part=False)
+        self._show(statistics=self._pending, finish=None, how=Drafting(None))
         self._show_meaning()
 
     def _show(self, **changes: Any) -> None:
@@ -267,13 +266,13 @@ class SpeedPanel(QScrollArea):
         if busy:
             self._is_elsewhere = self._writes_elsewhere()
             model = self._controller.model_slot.info
-            changes["server"] = server = model.server if model else ""
-            changes["mode"] = None if server else self._controller.drafting.reply_mode
+            server = model.server if model else ""
+            changes["how"] = Drafting(None if server else self._controller.drafting.reply_mode, server=server)
         source = self._source = self._source._replace(**changes)
         has_figures = busy or source.statistics.ttft_ms > 0 or source.statistics.prompt_tokens > 0
         self.speed.figures.setVisible(has_figures)
         for part in (self.time, self._lines[0]):
-            part.setVisible(has_figures and not source.server)
+            part.setVisible(has_figures and not source.how.server)
         self.speed.owner.setText(self._owner(busy, has_figures))
         self.speed.show_figures(source)
         self.drafting.show_reply(self._source.statistics, busy)
@@ -281,8 +280,8 @@ class SpeedPanel(QScrollArea):
         for section, line in zip(self._figures, self._lines[-len(self._figures) :], strict=True):
             section.show_figures(source)
             known = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
-            section.setVisible(known or not source.server)
-            line.setVisible(known or not source.server)
+            section.setVisible(known or not source.how.server)
+            line.setVisible(known or not source.how.server)
 
     def _writes_elsewhere(self) -> bool:
         """Return whether the reply that is being written is in another chat than the open one."""
@@ -291,16 +290,15 @@ class SpeedPanel(QScrollArea):
 
     def _owner(self, busy: bool, has_figures: bool) -> str:
         """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
-        source = self._source
+        how = self._source.how
         if not has_figures:
             ended = (each for each in self._controller.chat.path.read_tail() if each.status is MessageStatus.COMPLETE)
             replied = any(each.role is Role.ASSISTANT for each in ended)
             return "No figures of these replies" if replied else "No reply yet"
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        option = self._controller.drafting.option(source.mode) if busy and source.mode else None
-        mode = source.mode.label if source.mode else ""
-        where = f"on {source.server}" if source.server else ""
-        parts = reply, "last part" if source.last_part else "", where, mode
+        option = self._controller.drafting.option(how.mode) if busy and how.mode else None
+        mode, where = how.mode.label if how.mode else "", f"on {how.server}" if how.server else ""
+        parts = reply, "last part" if how.last_part else "", where, mode
         if option is not None and not option.available:
             return f"{reply} · Nothing is drafted"
         return " · ".join(filter(None, parts))

@@ -128,6 +128,7 @@ def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, race: RaceWindow) -> No
     with qtbot.waitSignal(chat.controller.race.stopped):
         race.start.click()
     assert race.verdict.text() == "The race was stopped."
+    assert (race.plain.progress.value(), race.plain.progress.maximum()) == (0, 1000)
     assert (race.start.text(), race.start.isEnabled()) == ("Start Race", True)
     assert not race.playback.isEnabled()
 
@@ -138,13 +139,19 @@ def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, ra
     chat.engine.bench_events = (EVENTS[0], *pieces, *EVENTS[1:])
     chat.engine.gate.shut()
     race.start.click()
+    bars = race.plain.progress, race.drafted.progress
+    assert [bar.maximum() for bar in bars] == [0, 0], "how long it takes to warm up is not known"
     chat.engine.gate.allow(3)
     qtbot.waitUntil(lambda: race.plain.text.toPlainText() == "Hello,")
+    assert [(bar.value(), bar.maximum()) for bar in bars] == [
+        (round(1000 * 2 / race.token_limit.value()), 1000),
+        (0, 1000),
+    ]
     assert (race.plain.state.text(), race.drafted.state.text()) == ("Writing… 2 tokens", "Waiting for its turn")
-    assert race.plain.progress.value() == round(1000 * 2 / race.token_limit.value())
     chat.engine.gate.allow(1)
     qtbot.waitUntil(lambda: race.drafted.text.toPlainText() == "Hel")
     assert (race.plain.state.text(), race.drafted.state.text()) == ("Done", "Writing… 1 token")
+    assert race.plain.progress.value() == 1000
     with qtbot.waitSignal(chat.controller.race.finished):
         chat.engine.gate.open()
     assert race.plain.text.toPlainText() == "", "the replay begins"
