@@ -7,6 +7,7 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
+from rdchat import machine
 from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.inference.api.events import DraftOptions, ModeOption
@@ -129,6 +130,16 @@ def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: B
     assert "Choose a draft model in the speed panel first." in model.toolTip()
     recurrent.setChecked(True)
     assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
+
+
+def test_a_benchmark_says_that_the_computer_was_busy(
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(qtbot, chat, bench)
+    assert bench.status.text() == "Done: 2 replies."
+    monkeypatch.setattr(machine, "is_busy", lambda: True)
+    run(qtbot, chat, bench)
+    assert bench.status.text() == "Done: 2 replies. The computer is busy: these speeds may be wrong."
 
 
 def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
