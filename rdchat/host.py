@@ -38,6 +38,10 @@ _RUSAGE = struct.Struct("16x10Q")
 _PEER = struct.Struct("iII")
 # The number is an argument of `confstr`, in macOS's <unistd.h>.
 _DARWIN_USER_TEMP_DIR = 65537
+# macOS refuses an app the local network with error 65, EHOSTUNREACH.
+_NO_ROUTE = re.compile(r"No route to host|error: 65\b")
+LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
+"""Where a person allows it, as the end of a hint."""
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -64,6 +68,11 @@ def outdated_macos() -> str:
     """Return the version of a macOS that is too old for Qt, such as 14.2; empty otherwise."""
     version = macos_version()
     return version if version and _numbers(version) < OLDEST_MACOS else ""
+
+
+def local_network_hint(error: object) -> str:
+    """Return ` ` and `LOCAL_NETWORK` for an error, or its text, with which macOS refuses it; otherwise nothing."""
+    return f" {LOCAL_NETWORK}" if _NO_ROUTE.search(str(error)) else ""
 
 
 def mlx_variant() -> str:

@@ -184,3 +184,15 @@ def test_the_first_start_says_that_macos_is_too_old(
         "rdchat: rdchat's window needs macOS 14.4 or later; this Mac has 14.2.1. "
         "Update it in System Settings > General > Software Update. `rdchat ask` works without a window.\n"
     )
+
+
+@pytest.mark.parametrize(("error", "is_refusal"), [
+    ("ssh: connect to host studio.local port 22: No route to host", True),
+    (OSError(65, "No route to host"), True),
+    ("[ring] Couldn't connect (error: 65)", True),
+    ("[ring] Couldn't connect (last error: 61)", False),
+    ("[ring] Couldn't connect (error: 651)", False),
+    ("Permission denied (publickey).", False),
+])  # fmt: skip
+def test_a_refused_local_network_is_known_by_its_error(error: object, is_refusal: bool) -> None:
+    assert bool(host.local_network_hint(error)) is is_refusal

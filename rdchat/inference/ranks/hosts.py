@@ -85,7 +85,8 @@ def found_host(name: str, address: str | None = None) -> Host:
         try:
             address = socket.gethostbyname(name.rpartition("@")[2])
         except OSError:
-            raise InvalidSettingError(f"{name} has no address here.", "Check the name, or give its address.") from None
+            hint = f"Check the name, or give its address. {host.LOCAL_NETWORK}"
+            raise InvalidSettingError(f"{name} has no address here.", hint) from None
     return Host(name, (address,))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
 from rdchat.files.sizes import size_text
 from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.host import local_network_hint
 from rdchat.work.child_limits import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 
@@ -160,8 +161,9 @@ class RankProcesses:
         host = self.hosts[rank]
         match error:
             case ChildEndedError(status=status) if status == _SSH_FAILED and not host.is_this_mac:
-                hint = f"Check that `ssh {host.ssh} true` works without a password."
-                return ModelError(f"ssh cannot reach {host.label}: {one_line(self._children[rank].last_log)}", hint)
+                said = one_line(self._children[rank].last_log)
+                hint = local_network_hint(said).strip() or f"Check that `ssh {host.ssh} true` works without a password."
+                return ModelError(f"ssh cannot reach {host.label}: {said}", hint)
             case ChildEndedError(status=status) if status == _NOT_FOUND:
                 hint = f"Install it there, so that `ssh {host.ssh} rdchat --version` works."
                 return ModelError(f"ssh finds no rdchat on {host.label}.", hint)

@@ -1,7 +1,6 @@
 """HTTP with a remote server, within limits. Importing it takes a quarter of a second."""
 
 import asyncio
-import errno
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -16,6 +15,7 @@ from socksio import SOCKSError
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
 from rdchat.files.plain_data import json_or_none
+from rdchat.host import local_network_hint
 from rdchat.hub.hub_client import tls_context
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
@@ -28,7 +28,6 @@ _MAX_QUOTED = 300
 # OpenSSL's codes for a certificate that is not valid yet, or no longer.
 _OUT_OF_DATE = {9, 10}
 _REACH = "Check that it runs and that the address is right."
-_PERMISSION = " On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 
 
 class UntrustedCertificateError(NetworkError):
@@ -176,10 +175,8 @@ class Connection:
         return NetworkError(text, "If you changed it there, remove the server in rdchat and add it again.")
 
     def _no_connection(self, error: Exception) -> NetworkError:
-        # macOS refuses an app's connections in the local network with this error.
-        refused = any(isinstance(each, OSError) and each.errno == errno.EHOSTUNREACH for each in _causes(error))
-        hint = _REACH + (_PERMISSION if refused else "")
-        return NetworkError(f"{self.server.host} cannot be reached.", hint)
+        hint = next(filter(None, map(local_network_hint, _causes(error))), "")
+        return NetworkError(f"{self.server.host} cannot be reached.", _REACH + hint)
 
     async def _check(self, response: httpx2.Response) -> None:
         """Raise RdchatError for an answer that is a redirect, a refusal or compressed."""

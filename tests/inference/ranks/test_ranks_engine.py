@@ -335,6 +335,7 @@ def test_a_load_that_is_cancelled_leaves_no_process(make):
         engine.load(None, Dtype.AUTO, cancel)
     assert engine._ranks is None
 
+    "no local network": ("echo 'No route to host' >&2; exit 255", "No route to host.*Local Network must allow rdchat"),
 
 PARENT = f"""
 import sys
