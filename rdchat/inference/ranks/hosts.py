@@ -5,6 +5,7 @@ The settings keep them as a list of objects with `ssh` and `ips`, which is MLX's
 
 import ipaddress
 import re
+import shlex
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +19,12 @@ THIS_MAC = "localhost"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,252}")
 # The port does not matter: nothing is sent.
 _ANY_PORT = 9
+# A shell that is not interactive has a short PATH on a Mac, without the app's program.
+_PROGRAM = "Applications/rdchat.app/Contents/MacOS/rdchat"
+_START = (
+    f'for each in rdchat /{_PROGRAM} ~/{_PROGRAM}; do command -v "$each" >/dev/null && exec "$each" '
+    f'{host.CHILD_OPTION} rank; done; echo "rdchat is neither in the PATH nor in Applications." >&2; exit 127'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,8 @@ class Host:
         # BatchMode refuses instead of asking for a password; the others notice a lost link.
         options = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
         named = (part for option in options for part in ("-o", option))
-        return ("ssh", "-T", *named, "--", self.ssh, f"rdchat {host.CHILD_OPTION} rank")
+        # The person's own shell there may be any.
+        return ("ssh", "-T", *named, "--", self.ssh, f"/bin/sh -c {shlex.quote(_START)}")
 
 
 def _check_private(name: str, ip: str) -> None:

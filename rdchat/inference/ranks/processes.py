@@ -165,8 +165,7 @@ class RankProcesses:
                 hint = local_network_hint(said).strip() or f"Check that `ssh {host.ssh} true` works without a password."
                 return ModelError(f"ssh cannot reach {host.label}: {said}", hint)
             case ChildEndedError(status=status) if status == _NOT_FOUND:
-                hint = f"Install it there, so that `ssh {host.ssh} rdchat --version` works."
-                return ModelError(f"ssh finds no rdchat on {host.label}.", hint)
+                return ModelError(f"ssh finds no rdchat on {host.label}.", "Put the app into Applications there.")
             case ChildEndedError(what=what):
                 return ModelError(f"The process on {host.label} {what}.", _AGAIN)
             case ChildLimitError():

@@ -1,6 +1,10 @@
 """Names and addresses of Macs, the ring that they make, and what goes between processes."""
 
+import shutil
 import socket
+import subprocess
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,8 +68,38 @@ def test_a_name_is_looked_up_without_its_user(monkeypatch: pytest.MonkeyPatch) -
 def test_ssh_gets_the_name_behind_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "child_command", lambda name: ["start", name])
     assert STUDIO.command[0] == "ssh"
-    assert STUDIO.command[-3:] == ("--", "anna@studio.local", "rdchat --child rank")
+    assert STUDIO.command[-3:-1] == ("--", "anna@studio.local")
     assert Host("localhost").command == ("start", "rank")
+
+
+def start_there(home: Path, path: str, shell: str = "/bin/sh") -> subprocess.CompletedProcess[str]:
+    """Run what ssh is given as a person's shell would that has only these variables."""
+    given = {"HOME": str(home), "PATH": path}
+    return subprocess.run([shell, "-c", STUDIO.command[-1]], check=False, env=given, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("place", ["bin", "Applications/rdchat.app/Contents/MacOS"])
+@pytest.mark.parametrize("shell", [each for each in map(shutil.which, ("sh", "bash", "zsh", "fish", "tcsh")) if each])
+def test_rdchat_is_found_in_the_path_and_in_applications(tmp_path: Path, place: str, shell: str) -> None:
+    program = tmp_path / place / "rdchat"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$0 $*"\n')
+    program.chmod(0o755)
+    ran = start_there(tmp_path, str(program.parent) if place == "bin" else "", shell)
+    assert ran.stdout == f"{program} --child rank\n"
+
+
+def test_a_mac_without_rdchat_says_so(tmp_path: Path) -> None:
+    ran = start_there(tmp_path, "")
+    assert ran.returncode == 127
+    assert ran.stderr == "rdchat is neither in the PATH nor in Applications.\n"
+
+
+def test_a_name_without_an_address_names_the_local_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS looks no name of the local network up for an app that may not use it."""
+    monkeypatch.setattr(socket, "gethostbyname", Mock(side_effect=socket.gaierror))
+    with pytest.raises(InvalidSettingError, match=r"has no address here.*Local Network must allow rdchat"):
+        found_host("studio.local")
 
 
 def test_a_ring_begins_with_this_mac_at_the_address_that_the_others_reach() -> None:

@@ -306,7 +306,7 @@ def test_ctrl_c_in_a_terminal_reaches_no_rank(engine):
 def test_ssh_never_asks_and_gets_the_name_behind_its_options(engine, ssh):
     folder = ssh()
     assert "BatchMode=yes" in (folder / "options").read_text().split()
-    assert (folder / "command").read_text() == "rdchat --child rank\n"
+    assert (folder / "command").read_text() == f"{HOSTS[0].command[-1]}\n"
 
 
 def test_an_ssh_that_hangs_is_given_up(make, ssh, monkeypatch):
