@@ -92,9 +92,9 @@ def run_rank(rank: int, addresses: list[str], model: str) -> None:
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
     from rdchat.inference.ranks import follower, group  # noqa: PLC0415
 
-    ring = group.join(rank, addresses)
+    ring = group.join(rank, addresses, "")
     if rank:
-        follower.run(ring, model)
+        follower.run(ring, model, lambda: None)
         return
     engine = LocalEngine(ring)
     engine.load(model, Dtype.AUTO, lambda _: None)

@@ -20,7 +20,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.ranks import leader
-from rdchat.inference.ranks.messages import Kind, send
+from rdchat.inference.ranks.messages import Kind, meet, send
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
@@ -105,6 +105,8 @@ class LocalEngine:
         if self._session is not None and not self._resting:
             unwire_memory()
             self._resting = True
+        if self._group is not None:
+            send(self._group, Kind.REST)
 
     def sleep(self) -> None:
         count = self._count
@@ -177,6 +179,7 @@ class LocalEngine:
         self._unload()
         if self._group is not None:
             send(self._group, Kind.END)
+            meet(self._group)
         # A stopped reply may have queued work on a stream that is freed now.
         mx.synchronize()
         # This also clears the thread's compiled functions, as MLX requires of every thread but the main one.

@@ -12,6 +12,7 @@ from rdchat.commands import cluster
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.ranks.processes import facts_text
 from tests.commands.running import check_refused, printed_json
 
 STUDIO = {"ssh": "studio.local", "ips": ["192.168.1.5"]}
@@ -86,3 +87,8 @@ def test_the_list_is_not_changed_under_an_open_window(capsys: pytest.CaptureFixt
 ])  # fmt: skip
 def test_hosts_that_make_no_ring(studio: None, capsys: pytest.CaptureFixture[str], hosts: str, words: str) -> None:
     check_refused(capsys, ["ask", "--hosts", hosts, "hello"], words, 2)
+
+
+def test_a_slow_link_advises_a_cable() -> None:
+    assert "Gbit/s to this Mac (a cable would be faster)" in facts_text(FACTS | {"bytes_per_s": 1.2e8})
+    assert "cable" not in facts_text(FACTS)

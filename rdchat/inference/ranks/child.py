@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.host import keep_awake
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
@@ -49,6 +50,9 @@ class _Rank:
         # Replies and benchmarks by the number that the parent chose, the paused ones first.
         self._streams: dict[int, tuple[Any, Job[Any]]] = {}
         self._stopped: set[int] = set()
+        # Whether rank 0 may send; only a rank that follows it waits.
+        self._going = threading.Event()
+        self._going.set()
         self._beat_at = self._heard_at = time.monotonic()
 
     def run(self) -> NoReturn:
@@ -62,6 +66,12 @@ class _Rank:
             self._heard_at = time.monotonic()
             match message["do"]:
                 case "ping":
+                    job.end(None)
+                case "wait":
+                    self._going.clear()
+                    job.end(None)
+                case "go":
+                    self._going.set()
                     job.end(None)
                 case "stop":
                     number = message["arguments"]["number"]
@@ -85,16 +95,18 @@ class _Rank:
         calls: dict[str, Callable[..., Any]] = {
             "hello": _hello, "fetch": _fetch, "join": self._join, "measure": _measure,
         }  # fmt: skip
-        answer_one(job, message, calls.get(do) or partial(self._call, do))
+        # An ssh session alone does not prevent sleep.
+        with keep_awake():
+            answer_one(job, message, calls.get(do) or partial(self._call, do))
 
-    def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], model: str | None) -> None:
+    def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], key: str, model: str | None) -> None:
         """Make rank 0's engine, or follow it to its end."""
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
         from rdchat.inference.ranks import follower, group  # noqa: PLC0415
 
-        ring = group.join(rank, addresses) if len(addresses) > 1 else None
+        ring = group.join(rank, addresses, key) if len(addresses) > 1 else None
         if ring is not None and rank:
-            follower.run(ring, model)
+            follower.run(ring, model, self._going.wait)
         else:
             self._engine = LocalEngine(ring)
 
@@ -157,7 +169,7 @@ def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
         | {name: version(name) for name in ("mlx", "mlx-lm")},
         "free_bytes": machine.available_bytes(),
         "limit_bytes": machine_memory().total_room.limit_bytes,
-        "address": f"{ips[rank]}:{port}",
+        "port": port,
     }
 
 
@@ -196,13 +208,13 @@ def _download(repository: str, report: Callable[[LoadProgress], None]) -> None:
         raise ModelError(record.problem, record.hint)
 
 
-def _measure(_job: Job[Any], rank: int, addresses: Sequence[str]) -> dict[str, float]:
+def _measure(_job: Job[Any], rank: int, addresses: Sequence[str], key: str) -> dict[str, float]:
     """Return milliseconds of a small sum over the ring, and bytes a second of large ones."""
     import mlx.core as mx  # noqa: PLC0415
 
     from rdchat.inference.ranks import group  # noqa: PLC0415
 
-    ring = group.join(rank, addresses)
+    ring = group.join(rank, addresses, key)
 
     def seconds(size: int) -> float:
         def add() -> float:

@@ -4,6 +4,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import logging
+from collections.abc import Callable
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,9 +14,9 @@ from rdchat.errors import RanksError
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.loading import load_part
 from rdchat.inference.models.model_files import resolve_model
-from rdchat.inference.ranks.messages import Kind, receive
+from rdchat.inference.ranks.messages import Kind, meet, receive
 from rdchat.inference.ranks.sharding import check_sum, part_of
-from rdchat.inference.verification.device import free_memory
+from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache, Operation, first_offset
 from rdchat.inference.verification.prefix_tree import PrefixTree
@@ -23,12 +24,13 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 _LOG = logging.getLogger(__name__)
 
 
-def run(group: mx.distributed.Group, model: str | None) -> None:
+def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], object]) -> None:
     """Load this rank's part of a model when rank 0 loads its own, in the same precision; repeat calls until the end.
 
     Args:
         group: The ranks.
         model: A model folder, a hub id in the hub's cache, or None for the default model.
+        rest: Returns when rank 0 is about to send again; waiting for its message takes a whole processor.
 
     Raises:
         RdchatError: If the model cannot be loaded, is another one than rank 0's, or this rank lost step with rank 0.
@@ -40,9 +42,17 @@ def run(group: mx.distributed.Group, model: str | None) -> None:
             assert follower is not None
             follower.call(words)
             continue
+        if kind is Kind.REST:
+            unwire_memory()
+            rest()
+            if follower is not None:
+                wire_memory()
+            continue
         follower = None
         free_memory()
         if kind is Kind.END:
+            # Rank 0 waits for it before it ends this process.
+            meet(group)
             return
         if kind is Kind.LOAD:
             folder = resolve_model(model, lambda _: None)
@@ -53,6 +63,7 @@ def run(group: mx.distributed.Group, model: str | None) -> None:
                 )
             network = load_part(folder, [*Dtype][words[0]], part_of(folder, group))
             follower = Follower(network, ModelHooks(network), group)
+            meet(group)
 
 
 class Follower:

@@ -7,32 +7,48 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.errors import RanksError, one_line
+from rdchat.host import local_network_hint
+from rdchat.inference.verification.fetch import fetch
 
 
-def join(rank: int, addresses: Sequence[str]) -> mx.distributed.Group:
+def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
     """Join the ring, and wait until the others have; a process can join once.
+
+    MLX takes whoever connects first for the neighbour. So all ranks add numbers that follow from a key: a stranger
+    cannot give their sum.
 
     Args:
         rank: Index of this process among the addresses.
         addresses: `IPv4 address:port` of every rank, in order, as this process reaches it; at its own it listens.
+        key: Only the ranks know it.
 
     Raises:
-        RanksError: If the ring could not be made.
+        RanksError: If the ring could not be made, or a stranger is in it.
     """
+    shares = [np.frombuffer(sha256(f"{key} {each}".encode()).digest(), np.uint32) for each in range(len(addresses))]
     with tempfile.TemporaryDirectory() as folder:
         hosts = Path(folder) / "hosts.json"
         hosts.write_text(json.dumps([[address] for address in addresses]), "utf-8")
         # MLX reads them once.
         os.environ |= {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank)}
         try:
-            return mx.distributed.init(strict=True, backend="ring")
+            group = mx.distributed.init(strict=True, backend="ring")
+            total = fetch(mx.distributed.all_sum(mx.array(shares[rank]), group=group, stream=mx.cpu))
         except (RuntimeError, ValueError) as error:
             raise RanksError(
                 f"Rank {rank} could not join the others at {', '.join(addresses)} ({one_line(error)[:200]}).",
-                "Check that the Macs reach each other.",
+                f"Check that the Macs reach each other.{local_network_hint(error)}",
             ) from error
+    if not np.array_equal(total, np.sum(shares, axis=0, dtype=np.uint32)):
+        raise RanksError(
+            f"Another program connected to rank {rank} in place of a Mac.",
+            "Try again. If it happens again, connect the Macs by a cable.",
+        )
+    return group

@@ -15,12 +15,15 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import resolve_model
-from rdchat.inference.ranks.messages import Kind, send, timed_exchanges
+from rdchat.inference.ranks.messages import Kind, meet, send, timed_exchanges
 from rdchat.inference.ranks.sharding import check_sum, part_of
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import Operation, Tree, first_offset
 from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import LoadedModel
+
+# A call of more tokens reads a prompt.
+_MAX_DRAFT = 64
 
 
 def load(
@@ -34,7 +37,13 @@ def load(
     folder = resolve_model(model, on_progress)
     part = part_of(folder, group)
     send(group, Kind.LOAD, [list(Dtype).index(dtype), check_sum(folder)])
-    loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
+    try:
+        loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
+    except BaseException:
+        # The others meet when they have loaded theirs.
+        meet(group, waits=False)
+        raise
+    meet(group)
     Leader(loaded.network, loaded.hooks, group)
     return loaded
 
@@ -49,7 +58,8 @@ class Leader:
     may be lazy, so rank 0 waits for nothing that it would not wait for alone.
 
     All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
-    uses the result or not, and the message before it.
+    uses the result or not, and the message before it. While a prompt is read rank 0 waits for the message first: its
+    GPU would else wait for a rank that still reads the part before.
 
     Args:
         network: The model's part on this rank; it gets a subclass that knows this object.
@@ -121,7 +131,7 @@ class Leader:
             *operations,
         ]
         with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
-            send(self._group, Kind.CALL, words, *arrays)
+            send(self._group, Kind.CALL, words, *arrays, waits=tokens.size > _MAX_DRAFT)
             output = plain(tokens, cache=cache)
         trunk, hooks.trunk = hooks.trunk, None
         mx.async_eval(output if trunk is None else trunk)

@@ -22,21 +22,43 @@ from rdchat.inference.verification.memory_errors import device_errors
 _SIZE = 256
 # Marks the start of a message.
 _MAGIC = 0x72646368
+# No message is longer: a call has some thousand tokens.
+_MAX_WORDS = 2**20
 
 
-Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "END"])
+Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "REST", "END"])
 """What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
 
 
-def send(group: mx.distributed.Group, kind: Kind, words: Sequence[int] = (), *arrays: mx.array) -> None:
-    """Queue a message of rank 0: words, then int32 arrays (n,), perhaps lazy."""
+def send(
+    group: mx.distributed.Group, kind: Kind, words: Sequence[int] = (), *arrays: mx.array, waits: bool = False
+) -> None:
+    """Queue a message of rank 0.
+
+    Args:
+        group: The ranks.
+        kind: What it says.
+        words: Its first words.
+        arrays: Int32 (n,), the other words, perhaps lazy.
+        waits: Whether to wait until the other ranks have it, and so are done with the call before.
+    """
     count = len(words) + sum(array.size for array in arrays)
     message = mx.concatenate([mx.array([_MAGIC, kind, count, *words], mx.int32), *arrays])
     if (missing := _SIZE - message.size) > 0:
         message = mx.pad(message, (0, missing))
-    mx.async_eval(mx.distributed.all_sum(message[:_SIZE], group=group))
-    if message.size > _SIZE:
-        mx.async_eval(mx.distributed.all_sum(message[_SIZE:], group=group))
+    parts = [message[:_SIZE], *([message[_SIZE:]] if message.size > _SIZE else [])]
+    sums = [mx.distributed.all_sum(part, group=group) for part in parts]
+    (mx.eval if waits else mx.async_eval)(sums)
+
+
+def meet(group: mx.distributed.Group, *, waits: bool = True) -> None:
+    """Wait on the CPU until all ranks are here: macOS ends work of a GPU that waits for one for some five seconds.
+
+    Args:
+        group: The ranks.
+        waits: False only takes part, at the same place among this rank's sums.
+    """
+    (mx.eval if waits else mx.async_eval)(mx.distributed.all_sum(mx.array(1), group=group, stream=mx.cpu))
 
 
 def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
@@ -46,7 +68,7 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
         RanksError: If it is none, since this rank computed something else than rank 0, or a rank was lost.
     """
     magic, kind, count, *words = _sum_of(group, _SIZE)
-    if magic != _MAGIC:
+    if magic != _MAGIC or kind not in Kind or not 0 <= count <= _MAX_WORDS:
         raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Load the model again.")
     if (missing := count - len(words)) > 0:
         words += _sum_of(group, missing)

@@ -1,19 +1,21 @@
 """The processes of all ranks: started here and over ssh, watched, and ended together."""
 
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
 from rdchat.files.sizes import size_text
-from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.host import local_network_hint
+from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.work.child_limits import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import Job
 
 DEADLINE_S = 90.0
 """A rank without a sign of life for so long is given up."""
@@ -22,10 +24,23 @@ _PING_SHARE = 3
 # When one rank ends, MLX may end the others: so long all ends are gathered, to name the first.
 _SETTLE_S = 0.5
 # Loading waits for the slowest disk, and a benchmark reports once a reply: they have so many times the deadline.
-_PATIENCE = {"join": 10, "load": 10, "benchmark": 10}
+_PATIENCE = {"join": 2, "load": 10, "benchmark": 10}
+# macOS may keep the wired memory of a process that only ends.
+_UNLOAD_S = 2.0
+# Calls for which resting ranks go on resting.
+_STILL = {"rest", "stop", "count_tokens"}
+_NUMBERS = ("free_bytes", "limit_bytes", "port")
+# A slower link than a cable's.
+_SLOW_GBIT_S = 2
 _AT_ONCE = 1000
 _SSH_FAILED, _NOT_FOUND = 255, 127
 _AGAIN = "Go on when that Mac is back: the model is then loaded again."
+
+type _Read = Callable[[Any], Any]
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
 
 
 class End(NamedTuple):
@@ -53,14 +68,16 @@ class RankProcesses:
         ]
         self._faults: list[tuple[int, RdchatError]] = []
         self._failed, self._closed = threading.Event(), threading.Event()
+        self._others = range(1, len(hosts))
+        self._joined = self._resting = False
 
     def hello(self) -> list[dict[str, Any]]:
-        """Start all; return the versions, the memory and a free address with its port of each.
+        """Start all; return the versions, the memory and a free port of each.
 
         Raises:
             RdchatError: If one cannot be started, or has other versions than the first. It names the Mac.
         """
-        facts = self.together("hello", ips=[host.ips[0] for host in self.hosts])
+        facts = self.together("hello", _facts, ips=[host.ips[0] for host in self.hosts])
         for host, each in zip(self.hosts, facts, strict=True):
             for what, version in facts[0]["versions"].items():
                 if (other := each["versions"].get(what)) != version:
@@ -69,45 +86,78 @@ class RankProcesses:
                     raise ModelError(text, "Install the same versions on all Macs.")
         return facts
 
-    def together(self, do: str, **arguments: Any) -> list[Any]:
+    def ring(self, facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the arguments with which each rank joins the ring."""
+        addresses = [f"{host.ips[0]}:{each['port']}" for host, each in zip(self.hosts, facts, strict=True)]
+        return {"addresses": addresses, "key": secrets.token_hex()}
+
+    def together(self, do: str, read: _Read = _as_it_is, **arguments: Any) -> list[Any]:
         """Have all ranks do something at the same time; return their results."""
         ranks = range(len(self._children))
-        answers = [self.ask(do, {"rank": rank, **arguments}, rank=rank) for rank in ranks]
+        answers = [self.ask(do, {"rank": rank, **arguments}, rank, read) for rank in ranks]
         return [self.wait(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
 
-    def fetch(self, model: str | None, on_progress: Callable[[Any], object]) -> None:
+    def fetch(self, model: str | None, read_progress: _Read, on_progress: Callable[[Any], object]) -> None:
         """Check that a model can be split, and have the other ranks get it if they lack it; watch all from now on.
 
         Raises:
             RdchatError: If one cannot. It names the Mac.
         """
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
-        count = len(self._children)
-        for ranks in (range(1), range(1, count)):
-            arguments = {"model": model, "ranks": count}
-            answers = [self.ask("fetch", {"rank": rank, **arguments}, waits=False, rank=rank) for rank in ranks]
+        for ranks in (range(1), self._others):
+            arguments = {"model": model, "ranks": len(self._children)}
+            answers = [self.ask("fetch", {"rank": rank, **arguments}, rank, _as_it_is, read_progress) for rank in ranks]
             for rank, each in zip(ranks, answers, strict=True):
                 self.wait(each, on_progress, rank)
 
-    def follow(self, **arguments: Any) -> None:
-        """Have all ranks but the first follow that one."""
-        for rank, child in enumerate(self._children[1:], 1):
-            child.submit("join", {"rank": rank, **arguments}, Limits(), on_end=partial(self._on_end, rank))
+    def join(self, **arguments: Any) -> None:
+        """Have rank 0 make its engine, and the others follow it."""
+        for rank in self._others:
+            sent, on_end = {"rank": rank, **arguments}, partial(self._on_end, rank)
+            self._children[rank].submit("join", sent, on_end=on_end)
+        self.wait(self.ask("join", {"rank": 0, **arguments}))
+        self._joined = True
 
-    def ask(self, do: str, arguments: dict[str, Any], *, waits: bool = True, rank: int = 0) -> "queue.SimpleQueue[Any]":
+    def rest(self) -> None:
+        """Have all ranks give memory back, and the others take no processor, until rank 0 gets a request."""
+        # They know it before rank 0's message.
+        for job in [self._tell(rank, "wait") for rank in self._others]:
+            job.result()
+        self._resting = True
+        self.wait(self.ask("rest", {}))
+
+    def ask(
+        self,
+        do: str,
+        arguments: dict[str, Any],
+        rank: int = 0,
+        read: _Read = _as_it_is,
+        read_progress: _Read = _as_it_is,
+    ) -> "queue.SimpleQueue[Any]":
         """Send a request to a rank; return its answers: progress, then an `End`. Any thread may call it.
 
         Args:
             do: Name of the call.
             arguments: As JSON.
-            waits: Whether the answer has a deadline; that of a download has none.
             rank: The rank.
+            read: Converts the result. A LookupError, TypeError or ValueError from it ends the rank.
+            read_progress: Converts progress, as `read` does.
         """
+        if self._resting and do not in _STILL:
+            self._resting = False
+            for other in self._others:
+                self._tell(other, "go")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        limits = Limits(self._deadline_s * _PATIENCE.get(do, 1) if waits else None)
-        self._children[rank].submit(
-            do, arguments, limits, on_progress=answers.put, on_end=lambda outcome: answers.put(End(outcome))
-        )
+        # A download has no deadline.
+        limits = Limits(None if do == "fetch" else self._deadline_s * _PATIENCE.get(do, 1))
+
+        def report(progress: Any) -> None:
+            answers.put(read_progress(progress))
+
+        def end(outcome: Any) -> None:
+            answers.put(End(outcome))
+
+        self._children[rank].submit(do, arguments, limits, read=read, on_progress=report, on_end=end)
         return answers
 
     def wait(
@@ -129,6 +179,15 @@ class RankProcesses:
             self._failed.wait(2 * _SETTLE_S)
         return self.error or self._named(rank, error)
 
+    def unload(self) -> None:
+        """Have all ranks free the model, for two seconds at most, and end them."""
+        if self._joined and not self._closed.is_set():
+            # Who ends now is not at fault.
+            self._closed.set()
+            with suppress(queue.Empty):
+                self.ask("close", {}).get(timeout=_UNLOAD_S)
+        self.close()
+
     def close(self) -> None:
         """End all processes: one on another Mac ends itself when that of ssh here is gone. Idempotent."""
         self._closed.set()
@@ -136,11 +195,15 @@ class RankProcesses:
             child.close()
 
     def _watch(self) -> None:
-        """Ping all ranks: their reading thread answers, whatever MLX waits for."""
-        limits = Limits(self._deadline_s / _PING_SHARE)
+        """Ping all ranks."""
         while not self._closed.wait(self._deadline_s / _PING_SHARE / 2):
-            for rank, child in enumerate(self._children):
-                child.submit("ping", {}, limits, on_end=partial(self._on_end, rank))
+            for rank in range(len(self._children)):
+                self._tell(rank, "ping")
+
+    def _tell(self, rank: int, what: str) -> Job[Any]:
+        """Tell a rank something that its reading thread answers, whatever MLX waits for."""
+        limits = Limits(self._deadline_s / _PING_SHARE)
+        return self._children[rank].submit(what, {}, limits, on_end=partial(self._on_end, rank))
 
     def _on_end(self, rank: int, outcome: Any) -> None:
         if isinstance(outcome, RdchatError) and not self._closed.is_set():
@@ -173,6 +236,11 @@ class RankProcesses:
         return error if host.is_this_mac else type(error)(f"On {host.label}: {error.message}", error.hint)
 
 
+def _facts(data: Any) -> dict[str, Any]:
+    """Return what a rank answers to `hello`, and nothing else that another Mac might send."""
+    return {"versions": dict(data["versions"])} | {name: int(data[name]) for name in _NUMBERS}
+
+
 def checked(host: Host) -> dict[str, Any]:
     """Start ranks on another Mac and on this one.
 
@@ -182,7 +250,7 @@ def checked(host: Host) -> dict[str, Any]:
     try:
         with closing(RankProcesses(ring_hosts((THIS_MAC, host.ssh), [host]))) as ranks:
             facts = ranks.hello()
-            link: dict[str, Any] = ranks.together("measure", addresses=[each["address"] for each in facts])[0]
+            link: dict[str, Any] = ranks.together("measure", **ranks.ring(facts))[0]
             return facts[1] | link
     except RdchatError as error:
         return {"problem": one_line(error)}
@@ -194,4 +262,6 @@ def facts_text(facts: dict[str, Any]) -> str:
         return str(facts["problem"])
     speed = facts["bytes_per_s"] * 8 / 1e9
     link = f"{facts['latency_ms']:.2g} ms and {speed:.2g} Gbit/s to this Mac"
+    if speed < _SLOW_GBIT_S:
+        link += " (a cable would be faster)"
     return f"ready, {size_text(facts['free_bytes'])} of memory free, {link}"

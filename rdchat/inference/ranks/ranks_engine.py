@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError
@@ -79,12 +80,13 @@ class RanksEngine:
         return self._runs and bool(self._call("idle", hidden=hidden))
 
     def rest(self) -> None:
-        """Do nothing: the other ranks hold their part of the memory until `sleep`."""
+        if self._runs:
+            self._loaded().rest()
 
     def sleep(self) -> None:
         ranks, self._ranks = self._ranks, None
         if ranks is not None:
-            ranks.close()
+            ranks.unload()
 
     close = sleep
 
@@ -119,10 +121,9 @@ class RanksEngine:
         self._ranks = ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
         try:
             on_progress(LoadProgress("Starting", None))
-            arguments = {"addresses": [facts["address"] for facts in ranks.hello()], "model": model}
-            ranks.fetch(model, lambda progress: on_progress(read(LoadProgress, progress)))
-            ranks.follow(**arguments)
-            ranks.wait(ranks.ask("join", {"rank": 0, **arguments}))
+            ring = ranks.ring(ranks.hello())
+            ranks.fetch(model, partial(read, LoadProgress), on_progress)
+            ranks.join(model=model, **ring)
             info: ModelInfo = self._call("load", on_progress, model=model, dtype=dtype, anyway=anyway)
         except BaseException:
             self.sleep()
@@ -133,9 +134,9 @@ class RanksEngine:
     def _call(self, method: str, on_progress: _Progress = lambda _: None, **arguments: Any) -> Any:
         """Call a method of rank 0's engine."""
         kinds, ranks = kinds_of(method), self._loaded()
-        answers = ranks.ask(method, {name: plain(kinds[name], value) for name, value in arguments.items()})
-        result = ranks.wait(answers, lambda progress: on_progress(read(LoadProgress, progress)))
-        return read(kinds["return"], result)
+        sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
+        progress = partial(read, LoadProgress)
+        return ranks.wait(ranks.ask(method, sent, 0, partial(read, kinds["return"]), progress), on_progress)
 
 
 class _Stream:

@@ -7,8 +7,9 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.ranks import follower
+from rdchat.inference.ranks import follower, leader
 from rdchat.inference.ranks.follower import Follower
 from rdchat.inference.ranks.group import join
 from rdchat.inference.ranks.leader import Leader
@@ -43,6 +45,7 @@ ROOT = Path(__file__).parents[3]
 DEADLINE_S = 1700
 MODES = [Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO]
 QUESTION = "hello there hello there hello"
+KEY = "key"
 
 
 def free_addresses(count: int) -> list[str]:
@@ -96,7 +99,7 @@ def _sizes(family: str) -> dict[str, Any]:
 
 def families(rank: int, addresses: list[str], split: str, names: list[str], modes: list[str]) -> list[dict[str, Any]]:
     """Hold the same conversation with each family over ranks and on one; return what differs."""
-    group = join(rank, addresses)
+    group = join(rank, addresses, KEY)
     return [_follow(group, name, split) if rank else _lead(group, name, split, modes) for name in names]
 
 
@@ -210,10 +213,10 @@ def engine(
 
     Without a draft model it also sleeps, and is loaded in another precision.
     """
-    group = join(rank, addresses) if len(addresses) > 1 else None
+    group = join(rank, addresses, KEY) if len(addresses) > 1 else None
     if rank:
         assert group is not None
-        follower.run(group, folder)
+        follower.run(group, folder, lambda: None)
         return {}
     served, ids = LocalEngine(group), dict[str, list[int]]()
 
@@ -236,6 +239,49 @@ def engine(
         reply("in another precision", request)
     served.close()
     return ids
+
+
+def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
+    """Load on rank 1 after rank 0 has; return when its load began, and when rank 0 queued its network.
+
+    Then a load fails on rank 0, and another one succeeds.
+    """
+    group, loaded_file, times = join(rank, addresses, KEY), Path(marker), list[float]()
+    if rank:
+        load_part = follower.load_part
+
+        def load_late(*arguments: Any) -> nn.Module:
+            while not loaded_file.exists():
+                time.sleep(0.05)
+            time.sleep(2)
+            times.append(time.monotonic())
+            return load_part(*arguments)
+
+        follower.load_part = load_late
+        follower.run(group, folder, lambda: None)
+        return times[0]
+    load_model, call, served = leader.load_model, Leader._call, LocalEngine(group)
+
+    def load(*arguments: Any, **options: Any) -> LoadedModel:
+        loaded = load_model(*arguments, **options)
+        loaded_file.touch()
+        return loaded
+
+    def timed(self: Leader, *arguments: Any, **options: Any) -> mx.array:
+        times.append(time.monotonic())
+        return call(self, *arguments, **options)
+
+    def fail(_progress: object) -> None:
+        raise ModelError("No.")
+
+    leader.load_model, Leader._call = load, timed  # type: ignore[method-assign]
+    served.load(folder, Dtype.AUTO, lambda _: None)
+    with suppress(ModelError):
+        served.load(folder, Dtype.AUTO, fail)
+        raise AssertionError
+    served.load(folder, Dtype.AUTO, lambda _: None)
+    served.close()
+    return times[0]
 
 
 if __name__ == "__main__":

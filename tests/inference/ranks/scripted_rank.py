@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,9 +34,25 @@ from rdchat.inference.ranks import child
 
 MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)
 TOKEN_S = 0.01
+# What rank 0 sends besides tokens.
+REST, END = b"r", b"e"
 
 
-def join(rank: int, addresses: Sequence[str]) -> list[socket.socket]:
+def note(what: str) -> None:
+    """Write what this rank does into the file that a test named."""
+    if place := os.environ.get("SCRIPTED_LOG"):
+        with Path(place).open("a") as log:
+            log.write(f"{os.environ.get('SCRIPTED_HOST', 'here')} {what}\n")
+
+
+@contextmanager
+def keep_awake() -> Iterator[None]:
+    note("stays awake")
+    yield
+    note("may sleep")
+
+
+def join(rank: int, addresses: Sequence[str], _key: str) -> list[socket.socket]:
     """Return connections from rank 0 to the others; for another rank, that from rank 0."""
     places = [address.split(":") for address in addresses]
     ends = [(ip, int(port)) for ip, port in places]
@@ -53,9 +69,17 @@ def _connection(end: tuple[str, int]) -> socket.socket:
             time.sleep(0.01)
 
 
-def follow(ring: list[socket.socket], _model: str | None) -> None:
+def follow(ring: list[socket.socket], _model: str | None, rest: Callable[[], object]) -> None:
     while data := ring[0].recv(1):
-        ring[0].sendall(data)
+        if data == END:
+            note("is unloaded")
+            return
+        if data == REST:
+            note("rests")
+            rest()
+            note("goes on")
+        else:
+            ring[0].sendall(data)
     raise DeviceError("The ring is broken.")
 
 
@@ -108,7 +132,13 @@ class ScriptedEngine:
     def idle(self, hidden: bool) -> bool:
         return hidden
 
-    def rest(self) -> None: ...
+    def rest(self) -> None:
+        for end in self.ring:
+            end.sendall(REST)
+
+    def close(self) -> None:
+        for end in self.ring:
+            end.sendall(END)
 
     def wake(self) -> None: ...
 
@@ -196,6 +226,7 @@ if __name__ == "__main__":
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)
     _stand_in("rdchat.inference.ranks.sharding", split_of=split_of)
+    child.keep_awake = keep_awake
     if version := os.environ.get("SCRIPTED_VERSION"):
         child.__version__ = version
     sys.exit(child.main())

@@ -37,10 +37,12 @@ class Copies:
         model: Rank 0's.
         worker: The other rank.
         words: Length of each message.
+        waited: Whether each was waited for.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.words: list[int] = []
+        self.waited: list[bool] = []
         monkeypatch.setattr(leader, "send", self._send)
 
     def open(self, family: str) -> None:
@@ -50,9 +52,10 @@ class Copies:
         self.worker = Follower(theirs, ModelHooks(theirs), StandIn(2))  # type: ignore[arg-type]
         Leader(mine, self.model.hooks, StandIn(2))  # type: ignore[arg-type]
 
-    def _send(self, _group: object, _kind: object, words: list[int], *arrays: mx.array) -> None:
+    def _send(self, _group: object, _kind: object, words: list[int], *arrays: mx.array, waits: bool) -> None:
         everything = [*words, *(int(number) for array in arrays for number in array.tolist())]  # type: ignore[union-attr,arg-type]
         self.words.append(len(everything))
+        self.waited.append(waits)
         self.worker.call(everything)
 
     def compare(self, cache: KVCache) -> None:
@@ -83,6 +86,15 @@ def test_every_family(copies: Copies, family: str) -> None:
     assert isinstance(end, ReplyEnd)
     assert [*end.token_ids] == reply
     copies.compare(cache)
+
+
+def test_only_a_prompts_messages_are_waited_for(copies: Copies) -> None:
+    """A GPU would wait for a rank that still reads the part before; a round's call is queued behind the last one's."""
+    copies.open("llama")
+    cache = KVCache(copies.model.network)
+    for tokens in (200, 1, 30):
+        copies.model.network(mx.ones((1, tokens), mx.int32), cache=cache.layers)
+    assert copies.waited == [True, False, False]
 
 
 def test_most_messages_fit_into_one_sum(copies: Copies) -> None:

@@ -54,6 +54,13 @@ def test_a_pipeline() -> None:
 
 
 @pytest.mark.slow
+def test_rank_0_queues_nothing_of_its_network_before_the_others_have_loaded(small_model: Path, tmp_path: Path) -> None:
+    """A GPU that waits for another Mac is ended by macOS. A load that fails on rank 0 leaves the others in step."""
+    queued, loads = results("late", 2, str(small_model), str(tmp_path / "loaded"))
+    assert queued > loads
+
+
+@pytest.mark.slow
 def test_an_engine_sleeps_and_loads_another_precision(small_model: Path) -> None:
     arguments = str(small_model), 12, [("off", 0), ("lookup", 0.9)], ""
     assert results("engine", 2, *arguments)[0] == results("engine", 1, *arguments)[0]

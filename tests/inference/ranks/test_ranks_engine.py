@@ -100,6 +100,14 @@ def ranks_here():
     return found
 
 
+@pytest.fixture
+def notes(make, tmp_path, monkeypatch):
+    """Returns what the ranks noted; see `scripted_rank.note`."""
+    log = tmp_path / "notes"
+    monkeypatch.setenv("SCRIPTED_LOG", str(log))
+    return lambda: log.read_text().splitlines()
+
+
 def asking(text, max_tokens=20, **options):
     sampling = SamplingParams(max_tokens=max_tokens)
     return GenerationRequest((ChatMessage(Role.USER, text),), sampling, request_id=5, **options)
@@ -216,6 +224,52 @@ def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):
     assert engine.unload() == engine.unload() == 0
 
 
+def test_a_resting_rank_waits_for_its_parent(make, notes):
+    """MLX waits for a message by looking for it all the time. Counting tokens does not end the rest, a reply does."""
+    engine = make()
+    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    for rests in range(1, 4):
+        engine.rest()
+        while notes().count("b.test rests") < rests:
+            time.sleep(0.02)
+        assert engine.count_tokens([ChatMessage(Role.USER, "one two")]) == 2
+        assert notes().count("b.test goes on") == rests - 1
+        assert texts(engine.generate(asking("again", 2))) == "again again "
+        assert notes().count("b.test goes on") == rests
+
+
+def test_ranks_unload_the_model_before_they_end(make, notes):
+    """macOS may keep the wired memory of a process that only ends."""
+    engine = make()
+    for rests in (False, True):
+        engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+        if rests:
+            engine.rest()
+        engine.sleep()
+    assert notes().count("b.test is unloaded") == 2
+
+
+def test_a_rank_that_hangs_is_not_waited_for_at_the_end(make):
+    engine = make()
+    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    before = [psutil.Process(pid) for pid in pids(engine)]
+    before[0].suspend()
+    engine.close()
+    assert not any(process.is_running() for process in before)
+
+
+def test_ranks_keep_their_macs_awake(make, notes):
+    """The other one from the join to the end, this one while it works: a session of ssh does not."""
+    engine = make()
+    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    there = [note for note in notes() if note in {"b.test stays awake", "b.test may sleep"}]
+    assert there == ["b.test stays awake", "b.test may sleep"] * (len(there) // 2) + ["b.test stays awake"]
+    reply = engine.generate(asking("word", ENDLESS))
+    next(reply)
+    assert [note for note in notes() if note.startswith("here")][-1] == "here stays awake"
+    reply.close()
+
+
 def test_a_mac_fetches_the_model_that_it_lacks(make, hub):
     hub.add("org/absent", small_files())
     engine, stages = make(), []
@@ -281,6 +335,7 @@ def test_a_rank_that_ends_while_nothing_is_asked_is_noticed(make):
 
 SSH_FAULTS = {
     "refuses": ("echo 'Permission denied (publickey).' >&2; exit 255", r"ssh cannot reach b.test: Permission denied"),
+    "no local network": ("echo 'No route to host' >&2; exit 255", "No route to host.*Local Network must allow rdchat"),
     "unknown": ("echo 'Could not resolve hostname' >&2; exit 255", "ssh cannot reach b.test: Could not resolve"),
     "no rdchat": ("echo 'sh: rdchat: not found' >&2; exit 127", "ssh finds no rdchat on b.test"),
     "banner": ("echo 'Welcome to b, anna!'; " + RUN, "b.test sent an answer that could not be read"),
@@ -335,7 +390,6 @@ def test_a_load_that_is_cancelled_leaves_no_process(make):
         engine.load(None, Dtype.AUTO, cancel)
     assert engine._ranks is None
 
-    "no local network": ("echo 'No route to host' >&2; exit 255", "No route to host.*Local Network must allow rdchat"),
 
 PARENT = f"""
 import sys

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import mlx.core as mx
 import pytest
 
 from rdchat.errors import DoesNotFitError, RanksError
@@ -117,4 +119,12 @@ def test_each_rank_needs_its_own_part(small_model: Path, monkeypatch: pytest.Mon
 
 def test_a_ring_that_cannot_be_made_is_named() -> None:
     with pytest.raises(RanksError, match="Rank 0 could not join the others at nowhere:1, nowhere:2"):
-        join(0, ["nowhere:1", "nowhere:2"])
+        join(0, ["nowhere:1", "nowhere:2"], "key")
+
+
+def test_a_refused_local_network_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = RuntimeError("[ring] Couldn't connect to any resolved address (last error: 65)")
+    monkeypatch.setattr(mx.distributed, "init", Mock(side_effect=refusal))
+    with pytest.raises(RanksError, match="could not join") as caught:
+        join(0, ["10.0.0.1:1", "10.0.0.2:1"], "key")
+    assert "Local Network must allow rdchat" in caught.value.hint
