@@ -64,13 +64,13 @@ class ChildRun:
     """
 
     def __init__(self, name: str, umask: int, idle_s: float | None, command: Sequence[str] = ()) -> None:
-        self._name, self._idle_s = name, idle_s
+        self._name, self._idle_s, self._is_group = name, idle_s, bool(command)
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
                 command or host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, umask=umask,
                 # Ctrl-C in a terminal would end ssh.
-                start_new_session=bool(command),
+                start_new_session=self._is_group,
             )  # fmt: skip
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
@@ -172,6 +172,10 @@ class ChildRun:
             self._set_idle_timer(None)
             requests = list(self._requests.values())
         self.process.kill()
+        if self._is_group:
+            # Others that it started would hold the pipes.
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         # Its callbacks for progress come before the end.
         self._join_reader()

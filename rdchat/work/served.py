@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.work.frames import Message, packed, read_message
+from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, error_of, outcome_of
 
 # The parent has its own limit; this one ends the child if the parent is gone.
@@ -56,8 +56,12 @@ class ParentLink:
             yield request
 
     def _read(self) -> None:
-        while (message := read_message(self._source)) is not None:
-            self._take(message)
+        try:
+            while (message := read_message(self._source)) is not None:
+                self._take(message)
+        except (FrameError, LookupError, TypeError):
+            # Whoever writes there is not rdchat.
+            os._exit(1)
         jobs = list(self._jobs.values())
         if not jobs or not self._grace_s:
             # This ends even a call that hangs.

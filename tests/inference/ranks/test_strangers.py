@@ -1,0 +1,164 @@
+"""Strangers at the ring's ports, at a rank's pipe, and in the place of ssh: a plain error in time, nothing left."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import mlx.core as mx
+import psutil
+import pytest
+
+from rdchat.errors import ModelError, RanksError, RdchatError
+from rdchat.inference.ranks import messages
+from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.ranks.messages import receive
+from rdchat.inference.ranks.processes import RankProcesses
+from rdchat.work import child_run
+from rdchat.work.frames import MAX_BYTES, packed, read_message
+from tests.inference.ranks.stand_ins import StandIn
+from tests.inference.ranks.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
+
+HERE = (Host("localhost", ("127.0.0.1",)),)
+ROOT = Path(__file__).parents[3]
+# A busy machine takes long to start Python; a rank that a stranger holds up is given up after the second.
+DEADLINE_S, SHORT_S = 60.0, 15.0
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("rank", "behave", "problem"), [
+    (0, zeros, "Another program connected to rank 0"),
+    pytest.param(1, zeros, "Another program connected to rank 1", marks=SLOW),
+    pytest.param(0, garbage, "Another program connected to rank 0", marks=SLOW),
+    pytest.param(1, garbage, "Another program connected to rank 1", marks=SLOW),
+    pytest.param(0, end, "could not join the others", marks=SLOW),
+    pytest.param(1, end, "could not join the others", marks=SLOW),
+    pytest.param(0, echo, "does not answer", marks=SLOW),
+    pytest.param(1, echo, "does not answer", marks=SLOW),
+    pytest.param(0, silence, "does not answer", marks=SLOW),
+    pytest.param(1, silence, "does not answer", marks=SLOW),
+])  # fmt: skip
+def test_who_takes_a_neighbours_place_in_the_ring_is_found(rank: int, behave: Stranger, problem: str) -> None:
+    with closing(RankProcesses(HERE, SHORT_S if behave in {echo, silence} else DEADLINE_S)) as ranks:
+        mine = f"127.0.0.1:{ranks.hello()[0]['port']}"
+        process = psutil.Process(ranks._children[0].pid)
+        with stranger(behave, rank, mine) as theirs:
+            addresses = [theirs, mine] if rank else [mine, theirs]
+            with pytest.raises(RdchatError, match=problem) as caught:
+                ranks.wait(ranks.ask("measure", {"rank": rank, "addresses": addresses, "key": "key"}))
+        assert caught.value.hint
+    assert not process.is_running()
+
+
+@pytest.mark.parametrize("words", [
+    (0, 2, 0), (messages._MAGIC, 0, 0), (messages._MAGIC, 99, 0), (messages._MAGIC, 2, -1), (messages._MAGIC, 2, 2**30),
+])  # fmt: skip
+def test_what_is_no_message_takes_no_memory(monkeypatch: pytest.MonkeyPatch, words: tuple[int, ...]) -> None:
+    sizes: list[int] = []
+
+    def summed(array: mx.array, **_options: object) -> mx.array:
+        sizes.append(array.size)
+        return mx.pad(mx.array(words, mx.int32), (0, array.size - len(words)))
+
+    monkeypatch.setattr(mx.distributed, "all_sum", summed)
+    with pytest.raises(RanksError, match="lost step with rank 0"):
+        receive(StandIn(2))  # type: ignore[arg-type]
+    assert sizes == [messages._SIZE]
+
+
+@pytest.fixture
+def rank_alone() -> Iterator[subprocess.Popen[bytes]]:
+    """A rank that is ready, and whose pipe is anyone's."""
+    command = [sys.executable, "-m", "tests.inference.ranks.scripted_rank", "--child", "rank"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert read_message(process.stdout) == {"ready": True}
+        yield process
+        process.kill()
+
+
+TOO_LONG = (MAX_BYTES + 1).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("written", [
+    b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 2**20, TOO_LONG, b"\0\0\0\5[1,2]", b"\0\0\0\4null", packed({}),
+    packed({"id": []}), packed({"cancel": {}}), b"\0\0\0\5" + b"[[[[[",
+], ids=lambda written: repr(written[:20]))  # fmt: skip
+def test_a_rank_ends_at_garbage_in_its_pipe(rank_alone: subprocess.Popen[bytes], written: bytes) -> None:
+    assert rank_alone.stdin is not None
+    with suppress(BrokenPipeError):
+        rank_alone.stdin.write(written)
+        rank_alone.stdin.flush()
+    assert rank_alone.wait(DEADLINE_S) == 1
+
+
+def test_a_rank_ends_at_half_a_message(rank_alone: subprocess.Popen[bytes]) -> None:
+    assert rank_alone.stdin is not None
+    rank_alone.stdin.write(packed({"id": 1, "do": "ping", "arguments": {}})[:-3])
+    rank_alone.stdin.close()
+    assert rank_alone.wait(DEADLINE_S) == 0
+
+
+def test_calls_in_the_wrong_order_are_answered_by_errors(rank_alone: subprocess.Popen[bytes]) -> None:
+    assert rank_alone.stdin is not None
+    assert rank_alone.stdout is not None
+    calls = ["idle", "generate", "go", "__init__", "unload", "nothing", "measure", "ping"]
+    answers = {}
+    for number, call in enumerate(calls):
+        rank_alone.stdin.write(packed({"id": number, "do": call, "arguments": {}}))
+        rank_alone.stdin.flush()
+        message = read_message(rank_alone.stdout)
+        assert message is not None
+        assert message["id"] == number
+        answers[call] = "error" not in message
+    assert [call for call, is_fine in answers.items() if is_fine] == ["go", "ping"]
+
+
+LEAVES_ANOTHER = "sleep 1000 & echo $! > other; exit 0"
+SSH = {
+    "password": ("printf 'Password: '; exec sleep 1000", "b.test sent an answer that could not be read"),
+    "exit": ("exit 0", r"The process on b.test ended unexpectedly \(status 0\)"),
+    "garbage": ("exec head -c 1000000 /dev/urandom", "b.test (sent an answer that could not be read|ended)"),
+    "zeros": ("exec cat /dev/zero", "b.test sent an answer that could not be read"),
+    "asks": ("printf 'Password: ' >&2; exec sleep 1000", "b.test does not answer"),
+    "flood": ("exec yes 'a line of many' >&2", "b.test does not answer"),
+    "endless line": ("exec cat /dev/zero >&2", "b.test does not answer"),
+    "slow message": ("printf '\\001\\000\\000\\000x'; exec sleep 1000", "b.test does not answer"),
+    "leaves another": (LEAVES_ANOTHER, "b.test does not answer"),
+}
+
+
+@pytest.mark.parametrize("kind", SSH)
+def test_a_program_that_is_not_ssh(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, problem = SSH[kind]
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(child_run, "_START_S", 1.0)
+    with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)) as ranks:
+        with pytest.raises(ModelError, match=problem) as caught:
+            ranks.hello()
+        assert caught.value.hint
+    if script == LEAVES_ANOTHER:
+        with suppress(psutil.NoSuchProcess):
+            # Nobody may have waited for it.
+            assert psutil.Process(int((tmp_path / "other").read_text())).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("facts", [
+    None, 5, [], "text", {}, {"versions": 5}, {"versions": None}, {"versions": "text"}, {"port": "x"}, {"port": None},
+    {"port": []}, {"free_bytes": {}},
+], ids=str)  # fmt: skip
+def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = {"versions": {}, "free_bytes": 1, "limit_bytes": 1, "port": 1}
+    answer = {"id": 1, "result": right | facts if isinstance(facts, dict) and facts else facts}
+    (tmp_path / "messages").write_bytes(packed({"ready": True}) + packed(answer))
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/messages; exec cat > /dev/null\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    ranks = RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)
+    with closing(ranks), pytest.raises(ModelError, match=r"b\.test sent an answer that could not be read"):
+        ranks.hello()
