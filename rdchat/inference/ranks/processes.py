@@ -152,7 +152,10 @@ class RankProcesses:
         limits = Limits(None if do == "fetch" else self._deadline_s * _PATIENCE.get(do, 1))
 
         def report(progress: Any) -> None:
-            answers.put(read_progress(progress))
+            reported = read_progress(progress)
+            # Another Mac only says how far it is, perhaps without end.
+            if not rank or answers.empty():
+                answers.put(reported)
 
         def end(outcome: Any) -> None:
             answers.put(End(outcome))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -146,6 +147,22 @@ def test_a_program_that_is_not_ssh(kind: str, tmp_path: Path, monkeypatch: pytes
         with suppress(psutil.NoSuchProcess):
             # Nobody may have waited for it.
             assert psutil.Process(int((tmp_path / "other").read_text())).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = packed({"ready": True}) + packed({"id": 1, "progress": 1}) * 1000 + packed({"id": 1, "result": None})
+    (tmp_path / "reports").write_bytes(reports)
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/reports; exec cat > /dev/null\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))), DEADLINE_S)) as ranks:
+        answers = ranks.ask("fetch", {}, 1)
+        told = [answers.get(timeout=DEADLINE_S)]
+        while ranks._children[1]._running._requests:  # type: ignore[union-attr]
+            time.sleep(0.01)
+        while not answers.empty():
+            told.append(answers.get())
+    assert len(told) <= 3
 
 
 @pytest.mark.parametrize("facts", [
