@@ -285,6 +285,11 @@ class Message:
         ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
         return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
 
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether it has calls, and none of them can be run."""
+        return bool(self.tool_calls) and all(call.refusal for call in self.tool_calls)
+
     def with_siblings_of(self, other: "Message") -> "Message":
         """Return this message with another state's index among the alternatives."""
         return replace(self, sibling=other.sibling, siblings=other.siblings)

@@ -48,7 +48,7 @@ from rdchat.chat.storage.search import rebuild_search, search_condition
 from rdchat.chat.storage.whole_chat import MessageReader, add_files, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.work.job import Job
 
 _HERE = "deleted_at IS NULL AND unlisted = 0"
@@ -249,17 +249,38 @@ class ConversationStore(Database):
         if parent_id is not None and self.message(parent_id).conversation_id != conversation_id:
             raise ValueError(f"message {parent_id} is not of conversation {conversation_id}")
         message = Message(0, conversation_id, parent_id, role, text, created_at=self._clock(), **fields)
+        return self.message(self.write(lambda connection: self._add(connection, message, files)))
 
-        def add(connection: sqlite3.Connection) -> int:
-            (activated,) = connection.execute(NEXT_ACTIVATED, (conversation_id,)).fetchone()
-            message_id = insert_message(connection, message_row(replace(message, activated=activated)))
-            add_files(connection, message_id, files)
-            # Writing in an archived chat takes it out of the archive.
-            sql = "UPDATE conversations SET updated_at = ?, archived_at = NULL WHERE id = ?"
-            connection.execute(sql, (message.created_at, conversation_id))
-            return message_id
+    def add_results(self, reply: Message, calls: Sequence[ToolCall]) -> list[Message]:
+        """Add empty results of calls, all or none, each the child of the one before.
 
-        return self.message(self.write(add))
+        Args:
+            reply: The end of a path: the reply with the calls, or a result of another one.
+            calls: The calls.
+        """
+
+        def add(connection: sqlite3.Connection) -> list[int]:
+            ids = [reply.id]
+            for call in calls:
+                result = Message(
+                    0, reply.conversation_id, ids[-1], Role.TOOL, "", MessageStatus.STREAMING, self._clock()
+                )
+                result = replace(result, tool_call_id=call.call_id, tool_name=call.name)
+                ids.append(self._add(connection, result))
+            return ids[1:]
+
+        return [self.message(each) for each in self.write(add)]
+
+    def _add(
+        self, connection: sqlite3.Connection, message: Message, files: Sequence[tuple[AttachedFile, str]] = ()
+    ) -> int:
+        (activated,) = connection.execute(NEXT_ACTIVATED, (message.conversation_id,)).fetchone()
+        message_id = insert_message(connection, message_row(replace(message, activated=activated)))
+        add_files(connection, message_id, files)
+        # Writing in an archived chat takes it out of the archive.
+        sql = "UPDATE conversations SET updated_at = ?, archived_at = NULL WHERE id = ?"
+        connection.execute(sql, (message.created_at, message.conversation_id))
+        return message_id
 
     def save_text(self, message_id: int, text: str, thinking: Thinking = NO_THINKING) -> None:
         """Store the present text of a reply that is being written; a finished reply is not changed."""

@@ -22,6 +22,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
+from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role, ToolCall
 from tests.stores import copied_stores, written_by_hand
 
@@ -29,6 +30,7 @@ CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
     ToolCall("files__read", "{}", "b"),
 )
+REFUSED = ToolCall("rm", "{}", "c", "The tool rm is not available.")
 PNG = b"\x89PNG\r\n\x1a\nand so on"
 
 
@@ -44,7 +46,7 @@ def path(store: ConversationStore) -> list[Message]:
     chat = store.create_conversation("Tools")
     store.set_chat_options(replace(chat, own=OwnOptions(tools=("files",), tools_off=("files__write",))))
     question = store.add_message(chat.id, None, Role.USER, "Write and read.")
-    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "Yes.", tool_calls=CALLS, model="tiny")
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "Yes.", tool_calls=(*CALLS, REFUSED), model="tiny")
     image = image_file(PNG, 1)
     named = {"tool_call_id": "a", "tool_name": "files__write"}
     wrote = store.add_message(chat.id, reply.id, Role.TOOL, "```\nwritten: quokka", files=[image], **named)
@@ -56,7 +58,7 @@ def path(store: ConversationStore) -> list[Message]:
 
 def test_calls_and_results_are_stored(store: ConversationStore, path: list[Message]) -> None:
     assert [message.role for message in path] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.TOOL, Role.ASSISTANT]
-    assert path[1].tool_calls == CALLS
+    assert path[1].tool_calls == (*CALLS, REFUSED)
     assert (path[2].tool_call_id, path[2].tool_name) == ("a", "files__write")
     assert store.conversation(path[0].conversation_id).own.tools == ("files",)
     assert results_after(path, path[1].id) == {"a": path[2], "b": path[3]}
@@ -94,6 +96,28 @@ def test_a_store_of_version_2_gets_the_columns(tmp_path: Path) -> None:
         assert not store.conversations("numbat")
 
 
+def test_calls_from_before_refusals_were_stored_are_read(store: ConversationStore, path: list[Message]) -> None:
+    with written_by_hand(store) as connection:
+        calls = '[{"name": "a", "arguments": "{}", "call_id": "x"}]'
+        connection.execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (calls, path[1].id))
+    assert store.message(path[1].id).tool_calls == (ToolCall("a", "{}", "x"),)
+
+
+def test_results_are_added_one_behind_the_other_all_or_none(store: ConversationStore, path: list[Message]) -> None:
+    results = store.add_results(path[-1], CALLS)
+    assert [(each.parent_id, each.status) for each in results] == [
+        (path[-1].id, MessageStatus.STREAMING), (results[0].id, MessageStatus.STREAMING)
+    ]  # fmt: skip
+    assert [(each.tool_call_id, each.tool_name) for each in results] == [(each.call_id, each.name) for each in CALLS]
+    assert store.messages(path[0].conversation_id).ids == (*(each.id for each in [*path, *results]),)
+    with written_by_hand(store) as connection:
+        fails = "WHEN new.tool_call_id = 'b' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        connection.execute(f"CREATE TRIGGER fails BEFORE INSERT ON messages {fails}")
+    with pytest.raises(StorageError):
+        store.add_results(results[-1], CALLS)
+    assert len(store.messages(path[0].conversation_id)) == len(path) + 2
+
+
 def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, path: list[Message]) -> None:
     wrong = '[{"name": "a", "arguments": "[]", "call_id": ""}]'
     for damaged in ("", "{", "1", "{}", "[1]", '["a"]', '[{"name": "a"}]', wrong, "[" * 100_000, '{"name": 1}'):
@@ -118,7 +142,7 @@ def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
 def test_a_copy_up_to_a_reply_has_its_calls(store: ConversationStore, path: list[Message]) -> None:
     copy = store.organiser.copy(path[0].conversation_id, "Copy", path[1].id).result()
     copied = store.messages(copy)
-    assert [message.tool_calls for message in copied] == [(), CALLS]
+    assert [message.tool_calls for message in copied] == [(), (*CALLS, REFUSED)]
 
 
 def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
@@ -126,6 +150,7 @@ def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path
         chat = read_chat(connection, path[0].conversation_id)
     text = as_markdown(chat, OptionOrder(Settings()).values(chat.about), details=True)
     assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
+    assert f"**Calls rm**\n\n```json\n{{}}\n```\n\n*Not run: {REFUSED.refusal}*" in text
     assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text
     assert "## Result of files__read\n\n*Failed: No such file.*" in text
     assert "iVBOR" not in text

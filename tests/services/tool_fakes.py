@@ -29,6 +29,7 @@ class ScriptedServers(QObject):
         result: What ends every call at once; None has the test end them.
         calls: The calls that run, with their job.
         made: All calls so far, as name and arguments.
+        called: Their tools, as they were given.
         starts: Whether a server runs as soon as it is started.
     """
 
@@ -41,6 +42,7 @@ class ScriptedServers(QObject):
         self.result: ToolResult | RdchatError | None = ToolResult("the text")
         self.calls: list[tuple[ToolDefinition, Job[ToolResult]]] = []
         self.made: list[tuple[str, str]] = []
+        self.called: list[ToolDefinition] = []
         self.started: list[str] = []
         self.starts = True
 
@@ -83,6 +85,7 @@ class ScriptedServers(QObject):
         self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
     ) -> Job[ToolResult]:
         self.made.append((definition.full_name, arguments_json))
+        self.called.append(definition)
         job: Job[ToolResult] = Job(on_end=on_end)
         job.when_cancelled(lambda: job.end(CancelledError()))
         self.calls.append((definition, job))

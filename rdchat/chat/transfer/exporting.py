@@ -113,6 +113,8 @@ def _message(chat: FullChat, message: Message, *, details: bool) -> Iterator[str
         yield _fenced(text) if message.role is Role.TOOL else _closed(text.strip("\n"))
     for call in message.tool_calls:
         yield f"**Calls {call.name}**\n\n{_fenced(call.arguments, 'json')}"
+        if call.refusal:
+            yield f"*Not run: {call.refusal}*"
     if message.status is MessageStatus.FAILED:
         yield f"*Failed: {message.error or 'reason unknown'}*"
     elif message.status is not MessageStatus.COMPLETE:

@@ -38,6 +38,7 @@ class ToolCall:
         name: Name of the tool.
         arguments: A JSON object.
         call_id: Id by which the result refers to the call; empty if the model gave none.
+        refusal: In a chat, why the call is not run; the model gets it as the result. Empty for a call that can be run.
 
     Raises:
         InvalidSettingError: If the arguments are not a JSON object.
@@ -46,6 +47,7 @@ class ToolCall:
     name: str
     arguments: str
     call_id: str = ""
+    refusal: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(parsed_json(self.arguments), dict):

@@ -22,7 +22,7 @@ _LONGEST_THOUGHT = 2048
 _MIN_PIECE = 200
 
 NOT_RUN = "The person did not run this call."
-"""What the model gets as the result of a call that was refused, or passed over by another question."""
+"""What the model gets as the result of a call that the person refused, or passed over with another question."""
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
 _SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 
@@ -50,7 +50,7 @@ class ChatPrompt:
     @property
     def ends_with_result(self) -> bool:
         """Whether the model gets results of tools to answer."""
-        return bool(self.path) and self.path[-1].role is Role.TOOL
+        return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
 
     def with_files(self, text_of: FileText, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
         """Return the prompt with the files of each message before its text.
@@ -90,8 +90,8 @@ def history(
 
     Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
     empty replies and two prompts in a row, and a question that broke off must not be lost silently. Each call of a
-    reply is followed by its result, as `NOT_RUN` where there is none: templates refuse other orders, and calls without
-    a result. A result of no call is left out.
+    reply is followed by its result, where there is none by its refusal or `NOT_RUN`: templates refuse other orders, and
+    calls without a result. A result of no call is left out.
     """
 
     def written() -> Iterator[ChatMessage]:
@@ -116,7 +116,7 @@ def history(
 
 def _answered(calls: Sequence[ToolCall], results: Mapping[str, str]) -> Iterator[ChatMessage]:
     for call in calls:
-        text = results.get(call.call_id, f"Error: {NOT_RUN}")
+        text = results.get(call.call_id, f"Error: {call.refusal or NOT_RUN}")
         yield ChatMessage(Role.TOOL, text, tool_call_id=call.call_id, name=call.name)
 
 
@@ -137,9 +137,10 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
 
 
 def ends_with_question(path: Sequence[Message]) -> bool:
-    """Whether there is a question, or a result of a tool, to answer at the end of a path."""
-    said = (m.role for m in reversed(uncut(path)) if m.text.strip() or m.tool_calls or m.role is Role.TOOL)
-    return next(said, None) in (Role.USER, Role.TOOL)
+    """Whether there is a question, or a result or a refusal of a call, to answer at the end of a path."""
+    said = (m for m in reversed(uncut(path)) if m.text.strip() or m.tool_calls or m.role is Role.TOOL)
+    last = next(said, None)
+    return last is not None and (last.role is not Role.ASSISTANT or last.runs_nothing)
 
 
 def with_summary(system_prompt: str, summary: str) -> str:

@@ -1,6 +1,8 @@
 """The tools that a chat has, and the servers that it needs for them."""
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
@@ -8,6 +10,11 @@ from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.tools.definitions import ToolDefinition
 
+MAX_CALLS = 16
+"""Calls of a reply that may be run."""
+NO_TOOLS = "This reply has no tools."
+"""The refusal of a call in a reply whose request had no tools."""
+_TOO_MANY = f"Only {MAX_CALLS} calls of a reply are run."
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
@@ -28,9 +35,9 @@ class ChatTools:
     def __init__(self, servers: ToolServers) -> None:
         self.servers = servers
 
-    def start(self, chat: Conversation) -> None:
-        """Start the servers of a chat that do not run."""
-        for name in self.names(chat):
+    def start(self, chat: Conversation, status: str = "") -> None:
+        """Start the servers of a chat that do not run, or those with a status."""
+        for name in self.names(chat, status):
             self.servers.start(name)
 
     def names(self, chat: Conversation, status: str = "") -> list[str]:
@@ -43,16 +50,32 @@ class ChatTools:
         known = self.servers.definitions(self.names(chat, "running"))
         return {each.full_name: each for each in known if each.full_name not in chat.own.tools_off}
 
-    def as_json(self, chat: Conversation) -> str:
-        """Return the tools for a `GenerationRequest`; empty for none. An answer with a format cannot have calls."""
-        tools = [
-            {
-                "type": "function",
-                "function": {"name": name, "description": each.description, "parameters": each.parameters},
-            }
-            for name, each in self.definitions(chat).items()
-        ]
-        return json.dumps(tools, ensure_ascii=False) if tools else ""
+
+def tools_json(definitions: Mapping[str, ToolDefinition]) -> str:
+    """Return tools, by their full names, for a `GenerationRequest`; empty for none."""
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": name, "description": each.description, "parameters": each.parameters},
+        }
+        for name, each in definitions.items()
+    ]
+    return json.dumps(tools, ensure_ascii=False) if tools else ""
+
+
+def with_refusals(calls: Iterable[ToolCall], offered: Mapping[str, ToolDefinition]) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply, those that cannot be run with the reason.
+
+    Args:
+        calls: The calls.
+        offered: The tools of the reply's request, by their full names.
+    """
+    checked, runnable = list[ToolCall](), 0
+    for call in calls:
+        refusal = problem_of(call, offered.get(call.name)) if offered else NO_TOOLS
+        runnable += not refusal
+        checked.append(replace(call, refusal=refusal or (_TOO_MANY if runnable > MAX_CALLS else "")))
+    return tuple(checked)
 
 
 def problem_of(call: ToolCall, definition: ToolDefinition | None) -> str:

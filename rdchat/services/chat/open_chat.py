@@ -1,6 +1,6 @@
 """The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -345,21 +345,10 @@ class OpenChat(QObject):
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
-        seed = self.reply_seed(len(path), self._store.count_replies(path[-1].id))
-        return self._add_streaming(path, Role.ASSISTANT, model=model, seed=seed, made_with=made_with)
-
-    def add_result(self, path: MessagePath, call: ToolCall) -> Message:
-        """Add the empty result of a call to a path of any chat."""
-        result = self._add_streaming(path, Role.TOOL, tool_call_id=call.call_id, tool_name=call.name)
-        if path is not self.path:
-            path.append(result)
-        return result
-
-    def _add_streaming(self, path: MessagePath, role: Role, **fields: Any) -> Message:
-        """Add an empty message, which is to be written, behind a path of any chat."""
-        streaming = MessageStatus.STREAMING
-        last = path[-1]
-        message = self._store.add_message(last.conversation_id, last.id, role, "", status=streaming, **fields)
+        last, streaming = path[-1], MessageStatus.STREAMING
+        seed = self.reply_seed(len(path), self._store.count_replies(last.id))
+        fields: dict[str, Any] = {"model": model, "seed": seed, "made_with": made_with, "status": streaming}
+        message = self._store.add_message(last.conversation_id, last.id, Role.ASSISTANT, "", **fields)
         if message.conversation_id == self.id:
             grows = path.ids == self.path.ids
             if not grows:
@@ -370,6 +359,15 @@ class OpenChat(QObject):
             else:
                 self.path_changed.emit()
         return message
+
+    def add_results(self, path: MessagePath, calls: Sequence[ToolCall]) -> list[Message]:
+        """Add the empty results of calls to the path that a chat has (`at`), and show them at once."""
+        results = self._store.add_results(path[-1], calls) if calls else []
+        for result in results:
+            path.append(result)
+        if path is self.path and results:
+            self.path_changed.emit()
+        return results
 
     def reply_seed(self, messages: int, earlier_replies: int = 0) -> int:
         """Return the seed of a reply that follows so many messages, the last of which has earlier replies."""

@@ -13,7 +13,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
-from rdchat.services.chat.chat_tools import ChatTools
+from rdchat.services.chat.chat_tools import ChatTools, tools_json
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
@@ -178,7 +178,7 @@ class Replies(QObject):
 
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
-        tools, count = self.tools.as_json(conversation), self.model.engine.count_tokens
+        tools, count = tools_json(self.tools.definitions(conversation)), self.model.engine.count_tokens
         if not tools:
             return count
         return lambda messages: count(GenerationRequest(tuple(messages), tools=tools) if messages else messages)
@@ -208,7 +208,9 @@ class Replies(QObject):
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
-        tools = "" if values.answer_shape else self.tools.as_json(conversation)
+        # An answer with a format cannot have calls.
+        live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
+        tools = tools_json(live.offered)
         live.call_marker = model.tool_markers[0] if tools and model.tool_markers else ""
 
         def read(check: Callable[[], None]) -> GenerationRequest:

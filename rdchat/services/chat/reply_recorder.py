@@ -6,9 +6,9 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -34,9 +34,11 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_tools import with_refusals
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import call_start, may_part
+from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
@@ -63,6 +65,7 @@ class Reply:
         unsaved_since: When the first text was written that is not stored.
         in_thought: Whether the text ends inside a thought.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
+        offered: The tools of the request, by their full names.
         call_marker: The text that begins a tool call; empty for a reply without tools.
         in_call: Whether a tool call is being written; none of it is in the message's text.
         pending: The end of the text so far that may be the beginning of a call's marker.
@@ -79,6 +82,7 @@ class Reply:
     unsaved_since: float | None = None
     in_thought: bool = False
     thought_until: float | None = None
+    offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
     call_marker: str = ""
     in_call: bool = False
     pending: str = ""
@@ -164,7 +168,7 @@ class Reply:
                 statistics=end.statistics,
                 drafting=drafting,
                 model=model.name if model else message.model,
-                tool_calls=_with_ids(calls, message.id),
+                tool_calls=with_refusals(_with_ids(calls, message.id), self.offered),
             )
         self.message = ended
 

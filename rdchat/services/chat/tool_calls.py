@@ -1,6 +1,6 @@
 """The calls of tools in chats: they wait for the person's approval, are run, and then the model answers again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -18,7 +18,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt
-from rdchat.services.chat.chat_tools import problem_of
+from rdchat.services.chat.chat_tools import NO_TOOLS
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
@@ -44,21 +44,39 @@ class Scope(Enum):
     ALWAYS = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call as its card shows it.
+
+    Attributes:
+        tool: Its tool; None if that is not known, and then the call cannot be run.
+        may_always: Whether its tool can be approved for always.
+        status: `ServerState.status` of its server; empty if that is not on in the chat.
+        remote: Whether its arguments leave this computer.
+    """
+
+    call: ToolCall
+    tool: ToolDefinition | None
+    may_always: bool
+    status: str
+    remote: bool
+
+
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A call that runs, or waits for its server; `live` holds its result until that is stored."""
+    """A call that runs; `live` holds its result until that is stored."""
 
     live: Reply
-    call: ToolCall
     job: Job[Any] | None = None
 
 
 class ToolCalls(QObject):
     """Runs the calls of replies. Which of them wait follows from the messages, so it is the same after a restart.
 
-    A call without a result, of the last reply of a path, waits. A result is a message of its own: `STREAMING` while the
-    tool runs, `FAILED` where it was refused or failed, and `INTERRUPTED` where it was stopped or rdchat ended; then
-    nothing goes on by itself. As soon as all calls of a reply have other results, the model answers.
+    A call of a path's last reply waits if it has neither a refusal nor a result. A result is a message of its own:
+    `STREAMING` while the tool runs, `FAILED` where the person refused it or it failed, and `INTERRUPTED` where it was
+    stopped or rdchat ended; then nothing goes on by itself. As soon as all calls have other results, the model answers.
+    It answers refusals too, but not twice in a row, and not those of a reply that had no tools.
 
     Args:
         store: The conversations.
@@ -79,28 +97,37 @@ class ToolCalls(QObject):
         # By the id of the result.
         self._runs: dict[int, _Run] = {}
         self._in_chats: set[tuple[int | None, ToolApproval]] = set()
+        # Ids of the interrupted results whose calls wait again.
+        self._again: set[int] = set()
         self._replies.ended.connect(self._on_reply_ended)
         for changed in (chat.opened, chat.path_changed, chat.message_added, chat.message_changed, chat.options_changed):
             changed.connect(self.changed)
+        chat.opened.connect(self._start_stopped)
         self._tools.servers.changed.connect(self._on_servers_changed)
 
     # What a view shows
 
     @property
     def waiting(self) -> tuple[ToolCall, ...]:
-        """The calls of the open chat's last reply that wait for the person."""
-        return _waiting(self._chat.path)
+        """The calls of the open chat that wait for the person."""
+        return tuple(self._waiting_here())
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the open chat ends with results that the model has not answered, and nothing runs."""
+        """Whether the open chat ends with results or refusals that the model has not answered, and nothing runs."""
         path = self._chat.path
-        return bool(path) and path[-1].role is Role.TOOL and not self.waiting and not self.runs_in(self._chat.id)
+        has_results = self.ran_nothing or (bool(path) and path[-1].role is Role.TOOL)
+        return has_results and not self.waiting and not self.runs_in(self._chat.id)
+
+    @property
+    def ran_nothing(self) -> bool:
+        """Whether the open chat ends with a reply whose calls all have refusals, which the model has not answered."""
+        return bool(self._chat.path) and _is_mendable(self._chat.path[-1])
 
     @property
     def over_limit(self) -> bool:
         """Whether calls of the open chat wait because there were `MAX_ROUNDS` rounds, whatever was approved."""
-        return bool(self.waiting) and _rounds(self._chat.path) > MAX_ROUNDS
+        return bool(self.waiting) and len(_rounds(self._chat.path)) > MAX_ROUNDS
 
     def definition(self, call: ToolCall) -> ToolDefinition | None:
         """Return the tool of a call in the open chat; None while its server does not run."""
@@ -109,6 +136,13 @@ class ToolCalls(QObject):
     def may_always(self, call: ToolCall) -> bool:
         """Return whether a call can be approved for always: its tool only reads, and its server is not remote."""
         return _only_reads(self.definition(call))
+
+    def shown(self, call: ToolCall) -> WaitingCall:
+        """Return what the card of a call in the open chat shows."""
+        servers, name = self._tools.servers, call.name.partition("__")[0]
+        status = servers.state(name).status if name in self._tools.names(self._chat.conversation) else ""
+        remote = any(each.is_remote for each in servers.servers if each.name == name)
+        return WaitingCall(call, self.definition(call), self.may_always(call), status, remote)
 
     def runs_in(self, conversation_id: int | None) -> bool:
         """Return whether a call runs in a chat."""
@@ -121,7 +155,7 @@ class ToolCalls(QObject):
 
     # Commands of the person
 
-    def decide(self, call: ToolCall, scope: Scope | None) -> None:
+    def decide(self, call: ToolCall, scope: Scope | None, shown: ToolDefinition | None = None) -> None:
         """Run or refuse a call of the open chat, unless it does not wait any more.
 
         With a larger scope, the other calls that wait and are approved by it are run too.
@@ -130,30 +164,41 @@ class ToolCalls(QObject):
             call: The call.
             scope: How far an approval goes; `ALWAYS` counts as `ONCE` where `may_always` does not hold. None refuses
                 the call: its result says that the person did not run it.
+            shown: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
+                and the chat's servers start.
         """
-        if call not in self.waiting:
+        waiting, conversation, path = self._waiting_here(), self._chat.conversation, self._chat.path
+        if call not in waiting:
             return
-        if (definition := self.definition(call)) is not None:
-            approval = _approval(definition)
-            if scope is Scope.CHAT:
-                self._in_chats.add((self._chat.id, approval))
-            elif scope is Scope.ALWAYS and self.may_always(call):
-                others = (each for each in self._settings.values.tool_approvals if each.tool != approval.tool)
-                self._settings.update(tool_approvals=(*others, approval))
-        runs_others = scope in {Scope.CHAT, Scope.ALWAYS}
-        refusal = NOT_RUN if scope is None else ""
+        if scope is not None and (shown is None or shown != self.definition(call)):
+            self._tools.start(conversation)
+            return
+        if (interrupted := waiting[call]) is not None:
+            self._again.discard(interrupted.id)
+        if scope is None and interrupted is not None:
+            # It ran once, so no result may say that it did not.
+            self.changed.emit()
+            return
+        if shown is not None and scope is Scope.CHAT:
+            self._in_chats.add((self._chat.id, _approval(shown)))
+        elif shown is not None and scope is Scope.ALWAYS and self.may_always(call):
+            others = (each for each in self._settings.values.tool_approvals if each.tool != shown.full_name)
+            self._settings.update(tool_approvals=(*others, _approval(shown)))
         with self._storage.writing():
-            for each in self.waiting:
-                if each == call or (runs_others and self._is_approved(self._chat.id, self.definition(each))):
-                    self._begin(self._chat.conversation, self._chat.add_result(self._chat.path, each), each, refusal)
+            if interrupted is None:
+                results = self._chat.add_results(path, [call])
+            else:
+                results = [self._store.reopen_message(interrupted.id)]
+                self._replies.changed.emit(results[0])
+            self._begin(conversation, results, {call: None if scope is None else shown})
+            if scope in {Scope.CHAT, Scope.ALWAYS}:
+                self._run_approved(conversation, path)
 
     def run_again(self, message_id: int) -> None:
-        """Run the call of an interrupted result of the open chat again."""
-        result = self._chat.path.find(message_id)
-        call = call_of(self._chat.path, result) if result is not None else None
-        if result is not None and call is not None and result.status is MessageStatus.INTERRUPTED:
-            with self._storage.writing():
-                self._begin(self._chat.conversation, self._store.reopen_message(message_id), call)
+        """Have the call of an interrupted result of the open chat wait again, so that its tool is seen first."""
+        self._again.add(message_id)
+        self._start_stopped()
+        self.changed.emit()
 
     def go_on(self) -> None:
         """Have the model answer the results at the end of the open chat, also those of interrupted calls."""
@@ -171,54 +216,62 @@ class ToolCalls(QObject):
 
     # How a call goes
 
+    def _start_stopped(self) -> None:
+        """Start the servers of the open chat for calls that wait; one that failed is the person's to start."""
+        if self.waiting:
+            self._tools.start(self._chat.conversation, "stopped")
+
     def _on_reply_ended(self, reply: Message) -> None:
-        """Run the calls of a reply that need no question, and give those that cannot be run an error."""
+        """Run the calls of a reply that need no question, or have the model answer that none of them can be run."""
         if not reply.tool_calls or reply.finish_reason is FinishReason.CANCELLED or not reply.conversation_id:
             return
         with self._storage.writing():
             conversation, path = self._chat.at(reply.conversation_id)
-            if path.ids[-1:] != (reply.id,) or _rounds(path) > MAX_ROUNDS:
+            rounds = _rounds(path)
+            if path.ids[-1:] != (reply.id,) or len(rounds) > MAX_ROUNDS:
                 return
-            definitions = self._tools.definitions(conversation)
-            for call in reply.tool_calls:
-                definition = definitions.get(call.name)
-                if problem_of(call, definition) or self._is_approved(conversation.id, definition):
-                    self._begin(conversation, self._chat.add_result(path, call), call)
+            if not reply.runs_nothing:
+                self._run_approved(conversation, path)
+            elif _is_mendable(reply) and not any(each.runs_nothing for each in rounds[1:2]):
+                self._chat.answer(conversation, path)
+
+    def _run_approved(self, conversation: Conversation, path: MessagePath) -> None:
+        """Run the calls that wait at the end of a chat's path and need no question."""
+        tools = self._tools.definitions(conversation)
+        approved = [each for each in _waiting(path) if self._is_approved(conversation.id, tools.get(each.name))]
+        results = self._chat.add_results(path, approved)
+        self._begin(conversation, results, {each: tools[each.name] for each in approved})
+
+    def _waiting_here(self) -> dict[ToolCall, Message | None]:
+        """Return the calls of the open chat that wait, with the interrupted result of one that is to run again."""
+        path, waiting = self._chat.path, dict[ToolCall, Message | None]()
+        for result in map(path.find, self._again):
+            call = call_of(path, result) if result is not None else None
+            if call is not None and result is not None and result.status is MessageStatus.INTERRUPTED:
+                waiting[call] = result
+        return waiting | dict.fromkeys(_waiting(path))
 
     def _is_approved(self, conversation_id: int | None, definition: ToolDefinition | None) -> bool:
         approval = None if definition is None else _approval(definition)
         always = _only_reads(definition) and approval in self._settings.values.tool_approvals
         return always or (conversation_id, approval) in self._in_chats
 
-    def _begin(self, conversation: Conversation, result: Message, call: ToolCall, refusal: str = "") -> None:
-        """Run a call whose empty result is stored, or fail it with a refusal."""
-        live = self._replies.recorder.begin(result, ChatPrompt((), ""), conversation)
-        self._runs[result.id] = _Run(live, call)
-        self._replies.changed.emit(live.message)
+    def _begin(
+        self, conversation: Conversation, results: Sequence[Message], calls: Mapping[ToolCall, ToolDefinition | None]
+    ) -> None:
+        """Run calls whose empty results are stored, each with the tool that may run; one without is refused."""
+        for result in results:
+            self._runs[result.id] = _Run(self._replies.recorder.begin(result, ChatPrompt((), ""), conversation))
         self._replies.state_changed.emit()
-        if refusal:
-            self._take(result.id, RdchatError(refusal))
-        else:
-            self._tools.start(conversation)
-            self._call(result.id)
-
-    def _call(self, message_id: int) -> None:
-        """Call the tool, if its server runs; otherwise `_on_servers_changed` does."""
-        run = self._runs.get(message_id)
-        if run is None or run.job is not None:
-            return
-        conversation, call = run.live.conversation, run.call
-        if call.name.partition("__")[0] in self._tools.names(conversation, "starting"):
-            return
-        definition = self._tools.definitions(conversation).get(call.name)
-        problem = problem_of(call, definition)
-        if problem or definition is None:
-            self._take(message_id, RdchatError(problem))
-            return
-        try:
-            run.job = self._tools.servers.call(definition, call.arguments, partial(self._take, message_id))
-        except RdchatError as error:
-            self._take(message_id, error)
+        for result, (call, tool) in zip(results, calls.items(), strict=True):
+            run, take = self._runs[result.id], partial(self._take, result.id)
+            try:
+                if tool is None:
+                    take(RdchatError(NOT_RUN))
+                else:
+                    run.job = self._tools.servers.call(tool, call.arguments, take)
+            except RdchatError as error:
+                take(error)
 
     def _take(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
         """Store the end of a call; the model answers once all calls of the path's last reply have results."""
@@ -247,16 +300,18 @@ class ToolCalls(QObject):
                 self._chat.answer(conversation, path)
 
     def _on_servers_changed(self) -> None:
-        """Call tools whose servers have started, and forget approvals of tools that have changed."""
-        for message_id in list(self._runs):
-            self._call(message_id)
-        servers, approvals = self._tools.servers, self._settings.values.tool_approvals
-        tools = servers.definitions([each.name for each in servers.servers]) if approvals else ()
+        """Forget approvals of tools that have changed."""
+        servers, has_approvals = self._tools.servers, self._in_chats or self._settings.values.tool_approvals
+        tools = servers.definitions([each.name for each in servers.servers]) if has_approvals else ()
         known = {each.full_name: _approval(each) for each in tools}
-        valid = tuple(each for each in approvals if known.get(each.tool, each) == each)
-        if valid != approvals:
-            self._settings.update(tool_approvals=valid)
+        self._keep_approvals(lambda each: known.get(each.tool, each) == each)
         self.changed.emit()
+
+    def _keep_approvals(self, is_valid: Callable[[ToolApproval], bool]) -> None:
+        self._in_chats = {each for each in self._in_chats if is_valid(each[1])}
+        approvals = self._settings.values.tool_approvals
+        if (valid := tuple(filter(is_valid, approvals))) != approvals:
+            self._settings.update(tool_approvals=valid)
 
 
 def _approval(definition: ToolDefinition) -> ToolApproval:
@@ -269,12 +324,12 @@ def _only_reads(definition: ToolDefinition | None) -> bool:
 
 
 def _last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
-    """Return the calls of the reply that ends a path, perhaps with results behind it; None for a call without one."""
+    """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
     reply = next((each for each in reversed(path) if each.role is not Role.TOOL), None)
     if reply is None or not reply.tool_calls:
         return {}
     results = results_after(path, reply.id)
-    return {call: results.get(call.call_id) for call in reply.tool_calls}
+    return {call: results.get(call.call_id) for call in reply.tool_calls if not call.refusal}
 
 
 def _waiting(path: Sequence[Message]) -> tuple[ToolCall, ...]:
@@ -282,7 +337,12 @@ def _waiting(path: Sequence[Message]) -> tuple[ToolCall, ...]:
     return tuple(call for call, result in _last_calls(path).items() if result is None)
 
 
-def _rounds(path: Sequence[Message]) -> int:
-    """Return how many replies with calls there are since the last question."""
+def _is_mendable(reply: Message) -> bool:
+    """Return whether none of a reply's calls can be run, and the model may do better when it reads why."""
+    return reply.runs_nothing and reply.tool_calls[0].refusal != NO_TOOLS
+
+
+def _rounds(path: Sequence[Message]) -> list[Message]:
+    """Return the replies with calls since the last question, newest first."""
     since = takewhile(lambda each: each.role is not Role.USER, reversed(path))
-    return sum(bool(message.tool_calls) for message in since)
+    return [message for message in since if message.tool_calls]

@@ -24,6 +24,7 @@ from rdchat.ui.transcript.message_parts import (
     thought_title,
 )
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.tool_messages import refused_text
 
 # A bubble's width, as a share of the column.
 _WIDEST = 0.82
@@ -150,8 +151,9 @@ class ReplyMessage(MessageWidget):
         self._show_parts()
 
     def _show_status(self) -> None:
-        """Show how the reply ended, or what an empty one waits for."""
+        """Show how the reply ended and which calls are not run, or what an empty one waits for."""
         text, remedy = early_end(self.message)
+        text = f"{text} {refused_text(self.message)}".strip()
         if self.is_busy and not self.message.text:
             text = self._waiting or "Waiting for the model…"
         self._status.show_text(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")

@@ -5,10 +5,8 @@ from functools import partial
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
-from rdchat.inference.api.messages import ToolCall
-from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls
+from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls, WaitingCall
 from rdchat.tools.built_in import server_title
-from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import MACHINE
@@ -25,38 +23,57 @@ _DECISIONS: dict[Scope | None, tuple[str, str]] = {
     Scope.CHAT: ("In This Chat", "Run this tool without a question in this chat, until rdchat quits"),
     Scope.ONCE: ("Run", "Run this call once"),
 }
+_START = {
+    None: _DECISIONS[None],
+    Scope.ONCE: ("Start the Server", "Start it to see what the tool does; nothing is run before you agree"),
+}
+_UNKNOWN = {
+    "stopped": "Its server does not run, so it is not known what the tool does.",
+    "starting": "Its server is starting…",
+    "failed": "Its server has failed, so it is not known what the tool does. Settings > Tools says why.",
+}
+_NOT_HERE = "The tool is not available in this chat."
 _MANY = f"The model has called tools {MAX_ROUNDS} times for this question, so each further call waits for you."
 _UNANSWERED = "The model has not read these results."
+_RAN_NOTHING = "None of these calls could be run, so the model was not asked again."
 
 
 class CallCard(Card):
-    """One call with all its arguments, and buttons that run it or do not.
+    """One call with all its arguments, and buttons that run it or do not; without a tool, one that starts its server.
 
     Attributes:
+        shown: What it shows.
         decided: Emitted with how far the approval goes; None refuses.
         buttons: The buttons, by what `decided` has.
     """
 
     decided = Signal(object)
 
-    def __init__(self, call: ToolCall, tool: ToolDefinition | None, always: bool, theme: Theme) -> None:
+    def __init__(self, shown: WaitingCall, theme: Theme) -> None:
         super().__init__(theme)
+        self.shown, call, tool = shown, shown.call, shown.tool
         server, _, name = call.name.partition("__")
         title, server = f"Run {name or server}?", server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_text(arguments_text(call))
         described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
-        leaves = f"The arguments leave {MACHINE}." if tool and tool.remote else ""
+        leaves = f"The arguments leave {MACHINE}." if shown.remote else ""
         changes = "The tool may change something." if tool and not tool.read_only else ""
+        changes = changes if tool else _UNKNOWN.get(shown.status, _NOT_HERE)
+        decisions = dict(_DECISIONS if tool else _START)
+        if not shown.may_always:
+            decisions.pop(Scope.ALWAYS, None)
+        if changes is _NOT_HERE:
+            del decisions[Scope.ONCE]
         self.remark = ThemedLabel(theme, "", "warning", -1, wraps=True)
         self.buttons = {
-            scope: push_button(text, tip, partial(self.decided.emit, scope))
-            for scope, (text, tip) in _DECISIONS.items()
-            if always or scope is not Scope.ALWAYS
+            scope: push_button(text, tip, partial(self.decided.emit, scope)) for scope, (text, tip) in decisions.items()
         }
-        # Return presses it, but only where it has the focus.
-        self.buttons[Scope.ONCE].setDefault(True)
+        if (run := self.buttons.get(Scope.ONCE)) is not None:
+            # Return presses it, but only where it has the focus.
+            run.setDefault(True)
+            run.setEnabled(shown.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
@@ -104,19 +121,24 @@ class PendingCalls(QWidget):
     def refresh(self) -> None:
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
-        waiting = [(call, calls.definition(call), calls.may_always(call)) for call in calls.waiting]
+        waiting = {each.call_id: calls.shown(each) for each in calls.waiting}
         shown = (waiting, calls.over_limit, calls.can_go_on)
         if shown == self._shown:
             return
         self._shown, cards = shown, self.cards
-        self.note.show_text(_MANY if calls.over_limit else _UNANSWERED if calls.can_go_on else "")
+        unread = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
+        self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
-        had_focus = self.isAncestorOf(self.window().focusWidget())
-        discard(*self.findChildren(CallCard))
+        kept = {key: card for key, card in cards.items() if card.shown == waiting.get(key)}
+        focus = self.window().focusWidget()
+        had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in kept.values())
+        discard(*(card for key, card in cards.items() if key not in kept))
         self.cards = {}
-        for call, tool, always in waiting:
-            card = self.cards[call.call_id] = CallCard(call, tool, always, self._theme)
-            card.decided.connect(partial(calls.decide, call))
+        for key, each in waiting.items():
+            card = self.cards[key] = kept.get(key) or CallCard(each, self._theme)
+            if key not in kept:
+                card.decided.connect(partial(calls.decide, each.call, shown=each.tool))
+            # A card that is there already moves behind the others.
             self._column.addWidget(card)
             card.show()
             if cards:
@@ -129,6 +151,10 @@ class PendingCalls(QWidget):
         """Return the height that it needs at a width."""
         for card in self.cards.values():
             card.arguments.fit(width - 2 * (EDGE + MEDIUM))
+            # Otherwise the layout learns of its height only in the next turn of the event loop.
+            card.updateGeometry()
         self._column.activate()
-        is_empty = not self.cards and not self.note.text()
-        return 0 if is_empty else max(self._column.heightForWidth(width), self._column.sizeHint().height())
+        if not self.cards and not self.note.text():
+            return 0
+        height = self._column.heightForWidth(width)
+        return height if height >= 0 else self._column.sizeHint().height()

@@ -39,6 +39,15 @@ def tool_title(full_name: str) -> str:
     return f"{name} · {server_title(server)}" if name else server
 
 
+def refused_text(message: Message) -> str:
+    """Return which calls of a reply are not run, and why the first one is not; empty for none."""
+    if not (refused := [call for call in message.tool_calls if call.refusal]):
+        return ""
+    more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+    title = tool_title(refused[0].name)[:_MAX_FIRST_LINE]
+    return visible_text(f"Not run: {title}{more}. {refused[0].refusal[:_MAX_FIRST_LINE]}")
+
+
 def arguments_text(call: ToolCall) -> str:
     """Return the arguments of a call, one a line where they are JSON."""
     arguments = parsed_json(call.arguments)

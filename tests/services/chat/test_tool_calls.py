@@ -24,34 +24,13 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.connections import all_refused
 from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.tool_chats import ANSWER, approve, ask, roles, run, tools
 from tests.services.tool_fakes import READ, ScriptedServers, calling, read
 from tests.services.window import WAIT_MS, Window, pause_in_prefill
 
-ANSWER = Reply(("It says so.",))
 PNG = b"\x89PNG\r\n\x1a\nand so on"
 
-
-@pytest.fixture
-def tools(window: Window) -> Window:
-    """A window whose chat has both servers."""
-    window.controller.chat.set_tools(("files", "web"), ())
-    return window
-
-
-def roles(window: Window) -> list[str]:
-    return [message.role.value for message in window.controller.chat.path]
-
-
-def approve(window: Window, scope: Scope = Scope.ONCE) -> None:
-    """Approve the first call that waits, and wait until nothing goes on."""
-    calls = window.controller.calls
-    calls.decide(calls.waiting[0], scope)
-    window.wait_for(EngineState.IDLE)
-
-
-def ask(window: Window, engine: ScriptedEngine, *replies: Reply) -> Message:
-    engine.replies[:] = list(replies)
-    return window.ask("What is in it?")
+__all__ = ["tools"]
 
 
 def test_a_call_waits_for_its_approval_and_its_result_is_answered(
@@ -132,10 +111,10 @@ def test_results_come_in_the_order_of_the_calls(
     reply = ask(tools, engine, calling(read("1"), read("2")), ANSWER)
     first, second = reply.tool_calls
     servers.result = None
-    tools.controller.calls.decide(second, Scope.ONCE)
-    tools.controller.calls.decide(second, Scope.ONCE)
+    run(tools, second)
+    run(tools, second)
     assert tools.controller.calls.waiting == (first,)
-    tools.controller.calls.decide(first, Scope.ONCE)
+    run(tools, first)
     servers.end(ToolResult("two"))
     assert len(engine.requests) == 1
     servers.end(ToolResult("one", is_error=True))
@@ -255,6 +234,9 @@ def test_stop_interrupts_a_call_which_can_be_run_again_or_passed_on(
     servers.end(ToolResult("too late"))
     assert tools.controller.calls.can_go_on
     tools.controller.calls.run_again(result.id)
+    assert len(servers.made) == 1
+    assert not tools.controller.calls.can_go_on
+    approve(tools)
     servers.end(ToolResult("again"))
     tools.wait_for(EngineState.IDLE)
     assert tools.texts[2:] == ["again", "It says so."]
@@ -300,19 +282,86 @@ def test_stop_ends_a_reply_that_waits_for_its_servers(
     assert not engine.requests
 
 
-def test_a_call_that_is_approved_after_a_restart_waits_for_its_server(
+def test_a_call_whose_server_stopped_does_not_run_before_its_tool_is_seen(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
-    ask(tools, engine, calling(read()), ANSWER)
-    servers.states["files"].status = "stopped"
+    reply = ask(tools, engine, calling(read()), ANSWER)
+    servers.set("files", "stopped")
     servers.starts = False
-    approve(tools)
-    assert not servers.made
-    assert tools.controller.chat.path[-1].status is MessageStatus.STREAMING
+    for scope in Scope:
+        run(tools, reply.tool_calls[0], scope)
+    assert servers.states["files"].status == "starting"
     servers.set("files", "running")
-    tools.wait_for(EngineState.IDLE)
-    assert servers.made
+    assert tools.controller.calls.waiting == reply.tool_calls
+    assert not servers.made
+    approve(tools)
+    assert len(servers.made) == 1
     assert tools.texts[-1] == "It says so."
+
+
+def test_only_the_tool_that_was_seen_runs(tools: Window, engine: ScriptedEngine, servers: ScriptedServers) -> None:
+    (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
+    servers.change("files", description="Deletes all files.")
+    for scope in Scope:
+        tools.controller.calls.decide(call, scope, READ)
+    assert not servers.made
+    assert tools.controller.calls.waiting == (call,)
+    approve(tools, Scope.CHAT)
+    assert [tool.description for tool in servers.called] == ["Deletes all files."]
+
+
+def test_servers_start_where_calls_wait_when_a_chat_is_opened(
+    tools: Window, engine: ScriptedEngine, servers: ScriptedServers
+) -> None:
+    calls, chat = tools.controller.calls, tools.controller.chat
+    (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
+    waits = chat.id
+    assert waits is not None
+    chat.start_new()
+    servers.set("files", "stopped")
+    servers.set("web", "failed")
+    servers.started.clear()
+    chat.open(waits)
+    assert servers.started == ["files"]
+    assert calls.shown(call).tool == READ
+    approve(tools)
+    servers.set("files", "stopped")
+    servers.started.clear()
+    chat.open(waits)
+    assert not servers.started
+
+
+def test_a_call_of_a_server_that_is_not_on_cannot_run(
+    tools: Window, engine: ScriptedEngine, servers: ScriptedServers
+) -> None:
+    (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
+    servers.set("files", "stopped")
+    servers.started.clear()
+    tools.controller.chat.set_tools(("web",), ())
+    assert (tools.controller.calls.shown(call).tool, tools.controller.calls.shown(call).status) == (None, "")
+    run(tools, call)
+    assert "files" not in servers.started
+    tools.controller.calls.decide(call, None)
+    tools.wait_for(EngineState.IDLE)
+    assert tools.texts[-1] == "It says so."
+
+
+def test_a_call_that_is_to_run_again_may_be_left(
+    tools: Window, engine: ScriptedEngine, servers: ScriptedServers
+) -> None:
+    servers.result = None
+    (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
+    approve(tools)
+    tools.controller.stop()
+    result = tools.controller.chat.path[-1]
+    servers.set("files", "stopped")
+    tools.controller.calls.run_again(result.id)
+    assert tools.controller.calls.waiting == (call,)
+    assert tools.controller.calls.shown(call).tool == READ
+    tools.controller.calls.decide(call, None)
+    assert not tools.controller.calls.waiting
+    assert tools.controller.chat.path[-1] == result
+    assert tools.controller.calls.can_go_on
 
 
 def test_a_call_whose_server_fails_is_an_error(tools: Window, engine: ScriptedEngine, servers: ScriptedServers) -> None:
@@ -320,12 +369,10 @@ def test_a_call_whose_server_fails_is_an_error(tools: Window, engine: ScriptedEn
     servers.result = RdchatError("The server files ended.", "Start it again.")
     approve(tools)
     assert engine.requests[1].messages[-1].content == "Error: The server files ended. Start it again."
+    (call,) = tools.controller.calls.waiting
     servers.set("files", "failed")
-    servers.starts = False
-    approve(tools)
-    servers.set("files", "failed")
-    tools.wait_for(EngineState.IDLE)
-    assert engine.requests[2].messages[-1].content == "Error: The tool files__read is not available."
+    assert tools.controller.calls.shown(call).tool is None
+    assert tools.controller.calls.waiting == (call,)
 
 
 def test_a_call_goes_on_in_a_chat_that_is_not_open(

@@ -203,14 +203,19 @@ class Work:
         reply = chat.path[-1]
         self._tell_message(reply)
         self._pipe.send(("wanted", ("result", reply.id)))
-        calls.decide(reply.tool_calls[0], Scope.ONCE)
+        call = reply.tool_calls[0]
+        calls.decide(call, Scope.ONCE, calls.definition(call))
         result = chat.path[-1]
         self._pipe.send(("done", ("begun", result.id, reply.id)))
         for _ in range(self._draw.randrange(200)):
             self._qt.processEvents()
         if self._draw.random() < 0.3:
             self._controller.stop()
-            calls.run_again(result.id) if self._draw.random() < 0.5 else calls.go_on()
+            if self._draw.random() < 0.5:
+                calls.run_again(result.id)
+                calls.decide(call, Scope.ONCE, calls.definition(call))
+            else:
+                calls.go_on()
         text = f"Result {self._draw.random()} " * self._draw.randrange(1, 2000)
         while servers.calls:
             servers.end(ToolResult(text, is_error=self._draw.random() < 0.3))

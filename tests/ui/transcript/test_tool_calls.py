@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.services.chat.chat_tools import MAX_CALLS
 from rdchat.services.chat.tool_calls import Scope
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import FileChip
@@ -84,6 +85,70 @@ def test_always_is_offered_for_tools_that_only_read_here(tool_window: ToolWindow
     assert cards["s"].remark.text().startswith("The arguments leave this ")
 
 
+def test_a_card_without_a_tool_starts_the_server_and_runs_nothing(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    calls, servers = tool_window.calls, tool_window.servers
+    tool_window.ask(calling(read(call_id="r"), ToolCall("web__search", "{}", "s")))
+    servers.starts = False
+    assert Scope.ALWAYS in calls.cards["r"].buttons
+    for name in servers.states:
+        servers.set(name, "failed")
+    unknown = "Its server has failed, so it is not known what the tool does. Settings > Tools says why."
+    assert calls.cards["r"].remark.text() == unknown
+    leaves, _, rest = calls.cards["s"].remark.text().partition(". ")
+    assert (leaves.startswith("The arguments leave this "), rest) == (True, unknown)
+    buttons = calls.cards["r"].buttons
+    assert [button.text() for button in buttons.values()] == ["Don't Run", "Start the Server"]
+    qtbot.waitUntil(buttons[Scope.ONCE].isEnabled)
+    qtbot.mouseClick(buttons[Scope.ONCE], LEFT)
+    assert servers.started[-2:] == ["files", "web"]
+    assert calls.cards["r"].remark.text() == "Its server is starting…"
+    assert not calls.cards["r"].buttons[Scope.ONCE].isEnabled()
+    servers.set("files", "running")
+    assert [*calls.cards["r"].buttons] == [None, Scope.ALWAYS, Scope.CHAT, Scope.ONCE]
+    assert not servers.made
+    tool_window.chat.controller.chat.set_tools(("web",), ())
+    assert calls.cards["r"].remark.text() == "The tool is not available in this chat."
+    assert [*calls.cards["r"].buttons] == [None]
+
+
+def test_calls_that_cannot_be_run_are_one_line_of_their_reply(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    many = calling(*(ToolCall(f"f{number}", "{}") for number in range(40)), text="I try.")
+    tool_window.ask(many, calling(ToolCall("files__read", "{}")), ANSWER)
+    assert not tool_window.results
+    assert not tool_window.calls.cards
+    lines = [each._status.text() for each in tool_window.widgets if isinstance(each, ReplyMessage)]
+    assert lines == [
+        "Not run: f0 and 39 more. The tool f0 is not available.", "Not run: read · files. The argument path is missing."
+    ]  # fmt: skip
+    assert tool_window.calls.note.text().startswith("None of these calls could be run")
+    qtbot.mouseClick(tool_window.calls.go_on, LEFT)
+    tool_window.wait()
+    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+    assert not tool_window.calls.note.isVisible()
+
+
+def test_a_name_of_a_call_is_a_stranger_s_text(tool_window: ToolWindow) -> None:
+    tool_window.ask(calling(ToolCall("\u202e<b>" + "x" * 100_000, "{}")), ANSWER)
+    reply = next(each for each in tool_window.widgets if isinstance(each, ReplyMessage))
+    assert reply._status.text().startswith("Not run: ⟨U+202E⟩<b>xxx")
+    assert len(reply._status.text()) < 500
+
+
+def test_cards_stay_while_their_calls_wait(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.ask(calling(*(read(str(number), str(number)) for number in range(40))), ANSWER)
+    before = dict(tool_window.calls.cards)
+    assert len(before) == MAX_CALLS
+    qtbot.mouseClick(before["3"].buttons[None], LEFT)
+    assert tool_window.calls.cards == {key: card for key, card in before.items() if key != "3"}
+    tops = [card.y() for card in tool_window.calls.cards.values()]
+    assert tops == sorted(tops)
+    qtbot.waitUntil(before["0"].buttons[Scope.CHAT].isEnabled)
+    qtbot.mouseClick(before["0"].buttons[Scope.CHAT], LEFT)
+    tool_window.wait()
+    assert not tool_window.calls.cards
+    assert len(tool_window.results) == MAX_CALLS
+
+
 def test_a_call_that_runs_is_stopped_and_run_again(qtbot: QtBot, tool_window: ToolWindow) -> None:
     tool_window.servers.result = None
     tool_window.ask(calling(read(call_id="1")), ANSWER)
@@ -96,6 +161,8 @@ def test_a_call_that_runs_is_stopped_and_run_again(qtbot: QtBot, tool_window: To
     tool_window.servers.calls.clear()
     tool_window.servers.result = ToolResult("an error", is_error=True)
     qtbot.mouseClick(result.action, LEFT)
+    assert result.state.text() == "Interrupted"
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
     tool_window.wait()
     assert result.state.text() == "Failed"
     assert tool_window.chat.controller.chat.path[-1].text == "It says so."

@@ -1,0 +1,40 @@
+"""Chats with tools, and what a person does in them."""
+
+import pytest
+
+from rdchat.chat.conversation import Message
+from rdchat.inference.api.messages import ToolCall
+from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.engine.engine_request import EngineState
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import Window
+
+ANSWER = Reply(("It says so.",))
+
+
+@pytest.fixture
+def tools(window: Window) -> Window:
+    """A window whose chat has both servers."""
+    window.controller.chat.set_tools(("files", "web"), ())
+    return window
+
+
+def roles(window: Window) -> list[str]:
+    return [message.role.value for message in window.controller.chat.path]
+
+
+def run(window: Window, call: ToolCall, scope: Scope = Scope.ONCE) -> None:
+    """Approve a call as its card shows it."""
+    calls = window.controller.calls
+    calls.decide(call, scope, calls.shown(call).tool)
+
+
+def approve(window: Window, scope: Scope = Scope.ONCE) -> None:
+    """Approve the first call that waits, and wait until nothing goes on."""
+    run(window, window.controller.calls.waiting[0], scope)
+    window.wait_for(EngineState.IDLE)
+
+
+def ask(window: Window, engine: ScriptedEngine, *replies: Reply) -> Message:
+    engine.replies[:] = list(replies)
+    return window.ask("What is in it?")
