@@ -72,8 +72,8 @@ class ToolServer:
 
     @property
     def origin(self) -> str:
-        """A hash of what runs, or of who answers."""
-        return _hash([self.name, self.command, self.url, self.environment])
+        """A hash of what runs, or of who answers, without the values of secrets."""
+        return _hash([self.name, self.command, self.url, self.environment, sorted(self.secrets)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class ScriptedServers(QObject):
     """
 
     changed = Signal()
+    replaced = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()

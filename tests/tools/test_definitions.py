@@ -78,8 +78,8 @@ def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
     prints = {TOOL.fingerprint, *(replace(TOOL, **other).fingerprint for other in others)}  # type: ignore[arg-type]
     assert len(prints) == len(others) + 1
     server = ToolServer("files", ("npx", "server"))
-    same = replace(server, enabled=True, confirmed=True, secrets=("KEY",))
-    assert server.origin == same.origin
+    assert server.origin == replace(server, enabled=True, confirmed=True).origin
+    assert server.origin != replace(server, secrets=("KEY",)).origin
     assert server.origin != replace(server, command=("npx", "other")).origin
     assert server.origin != replace(server, environment={"A": "b"}).origin
 

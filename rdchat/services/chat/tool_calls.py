@@ -104,6 +104,9 @@ class ToolCalls(QObject):
             changed.connect(self.changed)
         chat.opened.connect(self._start_stopped)
         self._tools.servers.changed.connect(self._on_servers_changed)
+        self._tools.servers.replaced.connect(
+            lambda name: self._keep_approvals(lambda each: each.tool.partition("__")[0] != name)
+        )
 
     # What a view shows
 

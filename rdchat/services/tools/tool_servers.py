@@ -57,10 +57,12 @@ class ToolServers(QObject):
 
     Attributes:
         changed: Emitted when a server or its state changes, at most a few times a second for each.
+        replaced: Emitted with the name of a server that is another one now, or has new secrets, or was removed.
         login_path: PATH in which programs are looked for; empty until it is read.
     """
 
     changed = Signal()
+    replaced = Signal(str)
 
     def __init__(self, servers: Sequence[ToolServer], save: Save) -> None:
         super().__init__()
@@ -101,13 +103,16 @@ class ToolServers(QObject):
             run.cancel()
         self._states.pop(server.name, None)
         self._work.do(partial(self._store, server, secrets or {}))
-        self._servers[server.name] = server
+        before, self._servers[server.name] = self._servers.get(server.name), server
+        if secrets or before is None or before.origin != server.origin:
+            self.replaced.emit(server.name)
         self._save_servers()
 
     def remove(self, name: str) -> None:
         """Stop a server and forget it, with its secrets."""
         self.put(replace(self._servers[name], secrets=()))
         del self._servers[name]
+        self.replaced.emit(name)
         self._save_servers()
 
     def import_servers(self, text: str) -> ImportedServers:
