@@ -163,7 +163,8 @@ class Remedy(StrEnum):
 def early_end(message: Message) -> tuple[str, Remedy]:
     """Return why a reply ended early, and what to do; an empty text if it ended by itself or is being written."""
     begun = bool(message.text.strip())
-    remedy = Remedy.CONTINUE if begun else Remedy.TRY_AGAIN
+    # Nothing can be written on behind calls.
+    remedy = Remedy.CONTINUE if begun and not message.tool_calls else Remedy.TRY_AGAIN
     match message.status, message.finish_reason:
         case MessageStatus.FAILED, _:
             return message.error or "The reply failed.", Remedy.TRY_AGAIN

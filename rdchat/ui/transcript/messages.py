@@ -188,9 +188,10 @@ class ReplyMessage(MessageWidget):
         can_edit = not self.is_busy and bool(self.written_text.strip())
         menu.addAction("Edit Reply", self.edit).setEnabled(can_edit)
         begun = bool(self.message.text)
+        can_continue = begun and not self.is_busy and not self.message.tool_calls
         self._add(menu, "Regenerate Reply", self.area.regenerate_requested).setEnabled(not self.is_busy)
         self._add(menu, "Regenerate With…", self.area.regenerate_with_requested).setEnabled(not self.is_busy)
-        self._add(menu, "Continue Reply", self.area.continue_requested).setEnabled(begun and not self.is_busy)
+        self._add(menu, "Continue Reply", self.area.continue_requested).setEnabled(can_continue)
         self._add(menu, "Show Tokens", self.area.tokens_requested).setEnabled(begun)
 
     def _mend(self) -> None:

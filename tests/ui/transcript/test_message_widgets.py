@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import ToolCall
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import (
@@ -50,6 +51,11 @@ def words(view: TranscriptView, message_id: int) -> list[str]:
             reply(2, "Once", finish_reason=FinishReason.LENGTH),
             "Stopped at the token limit for a reply.",
             "Continue",
+        ),
+        (
+            reply(2, "Once", finish_reason=FinishReason.LENGTH, tool_calls=(ToolCall("f", "{}", "a", "No tools."),)),
+            "Stopped at the token limit for a reply. Not run: f. No tools.",
+            "Try Again",
         ),
         (
             reply(2, "", MessageStatus.FAILED, None, error="The model ran out of memory."),
