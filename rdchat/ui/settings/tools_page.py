@@ -230,8 +230,10 @@ class ToolsPage(SettingsPage):
         self._servers.start(server.name)
 
     def _choose_folder(self) -> None:
+        server = self._chosen
+
         def choose(paths: list[str]) -> None:
-            self._put(ToolServer("folder", (FOLDER, paths[0]), enabled=True, confirmed=True))
+            self._put(replace(server, command=(FOLDER, paths[0]), enabled=True, confirmed=True))
 
         ask_to_open(self.window(), "Choose a Folder", FileMode.Directory, choose, accept="Choose")
 
