@@ -259,6 +259,8 @@ class Composer(QWidget):
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
         self.field.setPlainText(text)
+        self.field.prompts.mark()
+        self.field.document().clearUndoRedoStacks()
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 
     def quote(self, text: str) -> None:
@@ -310,6 +312,9 @@ class Composer(QWidget):
         text = self.text.strip()
         if not text:
             self.show_note("Type something to ask first.")
+        elif self.field.prompts.select_unfilled():
+            self.field.setFocus()
+            self.show_note("The prompt asks for this part. Fill it in, or delete it.")
         else:
             self.field.clear()
             self.submitted.emit(text)
