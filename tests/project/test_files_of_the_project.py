@@ -76,6 +76,20 @@ def test_the_readme_names_the_system_packages():
     assert command.group(1).replace("\\\n", " ").split() == debian_packages()
 
 
+def test_texts_say_on_how_many_tokens_the_shipped_drafter_was_trained():
+    (card,) = (ROOT / "rdchat" / "drafters").glob("*/card.md")
+    trained = re.search(r"of which ([\d,]+) were trained on", card.read_text())
+    assert trained is not None
+    millions = f"{int(trained[1].replace(',', '')) / 1e6:.1f} million tokens"
+    for path in (ROOT / "README.md", ROOT / "rdchat" / "ui" / "models" / "training" / "page.py"):
+        assert re.findall(r"was trained on ([\d.]+ million tokens)", path.read_text()) == [millions]
+
+
+def test_the_readme_says_which_commands_want_rdchat_closed():
+    (line,) = (line for line in (ROOT / "README.md").read_text().splitlines() if "chats export" in line)
+    assert line.endswith("# also list and backup; import and restore once rdchat has quit")
+
+
 def test_pre_commit_runs_the_commands_of_make_check():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repo["repo"] for repo in hooks] == ["local"]
