@@ -49,6 +49,17 @@ _FILES = (
     ("Log", paths.log_path, "Attach it when you report a problem."),
     ("Converted models", paths.models_dir, "rdchat makes these again when they are missing."),
 )
+PAGES = {
+    "General": "appearance dark light text size titles updates menu bar tray quick window shortcut earlier replies",
+    "New Chats": "system prompt seed sampling temperature tokens stop",
+    "Presets": "saved prompts import export",
+    "Model": "precision memory caches disk unload idle folder",
+    "Tools": "mcp servers clock folder time",
+    "Server": "api port key network openai anthropic",
+    "Downloads": "hugging face token",
+    "Files": "log data folders",
+}
+"""The pages, with further words by which each is found."""
 
 
 class SettingsWindow(SideWindow):

@@ -177,7 +177,7 @@ class ToolsPage(SettingsPage):
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
-        self.path.setText(f"Programs are looked for in {path}" if path else "")
+        self.path.setText(f"Programs are looked for in {counted(path.count(':') + 1, 'folder')}." if path else "")
         set_tip(self.path, path.replace(":", "\n"))
         self._show_server()
 
