@@ -201,7 +201,7 @@ class Commands(QObject):
     def settings_pages(self) -> Iterator[Entry]:
         """Return the pages of Settings; choosing one shows it."""
         for page, more in PAGES.items():
-            yield Entry(f"settings {page}", page, "Settings", partial(self.settings_requested.emit, page), more)
+            yield Entry(f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more)
 
     def chats(self) -> Iterator[Entry]:
         """Return the newest chats outside the archive."""

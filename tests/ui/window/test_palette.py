@@ -59,7 +59,7 @@ def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window:
     for words, name in (("dark", "General"), ("mcp", "Tools"), ("temperature", "New Chats")):
         palette = _opened(qtbot, window)
         QTest.keyClicks(palette.field, words)
-        assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(name, "Settings")]
+        assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
         QTest.keyClick(palette.field, Qt.Key.Key_Return)
         settings = window.settings_window
         assert settings.isVisible()
