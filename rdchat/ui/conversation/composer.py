@@ -244,6 +244,8 @@ class Composer(QWidget):
         self.setFocusProxy(self.field)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
+        # Later: it changes while the parts are laid out.
+        self.field.height_changed.connect(self._spread, Qt.ConnectionType.QueuedConnection)
         self.field.noted.connect(self.show_note)
         self.field.focus_changed.connect(self.update)
         theme.changed.connect(self.update)

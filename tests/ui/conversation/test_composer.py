@@ -100,8 +100,14 @@ def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Com
         assert wide()
     assert len(composer.text) == length
     assert field.hasFocus()
+    composer.set_text("a text that fits between the buttons")
+    assert not wide()
+    composer.resize(300, 300)
+    qtbot.waitUntil(wide)
+    composer.resize(600, 300)
     composer.set_text("")
     assert not wide()
+    assert field.width() == narrow
 
 
 def test_a_long_line_wraps_and_grows_the_field(composer: Composer) -> None:
