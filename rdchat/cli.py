@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -180,11 +181,20 @@ def _drop_output() -> None:
 
 
 def _files(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments that are files, or one that is an address, for the window; nothing if they are a command."""
+    """Return arguments that are files, or one that is an address, for the window; nothing if they are a command.
+
+    What is none of these ends the process with a line that says so.
+    """
     if not arguments or arguments[0] in _COMMANDS:
         return ()
     is_address = len(arguments) == 1 and is_own_address(arguments[0])
-    return tuple(arguments) if is_address or all(map(os.path.exists, arguments)) else ()
+    missing = [] if is_address else list(filterfalse(os.path.exists, arguments))
+    if missing and arguments[0].startswith("-"):
+        return ()
+    if missing:
+        kind = "file" if Path(missing[0]).suffix or os.sep in missing[0] else "file or command"
+        _parser(()).error(f"There is no {kind} {missing[0]}.")
+    return tuple(arguments)
 
 
 def _run(args: argparse.Namespace, files: Sequence[str]) -> int:

@@ -82,7 +82,7 @@ class Settings:
         recent_models: Models that were loaded before, latest first.
         drafts: Draft settings of each model, the last changed first.
         downloads_at_once: Number of models that are downloaded at the same time.
-        models_folder: Start folder of "Open Model Folder…"; empty for the home folder.
+        models_folder: A folder whose models are listed, and where "Open Model Folder…" begins; empty for none.
         last_chat: The chat that was open when the app ended; None opens the newest.
         larger_model_declined: Whether the person dismissed the offer of a larger model.
         looks_for_updates: Whether to look for new versions once a day; None until the person has answered.

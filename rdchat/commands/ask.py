@@ -114,6 +114,10 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
+    for name, mode in (("draft_model", Mode.SPECULATIVE), ("drafter", Mode.DRAFTER)):
+        if getattr(args, name) and draft.mode not in {mode, Mode.AUTO}:
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidSettingError(f"{option} has no effect with --mode {draft.mode}.", f"Add --mode {mode}.")
     shape = _read_shape(args)
     answer = _Answer(sampling, seed, draft, args.json, shape)
     try:

@@ -13,7 +13,7 @@ from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.protocol import Engine
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         certificate_key=args.certificate_key,
     )
     qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])
-    with ProgressLine() as progress:
+    with ProgressLine(verbose=True) as progress:
         serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
@@ -118,6 +118,7 @@ class _Serving(QObject):
 
     def begin(self, model: str | None, anyway: bool) -> None:
         """Load the model, then listen."""
+        self._progress.show(LoadProgress("Loading the model", None))
         self._slot.load(model, anyway=anyway)
 
     def _start(self, info: ModelInfo) -> None:

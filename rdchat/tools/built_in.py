@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import PurePosixPath
@@ -17,15 +18,22 @@ from rdchat.errors import RdchatError
 from rdchat.tools.definitions import BUILT_IN, ToolServer, cut_text
 
 FOLDER, TIME = f"{BUILT_IN}folder", f"{BUILT_IN}time"
-BUILT_IN_SERVERS = (ToolServer("folder", (FOLDER,), confirmed=True), ToolServer("time", (TIME,), confirmed=True))
+# Names that nobody gives a server of their own.
+_NAMES = {FOLDER: "rdchat-folder", TIME: "rdchat-clock"}
+_TITLES = {"rdchat-folder": "Folder", "rdchat-clock": "Clock"}
+BUILT_IN_SERVERS = tuple(ToolServer(name, (command,), confirmed=True) for command, name in _NAMES.items())
 """Off at first. The folder's command has the chosen folder as its argument."""
-_TITLES = {"folder": "Folder", "time": "Clock"}
 _MAX_ENTRIES, _MAX_MATCHES, _MAX_BYTES, _SEARCH_S = 1_000, 100, 4_000_000, 20.0
 
 
 def server_title(name: str) -> str:
     """Return a server's name for people."""
     return _TITLES.get(name, name)
+
+
+def with_own_name(server: ToolServer) -> ToolServer:
+    """Return a server of the settings. The two that come with rdchat had other names there before."""
+    return replace(server, name=_NAMES.get("".join(server.command[:1]), server.name))
 
 
 class BuiltInServer:

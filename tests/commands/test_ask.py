@@ -53,7 +53,18 @@ STATS_FIELDS = {
         (["ask", "hi", "--mode", "telepathy"], "invalid choice: 'telepathy'"),
         (["ask", "hi", "--dtype", "int3"], "invalid choice: 'int3'"),
         (["ask", "hi", "--what"], "unrecognized arguments: --what"),
-        (["answer"], "invalid choice: 'answer'"),
+        (["answer"], "There is no file or command answer. (see rdchat --help)"),
+        (["nofile.txt"], "There is no file nofile.txt."),
+        (["sub/nofile"], "There is no file sub/nofile."),
+        ([__file__, "nofile.txt"], "There is no file nofile.txt."),
+        (
+            ["ask", "hi", "--mode", "lookup", "--draft-model", "x"],
+            "--draft-model has no effect with --mode lookup. Add",
+        ),
+        (
+            ["ask", "hi", "--mode", "off", "--drafter", "x"],
+            "--drafter has no effect with --mode off. Add --mode drafter",
+        ),
         (["ask", "hi", "--model", ""], "The model's name is empty"),
         (["ask", "gr\udcfc\udcdfe"], "The prompt is not UTF-8 text. Set the terminal to UTF-8."),
         (["ask", "hi", "--system", "\udcfc"], "The system prompt is not UTF-8 text"),
@@ -75,6 +86,7 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
         "is empty": ["ask", "--prompt-file", str(tmp_path / "empty.txt")],
         "is not UTF-8": ["ask", "--prompt-file", str(tmp_path / "latin1.txt")],
         "nowhere": ["ask", "hi", "--model", str(tmp_path / "nowhere")],
+        "There is no model named nosuch. `rdchat models list` has the names.": ["ask", "hi", "--model", "nosuch"],
     }
     for words, arguments in cases.items():
         check_refused(capsys, arguments, words, 1)

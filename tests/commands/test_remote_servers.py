@@ -63,7 +63,7 @@ def test_what_is_not_safe_is_not_added(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add = ["models", "add-remote", "studio"]
-    check_refused(capsys, [*add, "http://10.0.0.1"], "would not be encrypted", 2)
+    check_refused(capsys, [*add, "http://10.0.0.1"], "or add --unencrypted if that is meant.", 2)
     check_refused(capsys, [*add, address], f"add --fingerprint {fingerprint(own_certificate())}", 2)
     trusted = [*add, address, "--fingerprint", fingerprint(own_certificate())]
     check_refused(capsys, trusted, "needs a key", 1)

@@ -14,6 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rdchat.cli import main
 from tests.project.scripts import ROOT, script
 
 
@@ -74,6 +75,25 @@ def test_the_readme_names_the_system_packages():
     command = re.search(r"sudo apt-get install -y ((?:[^\n]*\\\n)*[^\n]*)", readme)
     assert command is not None
     assert command.group(1).replace("\\\n", " ").split() == debian_packages()
+
+
+def test_texts_say_on_how_many_tokens_the_shipped_drafter_was_trained():
+    (card,) = (ROOT / "rdchat" / "drafters").glob("*/card.md")
+    trained = re.search(r"of which ([\d,]+) were trained on", card.read_text())
+    assert trained is not None
+    millions = f"{int(trained[1].replace(',', '')) / 1e6:.1f} million tokens"
+    for path in (ROOT / "README.md", ROOT / "rdchat" / "ui" / "models" / "training" / "page.py"):
+        assert re.findall(r"was trained on ([\d.]+ million tokens)", path.read_text()) == [millions]
+
+
+def test_the_readme_says_which_commands_want_rdchat_closed(capsys: pytest.CaptureFixture[str]):
+    named = re.search(r"chats export .*# also (.*); (.*) once rdchat has quit\n", (ROOT / "README.md").read_text())
+    assert named is not None
+    for names, closed in zip(named.groups(), (False, True), strict=True):
+        for name in names.split(" and "):
+            with pytest.raises(SystemExit, match="0"):
+                main(["chats", name, "--help"])
+            assert ("Quit rdchat first." in " ".join(capsys.readouterr().out.split())) is closed, name
 
 
 def test_pre_commit_runs_the_commands_of_make_check():

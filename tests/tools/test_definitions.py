@@ -101,7 +101,7 @@ def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
 
 
 def test_servers_that_come_with_rdchat_are_off() -> None:
-    assert [server.name for server in BUILT_IN_SERVERS] == ["folder", "time"]
+    assert [server.name for server in BUILT_IN_SERVERS] == ["rdchat-folder", "rdchat-clock"]
     assert all(server.is_built_in and not server.enabled for server in BUILT_IN_SERVERS)
 
 

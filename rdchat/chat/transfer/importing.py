@@ -164,6 +164,8 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if source.base == jan.MESSAGES:
         return jan.NAME, _one(source.name, partial(_read_jan, source.sibling(jan.THREAD), source))
     beginning = source.beginning()
+    if beginning.lstrip()[:1] not in {"{", "[", ""}:
+        raise _of_another_kind(source)
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
@@ -197,7 +199,7 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
 
 
 def _of_another_kind(source: SourceFile) -> UnreadableFileError:
-    return UnreadableFileError(f"{source.name} is not a file that rdchat can import. It imports {_KINDS}.")
+    return UnreadableFileError(f"{source.name} is no chat export. rdchat imports {_KINDS}.")
 
 
 def _refuse_newer(source: SourceFile, head: Any) -> None:

@@ -77,7 +77,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
 def _listed(model: ModelCard) -> dict[str, Any]:
     """Return an entry of the list as JSON."""
     sizes, unfinished, problem = model.sizes, model.is_unfinished, model.problem
-    size = here = model.disk_bytes if model.is_gguf or sizes is None else sizes.stored_bytes
+    size = here = model.disk_bytes
     if unfinished:
         size = model.download_bytes
         command = download_command(model.repository, model.revision, model.gguf)
@@ -91,7 +91,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         "family": "GGUF" if model.is_gguf else model.family,
         "parameters": sizes.parameters if sizes is not None else None,
         "quantization": model.quantization,
-        # Bytes of its weights; of an unfinished download, bytes of all its files.
+        # Bytes of all its files, as the window has it.
         "size": size,
         # Bytes of these that are on this disk.
         "here": here,

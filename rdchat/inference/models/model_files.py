@@ -200,6 +200,8 @@ def _find(model: str) -> Path:
         return named.path
     if is_hub_id(model):
         return cached_snapshot(model)
+    if os.sep not in model:
+        raise ModelError(f"There is no model named {_shortened(model)}.", "`rdchat models list` has the names.")
     raise ModelError(f"There is no model at {path}.", "Check the path. " + _CHOOSE_HINT)
 
 

@@ -75,9 +75,10 @@ def _check_private(name: str, ip: str) -> None:
     except ValueError:
         raise InvalidSettingError(f"{ip[:100]} is not an IPv4 address of {name}.") from None
     if not (address.is_private or address.is_link_local) or address.is_unspecified or address.is_reserved:
+        whose = "" if name == ip else f" of {name}"
         raise InvalidSettingError(
-            f"{ip} of {name} is not an address of a private network.",
-            "Macs send a model's numbers to each other without a password: connect them by a cable, or at home.",
+            f"{ip}{whose} is not an address of a private network.",
+            "Macs send each other a model's numbers without a password. Connect them by a cable, or in a home network.",
         )
 
 

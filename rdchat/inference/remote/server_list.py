@@ -50,7 +50,9 @@ class RemoteServer:
             raise InvalidSettingError("This is no SHA-256 fingerprint of an https:// server.", "Copy it again.")
         if needs_confirmation(self.address) and not self.confirmed_plain:
             text = f"The connection to {self.host} would not be encrypted: others in the network could read your chats."
-            raise InvalidSettingError(text, "Use https:// (`rdchat serve --tls`), or confirm that this is meant.")
+            raise InvalidSettingError(
+                text, "Use https:// (`rdchat serve --tls`), or add --unencrypted if that is meant."
+            )
 
     @property
     def host(self) -> str:

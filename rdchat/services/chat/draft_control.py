@@ -307,6 +307,10 @@ class TimeLedger(QObject):
 
     Args:
         drafting: The draft settings, with whether times are exact.
+
+    Attributes:
+        plain_pace: Tokens a second of the loaded model without drafting, as its last reply measured it; where it did
+            not, with drafting. None before there was a reply.
     """
 
     changed = Signal()
@@ -322,6 +326,7 @@ class TimeLedger(QObject):
         self._rates: dict[tuple[Mode | None, bool], float] = {}
         # Of the last reply.
         self._mode: Mode | None = Mode.OFF
+        self.plain_pace: float | None = None
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property
@@ -367,10 +372,11 @@ class TimeLedger(QObject):
         if measured and statistics is not None and drafting is not None and statistics.decode_tps:
             self._mode = drafting.mode
             self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
+            self.plain_pace = statistics.plain_tps or statistics.decode_tps
         self._before, self._running, self._mixed = self.entries, (), False
         self.changed.emit()
 
     def forget_rates(self) -> None:
         """Forget the speeds of the last model, after another one was loaded."""
-        self._rates = {}
+        self._rates, self.plain_pace = {}, None
         self.changed.emit()

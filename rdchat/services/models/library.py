@@ -1,7 +1,7 @@
 """The models on this machine, and the drafters for a chosen one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,8 @@ class Library(ModelService):
     ) -> None:
         super().__init__(parent=parent)
         self._sources, self._slot, self._settings, self._drafting = sources, slot, settings, drafting
+        # Returns tokens a second of the loaded model without drafting; None before there was a reply.
+        self.pace: Callable[[], float | None] = lambda: None
         # The result is one tuple of all models.
         self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)
         self._search.changed.connect(self.changed)

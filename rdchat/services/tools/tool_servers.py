@@ -13,7 +13,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.privacy import persons_umask
 from rdchat.keychain import FAILED, ask_keychain
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.tools.built_in import BUILT_IN_SERVERS
+from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
 from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, ToolServer
 from rdchat.tools.server_list import ImportedServers, read_servers
 from rdchat.work.child_limits import Limits
@@ -67,7 +67,7 @@ class ToolServers(QObject):
     def __init__(self, servers: Sequence[ToolServer], save: Save) -> None:
         super().__init__()
         self._save, self.login_path = save, ""
-        self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *servers)}
+        self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *map(with_own_name, servers))}
         self._states: dict[str, ServerState] = {}
         self._runs: dict[str, Job[Any]] = {}
         # Secrets without a keychain, until the app quits.

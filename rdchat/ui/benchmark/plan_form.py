@@ -148,6 +148,7 @@ class PlanForm(QWidget):
         self._form.addRow(grid)
         self._add_heading("Replies")
         max_tokens = QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16, suffix=" tokens")
+        max_tokens.setGroupSeparatorShown(True)
         trials = QSpinBox(minimum=1, value=3)
         self.max_tokens = self._add_field("Up to", "The longest that a reply may be.", max_tokens)
         self.trials = self._add_field("Trials", "How often each setting answers each prompt.", trials)

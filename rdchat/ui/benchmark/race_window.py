@@ -92,6 +92,7 @@ class RaceWindow(SideWindow):
         self.prompt = text_field(3, "What should the model answer?", "Prompt", tip)
         self.mode = choice_box("Drafting", "", ((mode.label, mode) for mode in _MODES), letters=0)
         self.token_limit = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
+        self.token_limit.setGroupSeparatorShown(True)
         self.token_limit.setAccessibleName("Longest reply")
         set_tip(self.token_limit, "The longest that each reply may be")
         self.start = push_button("Start Race", "", self._press)

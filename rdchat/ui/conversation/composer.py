@@ -234,17 +234,18 @@ class Composer(QWidget):
         self._frame.setCursor(Qt.CursorShape.IBeamCursor)
         self._frame.setFocusProxy(self.field)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        line = row(self.attach, self.tools, (self.field, 1), self.meter, self.later, self.button)
-        for part in (self.attach, self.tools, self.meter, self.later, self.button):
-            line.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
-        line.setAlignment(self.field, Qt.AlignmentFlag.AlignVCenter)
-        frame = column(line, self.shape, self.files, within=self._frame, margins=SMALL)
-        frame.setAlignment(self.shape, Qt.AlignmentFlag.AlignLeft)
+        # Width of the field between the buttons when a text became too wide for it; 0 while the field is there.
+        self._narrow = 0
+        self._line = row(self.attach, self.tools, (self.field, 1000), None, self.meter, self.later, self.button)
+        self._column = column(self._line, self.shape, self.files, within=self._frame, margins=SMALL)
+        self._column.setAlignment(self.shape, Qt.AlignmentFlag.AlignLeft)
         margins = (LARGE, TIGHT, LARGE, MEDIUM)
         column(row(None, (self._frame, 1000), None, spacing=0), self.note, within=self, spacing=TIGHT, margins=margins)
         self.setFocusProxy(self.field)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._note_edit)
+        # Later: it changes while the parts are laid out.
+        self.field.height_changed.connect(self._spread, Qt.ConnectionType.QueuedConnection)
         self.field.noted.connect(self.show_note)
         self.field.focus_changed.connect(self.update)
         theme.changed.connect(self.update)
@@ -259,6 +260,8 @@ class Composer(QWidget):
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
         self.field.setPlainText(text)
+        self.field.prompts.mark()
+        self.field.document().clearUndoRedoStacks()
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 
     def quote(self, text: str) -> None:
@@ -310,11 +313,26 @@ class Composer(QWidget):
         text = self.text.strip()
         if not text:
             self.show_note("Type something to ask first.")
+        elif self.field.prompts.select_unfilled():
+            self.field.setFocus()
+            self.show_note("The prompt asks for this part. Fill it in, or delete it.")
         else:
             self.field.clear()
             self.submitted.emit(text)
 
+    def _spread(self) -> None:
+        """Give a text of several lines the whole width, above the buttons."""
+        if not self._narrow and self.field.document().size().height() > 1:
+            self._narrow = self.field.viewport().width()
+            self._column.insertWidget(0, self.field)
+        elif self._narrow and "\n" not in self.text:
+            margin = 2 * self.field.document().documentMargin()
+            if self.field.fontMetrics().horizontalAdvance(self.text) + margin < self._narrow:
+                self._narrow = 0
+                self._line.insertWidget(2, self.field, 1000)
+
     def _note_edit(self) -> None:
+        self._spread()
         self.show_note("")
         self._refresh_button()
 

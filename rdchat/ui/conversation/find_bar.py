@@ -38,8 +38,8 @@ class FindBar(Ground):
         self._here: list[int] = []
         self._elsewhere: tuple[int, ...] = ()
         self._index = -1
-        # Whether a search of all chats opened the bar, which closes with that search.
-        self._followed = False
+        # The words of a search of all chats that the bar follows; it closes with that search.
+        self._followed = ""
         # Whether to go to a message of the next answer.
         self._pending_match = False
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
@@ -63,21 +63,20 @@ class FindBar(Ground):
 
     def open(self) -> None:
         """Show the bar to type in."""
-        self._followed = False
+        self._followed = ""
         self.show()
         self.field.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.field.selectAll()
 
     def follow(self, text: str) -> None:
-        """Search for the words of a search of all chats; empty once that has ended."""
+        """Search for the words of a search of all chats, and show the bar if a message has them; empty at its end."""
         if not text:
             if self._followed:
                 self.close_bar()
             return
-        self._followed = True
-        if self.field.text() != text or self.isHidden():
+        self._followed = text
+        if self.field.text() != text:
             self.field.setText(text)
-            self.show()
         self._look(go_there=True)
 
     def close_bar(self) -> None:
@@ -86,7 +85,7 @@ class FindBar(Ground):
         had_focus = focused is not None and self.isAncestorOf(focused)
         self.field.typing.stop()
         self.hide()
-        self._followed, self._here, self._elsewhere, self._index = False, [], (), -1
+        self._followed, self._here, self._elsewhere, self._index = "", [], (), -1
         self._transcript.hits.mark(WordMatcher(""))
         if had_focus:
             self._transcript.setFocus()
@@ -139,7 +138,12 @@ class FindBar(Ground):
             self._finder.find_in(self._chat, text)
 
     def _show_matches(self, matches: MessageMatches) -> None:
-        if matches.conversation_id != (self._chat or 0) or matches.text != self.field.text().strip() or self.isHidden():
+        if matches.conversation_id != (self._chat or 0) or matches.text != self.field.text().strip():
+            return
+        if self._followed and matches.text == self._followed:
+            # The words may be in the chat's title only.
+            self.setVisible(bool(matches.ids))
+        if self.isHidden():
             return
         path = self._transcript.messages.ids
         ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None

@@ -1,9 +1,9 @@
 """The list of saved prompts above the message field, while a name is typed after `/`; and what is asked for in one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QTextCursor
+from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QListWidget, QPlainTextEdit
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
@@ -12,6 +12,8 @@ from rdchat.ui.style.labels import utf16_length
 from rdchat.ui.style.theme import MEDIUM
 
 _SHOWN, _WIDTH = 8, 320
+# Marks a part that a saved prompt asks for; its value is the part's text.
+_ASKED = QTextFormat.Property.UserProperty
 
 
 class PromptList(QListWidget):
@@ -96,20 +98,44 @@ class PromptList(QListWidget):
         cursor = self._field.textCursor()
         cursor.select(QTextCursor.SelectionType.Document)
         # One step of the field's Undo.
+        cursor.beginEditBlock()
         cursor.insertText(self._found[self.currentRow()].text)
+        self.mark()
+        cursor.endEditBlock()
         self.hide()
         cursor.movePosition(QTextCursor.MoveOperation.Start)
         self._field.setTextCursor(cursor)
         if not self._select_next():
             self._field.moveCursor(QTextCursor.MoveOperation.End)
 
+    def mark(self) -> None:
+        """Mark the parts of the field that a saved prompt asks for, to tell them from what the person types."""
+        asked = {part for prompt in self._prompts for part in PLACEHOLDER.findall(prompt.text)}
+        for cursor in self._parts():
+            if (part := cursor.selectedText()) in asked:
+                marked = QTextCharFormat()
+                marked.setProperty(_ASKED, part)
+                cursor.setCharFormat(marked)
+
+    def select_unfilled(self) -> bool:
+        """Select the first marked part that is as it was; return whether there is one."""
+        return self._select(each for each in self._parts() if each.charFormat().property(_ASKED) == each.selectedText())
+
     def _select_next(self) -> bool:
         """Select the next part that is asked for, so that typing replaces it; return whether there is one."""
-        text, cursor = self._field.toPlainText(), self._field.textCursor()
+        end = self._field.textCursor().selectionEnd()
+        return self._select(each for each in self._parts() if each.selectionStart() >= end)
+
+    def _select(self, parts: Iterator[QTextCursor]) -> bool:
+        if (first := next(parts, None)) is not None:
+            self._field.setTextCursor(first)
+        return first is not None
+
+    def _parts(self) -> Iterator[QTextCursor]:
+        """Yield cursors that select what looks like a part that is asked for."""
+        text = self._field.toPlainText()
         for each in PLACEHOLDER.finditer(text):
-            if (start := utf16_length(text[: each.start()])) >= cursor.selectionEnd():
-                cursor.setPosition(start)
-                cursor.setPosition(start + utf16_length(each[0]), QTextCursor.MoveMode.KeepAnchor)
-                self._field.setTextCursor(cursor)
-                return True
-        return False
+            cursor = QTextCursor(self._field.document())
+            cursor.setPosition(utf16_length(text[: each.start()]))
+            cursor.setPosition(cursor.position() + utf16_length(each[0]), QTextCursor.MoveMode.KeepAnchor)
+            yield cursor

@@ -413,6 +413,8 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
     installed_text = f": fits {formatting.MACHINE}"
     first = for_machine(machine) if machine is not None else ()
     best = first[0].memory_gb if first else 0
+    if len(first) < sum(each.memory_gb == best for each in suggestions()):
+        installed_text = ""
     for memory in sorted({each.memory_gb for each in suggestions()}, key=lambda memory: (memory != best, memory)):
         entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
         for each in suggestions():

@@ -48,13 +48,13 @@ class PresetsPage(SettingsPage):
         self.delete = push_button("Delete…", act=self._ask_to_delete)
         new = push_button("New Prompt", "Add a text that is inserted by typing / and its name", self._add_prompt)
         read = push_button("Import…", "Read presets of rdchat or LM Studio", self._ask_for_files)
-        write = push_button("Export…", "Write all presets and prompts to a file", self._ask_where)
+        self.write = push_button("Export…", "Write all presets and prompts to a file", self._ask_where)
         self.add_note(_NOTE)
         self.add_line(self.list, "Saved")
         self.add_line(row(self.rename, self.delete, new, None))
         self.add_line(self.default)
         self.add_line(self.text)
-        self.add_line(row(read, write, None))
+        self.add_line(row(read, self.write, None))
         self.result = self.add_note()
         self.list.currentRowChanged.connect(self.save_text)
         self.list.currentRowChanged.connect(self._show_item)
@@ -75,6 +75,7 @@ class PresetsPage(SettingsPage):
                     item.setFlags(item.flags() | Qt.ItemFlag.ItemIsEditable)
                 self.list.setCurrentRow(index)
         self._shown = shown
+        self.write.setEnabled(bool(shown))
         self._show_item()
 
     @property

@@ -110,6 +110,7 @@ def _number_field(low: float, high: float, step: float, decimals: int) -> QDoubl
     field = QDoubleSpinBox(decimals=decimals, minimum=low, maximum=high, singleStep=step)
     field.setAlignment(Qt.AlignmentFlag.AlignRight)
     field.setFixedWidth(96)
+    field.setGroupSeparatorShown(True)
     # While 9.5 is typed, 9 is not a value.
     field.setKeyboardTracking(False)
     return field

@@ -1,7 +1,6 @@
 """The settings window. Changes apply at once; there is nothing to confirm."""
 
 from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QShowEvent
@@ -39,7 +38,7 @@ _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: 
 _KEPT = "After a restart, the model need not read a long chat again. The caches are as private as your chats."
 _KEPT_LIMIT = "The caches used least recently are removed first. They take at most a tenth of the free space."
 _CLEAR_KEPT = "Remove the caches on disk. Your chats stay; long ones are read again."
-_MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
+_MODELS_FOLDER = "A folder of your own: the Models window lists its models, and Open Model Folder begins there."
 _BAR = "menu bar" if host.MACOS else "system tray"
 _STAYING = "Replies and the server go on." if host.MACOS else f"Replies and the server go on. It needs the {_BAR}."
 _SHORTCUT = "A shortcut that opens it over other programs. Its keys are those of a US keyboard."
@@ -50,6 +49,17 @@ _FILES = (
     ("Log", paths.log_path, "Attach it when you report a problem."),
     ("Converted models", paths.models_dir, "rdchat makes these again when they are missing."),
 )
+PAGES = {
+    "General": "appearance dark light text size titles updates menu bar tray quick window shortcut earlier replies",
+    "New Chats": "system prompt seed sampling temperature tokens stop",
+    "Presets": "saved prompts import export",
+    "Model": "precision memory caches disk unload idle folder",
+    "Tools": "mcp servers clock folder time",
+    "Server": "api port key network openai anthropic",
+    "Downloads": "hugging face token",
+    "Files": "log data folders",
+}
+"""The pages, with further words by which each is found."""
 
 
 class SettingsWindow(SideWindow):
@@ -116,7 +126,7 @@ class SettingsWindow(SideWindow):
         self.stays.setEnabled(host.MACOS or settings.menu_bar_item)
         self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
-        self.models_folder.setText(settings.models_folder or str(Path.home()))
+        self.models_folder.setText(settings.models_folder or "None")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         # A problem appears or disappears.
@@ -223,6 +233,7 @@ class SettingsWindow(SideWindow):
         page.add_note(_AUTOMATIC)
         page.add("Models folder", self.models_folder, _MODELS_FOLDER)
         page.add_line(row(self.choose_models_folder, None))
+        page.add_note(_MODELS_FOLDER)
         return page
 
     def _show_cache_size(self) -> None:

@@ -177,7 +177,7 @@ class ToolsPage(SettingsPage):
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
-        self.path.setText(f"Programs are looked for in {path}" if path else "")
+        self.path.setText(f"Programs are looked for in {counted(path.count(':') + 1, 'folder')}." if path else "")
         set_tip(self.path, path.replace(":", "\n"))
         self._show_server()
 
@@ -230,10 +230,12 @@ class ToolsPage(SettingsPage):
         self._servers.start(server.name)
 
     def _choose_folder(self) -> None:
+        server = self._chosen
+
         def choose(paths: list[str]) -> None:
             # A link would be refused, since one may be put in the folder's place later.
             folder = str(Path(paths[0]).resolve())
-            self._put(ToolServer("folder", (FOLDER, folder), enabled=True, confirmed=True))
+            self._put(replace(server, command=(FOLDER, folder), enabled=True, confirmed=True))
 
         ask_to_open(self.window(), "Choose a Folder", FileMode.Directory, choose, accept="Choose")
 

@@ -10,7 +10,7 @@ from PySide6.QtGui import (
     QKeyEvent,
     QMouseEvent,
 )
-from PySide6.QtWidgets import QFrame, QListView, QWidget
+from PySide6.QtWidgets import QFrame, QListView
 
 from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.chat.storage.search import WordMatcher
@@ -34,8 +34,8 @@ class SidebarListView(QListView):
 
     write_requested = Signal()
 
-    def __init__(self, theme: Theme, actions: RowActions, parent: QWidget) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme, actions: RowActions) -> None:
+        super().__init__()
         self._actions = actions
         self.dragged: Key | None = None
         self.rows = SidebarRows(actions, self)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
@@ -127,8 +126,10 @@ class Sidebar(Ground):
         super().__init__(theme, "window")
         self._chats = chats
         self._refresh_waits = False
+        # The open chat once it is listed.
+        self._open: int | None = None
         self.row_actions = RowActions(chats, self.rename, self)
-        self.list = SidebarListView(theme, self.row_actions, self)
+        self.list = SidebarListView(theme, self.row_actions)
         self.search = SearchField(theme, "Search", "Search chats")
         set_tip(self.search, "Search titles and messages")
         self.filter = FilterButton(chats, theme)
@@ -160,11 +161,9 @@ class Sidebar(Ground):
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))
         locations = row(*self.location_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
         listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, Separator(theme), locations)
+        # Tab goes through the parts in this order.
         column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
-        tab_order = (self.search, self.filter, self.filter_line, self.header, self.list, self.bin_bar)
-        for before, after in pairwise(tab_order):
-            QWidget.setTabOrder(before, after)
         self._connect()
         self.refresh()
 
@@ -200,6 +199,11 @@ class Sidebar(Ground):
         """Select the chat that is open."""
         conversation = self._chats.chat.stored_conversation
         self.list.select(conversation.id if conversation else None)
+        current = self.list.currentIndex()
+        listed = conversation.id if conversation and current.isValid() else None
+        if listed != self._open:
+            self._open = listed
+            self.list.scrollTo(current)
 
     def _enable_bin_buttons(self) -> None:
         for button in (self.restore, self.erase):

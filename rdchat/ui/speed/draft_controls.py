@@ -217,7 +217,5 @@ def _facts(option: ModeOption | None) -> str:
     """Return the kind of the drafter head, and whether it was made for the model."""
     if option is None or option.kind is None:
         return ""
-    match = option.match
-    if match is None or match.sure:
-        return f"{option.kind.label}."
-    return f"{option.kind.label}. {match.text}".strip()
+    match, kind = option.match, f"Kind: {option.kind.label}."
+    return kind if match is None or match.sure else f"{kind} {match.text}".strip()

@@ -69,8 +69,8 @@ class LedgerTree(QTreeWidget):
                     parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            # A column has one unit.
-            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"
+            # Both columns have one unit.
+            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms:,.1f} ms"
             name, definition = STAGES.get(stage.name, (stage.name, stage.name))
             texts = name, f"{stage.calls:,}", *times, percent
             _fill(self._items[path], texts, [f"{name}: {definition}"] * len(texts))

@@ -94,8 +94,9 @@ class ToolMessage(MessageWidget):
         if message.error == NOT_RUN:
             text, color = "Not run", "muted"
         self.state.show_text(text, color)
-        begins = next((line for line in message.text[:MAX_TEXT].splitlines() if line.strip()), "") if ended else ""
-        self.first_line.setText(visible_text(begins.strip()[:_MAX_FIRST_LINE]))
+        # JSON begins with a line that has a bracket alone.
+        begins = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
+        self.first_line.setText(visible_text(begins[:_MAX_FIRST_LINE]))
         interrupted = message.status is MessageStatus.INTERRUPTED
         error = "" if message.error == NOT_RUN else message.error
         note = error or (_INTERRUPTED if interrupted else _CUT if len(message.text) > MAX_TEXT else "")

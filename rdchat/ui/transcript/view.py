@@ -109,6 +109,8 @@ class TranscriptView(MessageColumn):
         super().__init__(theme, unsent or UnsentMemory(), parent)
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self.hits = SearchHits(self)
+        # Tab goes to its messages, which show where the focus is.
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self._jump = RoundButton("latest", "Jump to latest", theme, _JUMP_SIZE, self)
         self._show_more_below(False)
         self._jump.hide()

@@ -22,6 +22,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
@@ -196,6 +197,11 @@ class Commands(QObject):
         """Return the presets; choosing one uses it in the open chat."""
         for each in self.controller.settings.values.presets:
             yield Entry(f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id))
+
+    def settings_pages(self) -> Iterator[Entry]:
+        """Return the pages of Settings; choosing one shows it."""
+        for page, more in PAGES.items():
+            yield Entry(f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more)
 
     def chats(self) -> Iterator[Entry]:
         """Return the newest chats outside the archive."""

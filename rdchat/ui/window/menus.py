@@ -297,7 +297,7 @@ def _view(do: Commands) -> list[Command | None]:
         _list_command(do, "show_bin", "Trash", Location.BIN),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
-        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
+        Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),
         Command("ledger", "Time Ledger", lambda: show_in_front(do.parts.windows.ledger), "Ctrl+Alt+L"),
         None,
         Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),

@@ -225,6 +225,7 @@ class SideWindows:
             self._parent,
             memory=self.memory,
         )
+        models.library.pace = lambda: controller.time_ledger.plain_pace
         for call in self.on_model_services:
             call(models)
         return models

@@ -1,13 +1,17 @@
+import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rdchat.chat.conversation import OwnOptions
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
+from rdchat.inference.api.messages import Role, ToolCall
 
 NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0")
 BROKEN = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER; SELECT no_such_function()")
@@ -29,6 +33,33 @@ def test_a_database_of_an_older_version_is_brought_up_to_date_with_what_it_holds
         assert newer.notice is None
         assert newer.rows("SELECT title, pinned FROM conversations") == [("from the old version", 0)]
         assert newer.rows("PRAGMA user_version") == [(len(NEXT),)]
+
+
+def test_old_chats_keep_the_clock_and_the_folder(database: Path) -> None:
+    said = 'Call \\"name\\": \\"time__current_time\\" and "folder"'
+    calls = [
+        ToolCall("time__current_time", json.dumps({"zone": '"name": "folder__read_file"'}), "a"),
+        ToolCall("folder__read_file", "{}", "b"),
+        ToolCall("files__read_file", "{}", "c"),
+    ]
+    with closing(ConversationStore(database)) as store:
+        tools, off = ("time", "files", "folder"), ("time__current_time", "folder__read_file")
+        chat = store.create_conversation("time").id
+        store.set_chat_options(replace(store.conversation(chat), own=OwnOptions(tools=tools, tools_off=off)))
+        reply = store.add_message(chat, None, Role.ASSISTANT, said, tool_calls=tuple(calls))
+        results = [store.add_message(chat, reply.id, Role.TOOL, said, tool_name=call.name).id for call in calls]
+    with closing(sqlite3.connect(database, autocommit=True)) as connection:
+        connection.executescript(MIGRATIONS[3])
+    with closing(ConversationStore(database)) as store:
+        own = store.conversation(chat).own
+        assert own.tools == ("rdchat-clock", "files", "rdchat-folder")
+        assert own.tools_off == ("rdchat-clock__current_time", "rdchat-folder__read_file")
+        reply = store.message(reply.id)
+        names = ["rdchat-clock__current_time", "rdchat-folder__read_file", "files__read_file"]
+        assert [call.name for call in reply.tool_calls] == names
+        assert [call.arguments for call in reply.tool_calls] == [call.arguments for call in calls]
+        assert [store.message(each).tool_name for each in results] == names
+        assert reply.text == said
 
 
 def test_a_step_that_fails_leaves_the_version_before(database: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_long_list_of_empty_chats_is_given_up(
 ):
     path = tmp_path / "conversations.json"
     (report,) = import_files(write(path, [b"[" + unit, (b"," + unit) * 300_000, b"]"])).files
-    assert "is not a file that rdchat can import" in report.problem or "more than 10,000" in report.problem
+    assert "is no chat export" in report.problem or "more than 10,000" in report.problem
     assert not store.conversations()
 
 

@@ -16,7 +16,7 @@ from tests.inference.model_folders import change_config, refusal
     [
         ("~nosuchuser/model", r"There is no model at .*~nosuchuser/model\. Check the path"),
         ("/" + "x" * 300, r"^/x{199}\.\.\. cannot be read: File name too long\. Check the path"),
-        ("nul\0byte", "There is no model at"),
+        ("nul\0byte", "There is no model named nul"),
     ],
 )
 def test_names_that_the_system_stumbles_over(name: str, words: str) -> None:

@@ -18,7 +18,8 @@ from rdchat.work.job import CancelledError
 from tests.hub.keychains import Keychain, PlainText
 from tests.tools.running import hostile
 
-TIME_ON = ToolServer("time", (TIME,), enabled=True, confirmed=True)
+CLOCK = "rdchat-clock"
+TIME_ON = ToolServer(CLOCK, (TIME,), enabled=True, confirmed=True)
 
 
 class Fixture:
@@ -63,19 +64,30 @@ def keychain() -> Keychain:
 
 
 def test_servers_that_come_with_rdchat_are_there_and_off(tools: Fixture) -> None:
-    assert [server.name for server in tools.servers.servers] == ["folder", "time"]
-    tools.servers.start("time")
-    assert tools.servers.state("time").status == "stopped"
+    assert [server.name for server in tools.servers.servers] == ["rdchat-folder", "rdchat-clock"]
+    tools.servers.start(CLOCK)
+    assert tools.servers.state(CLOCK).status == "stopped"
+
+
+def test_servers_of_old_settings_that_come_with_rdchat_get_their_names(qtbot: QtBot) -> None:
+    old = ToolServer("folder", (FOLDER, "/notes"), enabled=True), ToolServer("time", (TIME,), enabled=True)
+    servers = ToolServers((*old, ToolServer("files", ("npx",))), lambda _servers: None)
+    assert [each.name for each in servers.servers] == ["rdchat-folder", "rdchat-clock", "files"]
+    assert [each.command for each in servers.servers] == [(FOLDER, "/notes"), (TIME,), ("npx",)]
+    assert all(each.enabled for each in servers.servers[:2])
+    servers.put(ToolServer("time", ("uvx", "mcp-server-time")))
+    assert len(servers.servers) == 4
+    servers.close()
 
 
 def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> None:
     tools.servers.put(TIME_ON)
-    (definition,) = tools.started("time")
-    assert (definition.full_name, definition.read_only, definition.remote) == ("time__current_time", True, False)
+    (definition,) = tools.started(CLOCK)
+    assert (definition.full_name, definition.read_only, definition.remote) == (f"{CLOCK}__current_time", True, False)
     result = tools.call(definition, json.dumps({"zone": "Asia/Kathmandu"}))
     assert isinstance(result, ToolResult)
     assert result.text.endswith("+05:45")
-    assert tools.servers.state("time").status == "running"
+    assert tools.servers.state(CLOCK).status == "running"
     assert tools.call(definition, json.dumps({"zone": 5})).is_error
     for changed in (replace(definition, description="Other."), replace(definition, origin="other")):
         error = tools.call(changed)
@@ -83,10 +95,10 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
         assert "is not what it was" in str(error)
     assert tools.saved == [(TIME_ON,)]
     (tmp_path / "plan.md").write_text("Buy milk.")
-    tools.servers.put(ToolServer("folder", (FOLDER, str(tmp_path)), enabled=True, confirmed=True))
-    read = {each.name: each for each in tools.started("folder")}["read_file"]
+    tools.servers.put(ToolServer("rdchat-folder", (FOLDER, str(tmp_path)), enabled=True, confirmed=True))
+    read = {each.name: each for each in tools.started("rdchat-folder")}["read_file"]
     assert tools.call(read, '{"path": "plan.md"}') == ToolResult("Buy milk.")
-    tools.servers.remove("folder")
+    tools.servers.remove("rdchat-folder")
     assert "is not what it was" in str(tools.call(read))
 
 
@@ -121,10 +133,10 @@ def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain
     text = json.dumps({"mcpServers": {"time": {"command": "uvx", "env": {"KEY": "sesame"}, "cwd": "/"}}})
     imported = tools.servers.import_servers(text)
     assert imported.problems == ("time: these were ignored: cwd.",)
-    assert tools.servers.servers[-1] == ToolServer("time-2", ("uvx",), secrets=("KEY",))
-    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time-2"): '{"KEY": "sesame"}'})
-    tools.started("time-2")
-    assert tools.servers.state("time-2").status == "stopped"
+    assert tools.servers.servers[-1] == ToolServer("time", ("uvx",), secrets=("KEY",))
+    tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): '{"KEY": "sesame"}'})
+    tools.started("time")
+    assert tools.servers.state("time").status == "stopped"
 
 
 @pytest.mark.slow

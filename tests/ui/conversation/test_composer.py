@@ -72,6 +72,44 @@ def test_the_field_grows_to_eight_lines_and_then_scrolls(composer: Composer) -> 
     assert composer.field.height() == heights[0]
 
 
+def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Composer) -> None:
+    """It had the part between the buttons, which left 60 % of a small window."""
+    field, button = composer.field, composer.button
+
+    def wide() -> bool:
+        QApplication.processEvents()
+        return field.geometry().right() >= button.geometry().right() and field.geometry().left() <= composer.attach.x()
+
+    narrow = field.width()
+    assert not wide()
+    for text in ("a\nb", "word " * 60, "".join(f"line {number}\n" for number in range(30))):
+        composer.set_text(text)
+        assert wide()
+        assert field.geometry().bottom() <= button.y()
+        composer.set_text("word")
+        assert not wide()
+        assert field.width() == narrow
+    qtbot.keyClicks(field, " x" * 40)
+    while not wide():
+        qtbot.keyClicks(field, "x")
+    length = len(composer.text)
+    for _letter in range(3):
+        # Near the limit it does not go to and fro.
+        qtbot.keyClick(field, Qt.Key.Key_Backspace)
+        qtbot.keyClicks(field, "x")
+        assert wide()
+    assert len(composer.text) == length
+    assert field.hasFocus()
+    composer.set_text("a text that fits between the buttons")
+    assert not wide()
+    composer.resize(300, 300)
+    qtbot.waitUntil(wide)
+    composer.resize(600, 300)
+    composer.set_text("")
+    assert not wide()
+    assert field.width() == narrow
+
+
 def test_a_long_line_wraps_and_grows_the_field(composer: Composer) -> None:
     composer.set_text("word")
     low = composer.field.height()

@@ -5,6 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import ContextCut
+from rdchat.chat.storage.search import SearchQuery
 from rdchat.inference.api.messages import Role
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark
@@ -139,6 +140,33 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
     assert chat.controller.chat.path[-1].text == "Another bread"
     qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
     assert bar.count.text() == "Message 2 of 2"
+
+
+def test_a_search_that_only_finds_the_title_opens_no_bar(
+    qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
+) -> None:
+    """It opened a bar that said "Not found"."""
+    chats, answered = chat.controller.chats, list[str]()
+    opened = chat.controller.chat.id
+    assert opened is not None
+
+    def search(words: str) -> None:
+        chats.search(SearchQuery(words))
+        chat.controller.chat.open(opened)
+
+    chats.finder.messages_matched.connect(lambda matches: answered.append(matches.text))
+    search("Baking")
+    qtbot.waitUntil(lambda: "Baking" in answered)
+    assert bar.isHidden()
+    search("bread")
+    qtbot.waitUntil(bar.isVisible)
+    assert bar.count.text() == "Message 2 of 2"
+    bar.field.clear()
+    qtbot.keyClicks(bar.field, "nowhere")
+    qtbot.waitUntil(lambda: "nowhere" in answered)
+    assert bar.isVisible(), "what is typed here is answered here"
+    search("Baking")
+    qtbot.waitUntil(bar.isHidden)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Saved prompts in the message field: the list after `/`, what a prompt asks for, and saving one."""
 
+from random import Random
+
 import pytest
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QInputMethodEvent, QKeyEvent
@@ -40,6 +42,78 @@ def test_a_prompt_is_inserted_with_the_keyboard_and_asks_for_its_parts(qtbot: Qt
     assert field.toPlainText() == "From ж to Dutch: x"
     qtbot.keyClick(field, Qt.Key.Key_Tab)
     assert not field.hasFocus(), "nothing is asked for any more"
+
+
+def sent(chat: Chat) -> str:
+    """Return the last message that was sent; empty before."""
+    return chat.engine.requests[-1].messages[-1].content if chat.engine.requests else ""
+
+
+def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
+    composer = typed.conversation.composer
+    field = composer.field
+    qtbot.keyClicks(field, "/late")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    qtbot.keyClicks(field, "Spanish")
+    field.moveCursor(field.textCursor().MoveOperation.Start)
+    field.textCursor().insertText("Quick\N{ZEBRA FACE} {{ user }}: {{one}} ")
+    for part in ("{{other}}", "{{other}}"):
+        qtbot.keyClick(field, Qt.Key.Key_Return)
+        assert field.textCursor().selectedText() == part
+        assert composer.note.text() == "The prompt asks for this part. Fill it in, or delete it."
+    qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+    assert field.textCursor().selectedText() == "{{other}}"
+    qtbot.keyClicks(field, "English")
+    assert composer.note.isHidden()
+    field.undo()
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert sent(chat) == ""
+    qtbot.keyClicks(field, "Dutch")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: bool(sent(chat)))
+    assert sent(chat) == "Quick\N{ZEBRA FACE} {{ user }}: {{one}} From Spanish to Dutch: x"
+
+
+def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
+    field = typed.conversation.composer.field
+    qtbot.keyClicks(field, "/late")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    text = field.toPlainText()
+    typed.conversation.composer.set_text("Another chat.")
+    typed.conversation.composer.set_text(text)
+    assert not field.document().isUndoAvailable()
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert field.textCursor().selectedText() == "{{one}}"
+    assert sent(chat) == ""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, typed: MainWindow, seed: int) -> None:
+    odd, field = Random(seed), typed.conversation.composer.field
+    qtbot.keyClicks(field, "/late")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    cursor = field.textCursor()
+    for _step in range(30):
+        text = field.toPlainText()
+        # Outside the parts, and at their edges.
+        free = [index for index in range(len(text) + 1) if not any(
+            text.find(part) < index < text.find(part) + len(part) for part in ("{{one}}", "{{other}}"))]  # fmt: skip
+        match odd.randrange(4):
+            case 0 | 1:
+                cursor.setPosition(odd.choice(free))
+                cursor.insertText(odd.choice(["a", " ", "\n", "{{ user }}", "}}", "{{"]))
+            case 2:
+                field.undo()
+            case _:
+                field.redo()
+        if not any(part in field.toPlainText() for part in ("{{one}}", "{{other}}")):
+            # Everything was undone.
+            field.setPlainText("")
+            field.prompts.hide()
+            qtbot.keyClicks(field, "/late")
+            qtbot.keyClick(field, Qt.Key.Key_Return)
+        assert field.prompts.select_unfilled(), field.toPlainText()
+        assert field.textCursor().selectedText() in {"{{one}}", "{{other}}"}
 
 
 def test_esc_closes_the_list_and_return_then_sends_the_text(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:

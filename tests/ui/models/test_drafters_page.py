@@ -1,5 +1,6 @@
 """The drafters page: what is here for a model, what is published for it, and a whole training by clicks."""
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.training.page import TrainingForm
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
@@ -316,6 +318,39 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models
     assert order.little.isVisible()
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()
+
+
+def test_the_form_of_a_training_estimates_its_time(
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage
+) -> None:
+    """A million tokens was offered without a word on the day that it takes."""
+    have(chat, models, qtbot)
+    click(qtbot, page.train)
+    form, later = page.training.form, "The time left is shown once training has begun."
+    assert form.time.text() == later
+    models.library.pace = lambda: 50.0
+    page.show_drafters()
+    page.show_training()
+    hours = [minutes / 60 for minutes in estimate(form)]
+    assert 1 < hours[0] < hours[1] < 24
+    models.library.pace = lambda: 21.7
+    form.tokens.setValue(20_000)
+    shortest, longest = estimate(form)
+    assert shortest < 14 < 26 < longest, (
+        "what README says of two cores, where plain decoding makes 21.7 tokens a second"
+    )
+    form.tokens.setValue(100_000_000)
+    assert form.time.text() == "That takes more than a day."
+    models.library.choose(library_model("other"))
+    qtbot.waitUntil(lambda: form.time.text() == later)
+
+
+def estimate(form: TrainingForm) -> list[float]:
+    """Return the shortest and the longest time of a training, in minutes."""
+    times = re.fullmatch(r"That takes (.*) to (.*)\.", form.time.text())
+    assert times is not None
+    units = {"s": 1 / 60, "min": 1, "h": 60}
+    return [sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+) (\w+)", text)) for text in times.groups()]
 
 
 def test_everything_is_reached_by_tab_and_has_a_name(

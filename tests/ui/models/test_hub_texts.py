@@ -1,15 +1,17 @@
 """What the page says of models: sizes, whether they fit, and how a suggestion came about."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Checked, suggestions
 from rdchat.inference.api.model_facts import MemoryRoom
+from rdchat.inference.api.requests import Dtype
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
 from rdchat.ui.models import texts
-from tests.services.models.macs import GB, MAC_16
+from tests.services.models.macs import GB, MAC_16, mac
 
 FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
 
@@ -51,6 +53,18 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
         assert ("Too large", "muted") in entry.marks
         assert entry.tip.endswith(words)
     assert listed[twenty.repository].facts == "15.4 GB with its drafter"
+
+
+def test_a_group_fits_where_all_of_it_does() -> None:
+    """Its heading said that it fits, above an entry that is too large."""
+    for gigabytes in range(2, 65):
+        for machine in (mac(gigabytes), replace(mac(gigabytes), dtype=Dtype.FLOAT32)):
+            entries = texts.newcomer_entries(machine, frozenset())
+            heads = [index for index, entry in enumerate(entries) if not entry.key]
+            for head, end in pairwise([*heads, len(entries)]):
+                if "fits" in entries[head].title:
+                    assert not any(("Too large", "muted") in entry.marks for entry in entries[head:end])
+    assert texts.newcomer_entries(MAC_16, frozenset())[0].title.endswith(": fits this machine")
 
 
 def test_a_pair_is_gated_if_its_drafter_is(monkeypatch: pytest.MonkeyPatch) -> None:

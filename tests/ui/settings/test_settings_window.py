@@ -37,6 +37,8 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.seed.text() == ""
     assert preferences.form.sampling() == SamplingParams()
     assert preferences.model.text() == "smollm2-135m-instruct (default)"
+    assert preferences.models_folder.text() == "None"
+    assert preferences.form.fields["max_tokens"].text() == "1,024"
 
 
 def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, preferences: SettingsWindow) -> None:

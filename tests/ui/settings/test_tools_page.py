@@ -78,7 +78,7 @@ def test_a_chosen_link_is_the_folder_that_it_means(page: ToolsPage, servers: Too
     (tmp_path / "link").symlink_to("notes")
     page.choose.click()
     page.window().findChildren(QFileDialog)[-1].filesSelected.emit([str(tmp_path / "link")])
-    assert named(servers, "folder").command[1] == str((tmp_path / "notes").resolve())
+    assert named(servers, "rdchat-folder").command[1] == str((tmp_path / "notes").resolve())
 
 
 def test_an_added_server_shows_its_command_before_it_starts(
@@ -104,7 +104,7 @@ def test_an_added_server_shows_its_command_before_it_starts(
 
 def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
     for name, target, values, problem in (
-        ("time", "npx a", "", "There is a server time already."),
+        ("rdchat-clock", "npx a", "", "There is a server rdchat-clock already."),
         ("a b", "npx a", "", "has another name than"),
         ("a", "npx 'a", "", "a quote that does not end"),
         ("a", "http://example.test", "", "needs an address with https://"),
@@ -163,11 +163,11 @@ def test_a_list_is_imported_and_what_is_not_understood_is_named(
 
 def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:
     page.list.item(0).setCheckState(Qt.CheckState.Checked)
-    assert not named(servers, "folder").enabled
+    assert not named(servers, "rdchat-folder").enabled
     dialog = page.findChildren(QFileDialog)[-1]
     dialog.filesSelected.emit([str(tmp_path)])
     dialog.close()
-    assert named(servers, "folder").enabled
+    assert named(servers, "rdchat-folder").enabled
     assert page.target.text() == str(tmp_path)
 
 

@@ -56,6 +56,33 @@ def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar
     assert _current(sidebar) == "Python"
 
 
+def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+    for number in range(40):
+        chat.store.create_conversation(f"Chat {number}")
+    chat.controller.chats.refresh()
+    qtbot.waitUntil(lambda: len(_titles(sidebar)) == 43)
+    bar = sidebar.list.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    scrolled = bar.value()
+    chat.controller.chats.refresh()
+    sidebar.refresh()
+    assert bar.value() == scrolled
+    chat.controller.chat.start_new()
+    chat.controller.send("A question")
+    qtbot.waitUntil(lambda: _current(sidebar) == "A question")
+    assert bar.value() < scrolled
+    assert sidebar.list.viewport().rect().contains(sidebar.list.visualRect(sidebar.list.currentIndex()))
+
+
+def test_tab_goes_through_the_parts_in_order(qtbot: QtBot, sidebar: Sidebar) -> None:
+    """It passed over the list of chats."""
+    parts = sidebar.search, sidebar.filter, sidebar.list, *sidebar.location_buttons.values()
+    sidebar.search.setFocus()
+    for part in parts:
+        assert sidebar.focusWidget() is part
+        qtbot.keyClick(part, Qt.Key.Key_Tab)
+
+
 def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
     assert chat.controller.chat.stored_conversation is not None

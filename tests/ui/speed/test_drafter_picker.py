@@ -98,9 +98,9 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
     ("kind", "match", "words"),
     [
         (None, None, ""),
-        (HeadKind.RECURRENT, TargetMatch(True), "Recurrent."),
-        (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "EAGLE-3. Its sizes fit tiny."),
-        (HeadKind.BLOCK, None, "Block."),
+        (HeadKind.RECURRENT, TargetMatch(True), "Kind: Recurrent."),
+        (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "Kind: EAGLE-3. Its sizes fit tiny."),
+        (HeadKind.BLOCK, None, "Kind: Block."),
     ],
 )  # fmt: skip
 def test_what_is_known_of_the_drafter_stands_below_the_picker(

@@ -44,18 +44,18 @@ def test_the_tree_follows_the_rows(qtbot: QtBot, theme: Theme) -> None:
     tree.show_rows(ledger_rows(_ENTRIES[:3]))
     tree.show_rows(ledger_rows(_ENTRIES))
     assert _table(model) == [
-        ["prefill", "1", "50.00 ms", "0.050 s", ""],
-        ["round", "4", "50.00 ms", "0.200 s", ""],
-        [["draft", "4", "10.00 ms", "0.040 s", "20.0"], ["verify", "4", "37.50 ms", "0.150 s", "75.0"]],
+        ["prefill", "1", "50.00 ms", "50.0 ms", ""],
+        ["round", "4", "50.00 ms", "200.0 ms", ""],
+        [["draft", "4", "10.00 ms", "40.0 ms", "20.0"], ["verify", "4", "37.50 ms", "150.0 ms", "75.0"]],
     ]
     verify = model.index(1, 4, model.index(1, 0))
     bar = verify.data(Qt.ItemDataRole.BackgroundRole).gradient().stops()
     assert bar[1][0] == pytest.approx(0.75), "as long as its share"
     assert model.headerData(0, Qt.Orientation.Horizontal) == "Stage"
     tree.show_rows(ledger_rows(_ENTRIES[1:2]))
-    assert _table(model) == [["round", "4", "50.00 ms", "0.200 s", ""]]
+    assert _table(model) == [["round", "4", "50.00 ms", "200.0 ms", ""]]
     tree.show_rows(ledger_rows([LedgerEntry("round", "", 4, 172_989.2)]))
-    assert _table(model) == [["round", "4", "43,247.30 ms", "172.989 s", ""]], "one unit in a column"
+    assert _table(model) == [["round", "4", "43,247.30 ms", "172,989.2 ms", ""]], "one unit in both columns"
 
 
 def test_new_figures_keep_what_is_selected(qtbot: QtBot, theme: Theme) -> None:

@@ -192,6 +192,16 @@ def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolW
     assert tool_window.chat.controller.chat.path[-1].text == "It says so."
 
 
+def test_the_preview_of_json_is_more_than_a_bracket(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    tool_window.servers.result = ToolResult('{\n  "zone": "Europe/Paris",\n  "is_dst": false\n}')
+    tool_window.ask(calling(read()), ANSWER)
+    (card,) = tool_window.calls.cards.values()
+    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    (result,) = tool_window.results
+    assert result.first_line.text() == '{ "zone": "Europe/Paris", "is_dst": false }'
+
+
 @pytest.mark.parametrize(
     "text", ["<b>bold</b> <img src='/dev/zero'> [a](https://example.test) **b**", "\u202eevil\u2066 a"]
 )

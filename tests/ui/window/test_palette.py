@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, Entry
 from tests.ui.conftest import Chat
@@ -49,6 +50,25 @@ def test_what_was_used_last_comes_first_also_after_a_restart(qtbot: QtBot, chat:
     palette = _opened(qtbot, window)
     assert _listed(palette)[:2] == ["Time Ledger", "New Chat"]
     assert chat.controller.settings.values.palette_recent == ("do ledger",)
+
+
+def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    assert [*PAGES] == [window.settings_window.tabs.tabText(index) for index in range(len(PAGES))]
+    assert window.settings_window.tabs.count() == len(PAGES)
+    for words, name in (("dark", "General"), ("mcp", "Tools"), ("temperature", "New Chats")):
+        palette = _opened(qtbot, window)
+        QTest.keyClicks(palette.field, words)
+        assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
+        QTest.keyClick(palette.field, Qt.Key.Key_Return)
+        settings = window.settings_window
+        assert settings.isVisible()
+        assert settings.tabs.tabText(settings.tabs.currentIndex()) == name
+        settings.close()
+    chat.say("Hello")
+    palette = _opened(qtbot, window)
+    QTest.keyClicks(palette.field, "tree")
+    assert _listed(palette)[:1] == ["Tokens and Drafts"]
 
 
 def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
