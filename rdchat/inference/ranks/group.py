@@ -5,13 +5,13 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import json
 import os
+import struct
 import tempfile
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 import mlx.core as mx
-import numpy as np
 
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
@@ -32,7 +32,7 @@ def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
     Raises:
         RanksError: If the ring could not be made, or a stranger is in it.
     """
-    shares = [np.frombuffer(sha256(f"{key} {each}".encode()).digest(), np.uint32) for each in range(len(addresses))]
+    shares = [struct.unpack("<8I", sha256(f"{key} {each}".encode()).digest()) for each in range(len(addresses))]
     with tempfile.TemporaryDirectory() as folder:
         hosts = Path(folder) / "hosts.json"
         hosts.write_text(json.dumps([[address] for address in addresses]), "utf-8")
@@ -40,13 +40,14 @@ def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
         os.environ |= {"MLX_HOSTFILE": str(hosts), "MLX_RANK": str(rank)}
         try:
             group = mx.distributed.init(strict=True, backend="ring")
-            total = fetch(mx.distributed.all_sum(mx.array(shares[rank]), group=group, stream=mx.cpu))
+            share = mx.array(shares[rank], mx.uint32)
+            total = fetch(mx.distributed.all_sum(share, group=group, stream=mx.cpu))
         except (RuntimeError, ValueError) as error:
             raise RanksError(
                 f"Rank {rank} could not join the others at {', '.join(addresses)} ({one_line(error)[:200]}).",
                 f"Check that the Macs reach each other.{local_network_hint(error)}",
             ) from error
-    if not np.array_equal(total, np.sum(shares, axis=0, dtype=np.uint32)):
+    if total.tolist() != [sum(each) % 2**32 for each in zip(*shares, strict=True)]:
         raise RanksError(
             f"Another program connected to rank {rank} in place of a Mac.",
             "Try again. If it happens again, connect the Macs by a cable.",
