@@ -17,7 +17,6 @@ from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.ranks import leader
 from rdchat.inference.ranks.messages import Kind, meet, send
@@ -162,8 +161,6 @@ class LocalEngine:
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up()
-        # Warming up has measured it; the models window lists it later.
-        store_capability(loaded.info.path, loaded.capability)
         self._session = session
         self._count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info

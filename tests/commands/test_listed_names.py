@@ -14,7 +14,7 @@ from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.hub.cache_layout import hub_cache
 from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.library.model_library import store_capability
+from rdchat.inference.models.fact_cache import stamp_of, store_capability
 from rdchat.inference.models.model_files import locate_model
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, download
@@ -164,7 +164,7 @@ def test_the_list_says_what_a_model_verifies_once_it_was_tried(
     listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = listed[NAME]
-    store_capability(folder, Capability(DraftKind.FED_AGAIN, "its layers keep state"))
+    store_capability(folder, stamp_of(folder), Capability(DraftKind.FED_AGAIN, "its layers keep state"))
     models = printed_json(capsys, "models", "list")["models"]
     assert {model["verification"] for model in models if Path(model["path"]) == folder} == {"chains-fed-again"}
     assert any(model["verification"] is None for model in models)

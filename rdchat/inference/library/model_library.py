@@ -18,8 +18,8 @@ from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.hub.known_files import RepositoryFiles, checksum
-from rdchat.inference.api.model_facts import Capability, DraftKind, ModelCard, ModelSizes
-from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts, stamp_of
+from rdchat.inference.api.model_facts import ModelCard, ModelSizes
+from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of, stored_capability
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
@@ -223,20 +223,6 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
         tried=None if facts.problem or facts.is_drafter or path.is_file() else stored_capability(path, stamp),
         **known,
     )
-
-
-def store_capability(folder: Path, tried: Capability) -> None:
-    """Store what the model in a folder can verify; a failure is logged."""
-    cache_facts("verification", folder, stamp_of(folder), {"verification": tried.kind.value, "reason": tried.reason})
-
-
-def stored_capability(folder: Path, stamp: Stamp) -> Capability | None:
-    """Return what the model in a folder can verify; None where it was not tried, or the model has changed."""
-    try:
-        fields = cached_facts("verification", folder, stamp)
-        return Capability(DraftKind(fields["verification"]), str(fields["reason"]))
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _unfinished(repository: CachedRepository, files: RepositoryFiles) -> ModelCard:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ from rdchat import __version__, paths
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import MAX_ENTRIES, read_json
+from rdchat.inference.api.model_facts import Capability, DraftKind
 
 _FORMAT = 3
 _MAX_BYTES = 2**20
@@ -68,6 +69,34 @@ def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
 def cache_facts(kind: str, path: Path, stamp: Stamp, facts: Any) -> None:
     """Store facts, as JSON, until the folder or file changes; a failure is logged."""
     write_cache_file(_file(kind, path), json.dumps({"stamp": f"{stamp.digest} {_versions()}", "facts": facts}) + "\n")
+
+
+def store_capability(folder: Path, stamp: Stamp, tried: Capability, setting: str = "") -> None:
+    """Store what the model in a folder can verify; a failure is logged.
+
+    Args:
+        folder: The model's.
+        stamp: Of its files when they were read.
+        tried: The result.
+        setting: Precision, device and versions with which it was tried.
+    """
+    cache_facts("verification", folder, stamp, {**asdict(tried), "setting": setting})
+
+
+def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) -> Capability | None:
+    """Return what the model in a folder can verify; None where that was not tried, or the model has changed.
+
+    Args:
+        folder: The model's.
+        stamp: Of its files.
+        setting: The setting that it must have been tried with; None takes any.
+    """
+    try:
+        facts = cached_facts("verification", folder, stamp)
+        found = Capability(DraftKind(facts["kind"]), str(facts["reason"]), dict(facts["errors"]))
+        return found if setting in {None, facts["setting"]} else None
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _file(kind: str, path: Path) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,
     QUANTIZED,
+    Capability,
     Fit,
     each_need,
     effective_dtype,
@@ -30,13 +32,14 @@ from rdchat.inference.api.model_facts import (
     stays_quantized,
 )
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability, stored_capability
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
-from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
@@ -126,6 +129,8 @@ def load_model(
     """
     began = perf_counter()
     folder = resolve_model(None if model is None else str(model), on_progress)
+    # It is that of the weights that are read after it.
+    stamp = stamp_of(folder)
     files = check_model_folder(folder)
     chosen = effective_dtype(Dtype(dtype), on_gpu())
     warning = _check_memory(files, chosen, anyway, part.ranks)
@@ -156,9 +161,21 @@ def load_model(
         token_markers=markers_among(prompts.control.values()),
     )
     hooks = ModelHooks(network)
-    try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))
+    try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
     return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
+
+
+def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:
+    """Return what a model can verify, as kept from an earlier start with the same files, versions and precision."""
+    code = stamp_of(Path(__file__).parents[1] / "verification").digest
+    setting = f"{info.dtype} {info.device} {version('mlx')} {code}"
+    if (known := stored_capability(info.path, stamp, setting)) is not None:
+        use_capability(network, hooks, info.vocabulary_size, known)
+        return known
+    tried = check_capability(network, hooks, info.vocabulary_size)
+    store_capability(info.path, stamp, tried, setting)
+    return tried
 
 
 def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:

@@ -86,6 +86,13 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
         return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({reason})")
 
 
+def use_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int, known: Capability) -> None:
+    """Leave the hooks as `check_capability` did when it found this; nothing is evaluated."""
+    network(mx.array([[0]]), cache=KVCache(network).layers)
+    hooks.leave_out_logits(vocabulary_size)
+    hooks.states.recorded = known.kind in {DraftKind.TREE, DraftKind.CHAIN}
+
+
 class _Errors(defaultdict[str, list[float]]):
     """How far rows are from those fed token by token, in standard deviations of the logits; see `row_errors`.
 

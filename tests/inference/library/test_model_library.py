@@ -20,10 +20,8 @@ from rdchat.inference.library.model_library import (
     library_models,
     problem_of,
     read_facts,
-    store_capability,
-    stored_capability,
 )
-from rdchat.inference.models.fact_cache import stamp_of
+from rdchat.inference.models.fact_cache import stamp_of, store_capability, stored_capability
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.work.child_limits import Limits
@@ -227,8 +225,10 @@ def test_what_a_model_can_verify_is_kept_until_it_changes(small_model: Path, tmp
     folder = Path(shutil.copytree(small_model, tmp_path / "model"))
     assert stored_capability(folder, stamp_of(folder)) is None
     tried = Capability(DraftKind.CHAIN, "its layers keep state")
-    store_capability(folder, tried)
+    store_capability(folder, stamp_of(folder), tried, "float32")
     assert stored_capability(folder, stamp_of(folder)) == tried
+    assert stored_capability(folder, stamp_of(folder), "float32") == tried
+    assert stored_capability(folder, stamp_of(folder), "float16") is None
     os.utime(folder / "model.safetensors", ns=(1, 2))
     assert stored_capability(folder, stamp_of(folder)) is None
 

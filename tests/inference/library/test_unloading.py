@@ -13,10 +13,10 @@ from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryRoom, fit_of, memory_need
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.library.model_library import read_facts, stored_capability
+from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models import loading
-from rdchat.inference.models.fact_cache import stamp_of
+from rdchat.inference.models.fact_cache import stamp_of, stored_capability
 from rdchat.inference.verification import device
 from rdchat.inference.verification.device import machine_memory
 from tests.inference.fakes import ask
