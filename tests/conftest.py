@@ -21,7 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
-from tests.kernels import precompile_header, temporary_folder
+from tests.kernels import temporary_folder
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # The person's own keychain is left alone, here and in processes that are begun. Without this line keyring would choose
@@ -60,7 +60,10 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     _let_threads_finish_their_slices()
     if not hasattr(config, "workerinput"):  # before the workers begin
-        precompile_header(temporary_folder())
+        from rdchat.inference.models.kernel_header import header_compiled
+
+        with header_compiled():
+            pass
     for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed):
         wait.__kwdefaults__["timeout"] = _PATIENCE_MS  # pytest-qt's five seconds are too few on a busy machine
 

@@ -21,7 +21,7 @@ from rdchat.files.privacy import is_ours, is_private, private_folder
 _LOG = logging.getLogger(__name__)
 # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.
 _VARIABLE = "TMPDIR"
-_MLX = "mlx"
+_MLX, _KERNELS = "mlx", "*/cpu/lib*.so"
 # In a 64-bit header: offset, size and number of the last table in the file.
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.
@@ -49,11 +49,15 @@ def keep_kernels_private() -> None:
     os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
 
 
+def kernel_folder() -> Path:
+    """Return the folder in which MLX keeps its kernels, in one folder for each of its versions."""
+    named = Path(os.environ.get(_VARIABLE, ""))
+    return (named if named.is_absolute() and is_private(named) else paths.kernels_dir()) / _MLX
+
+
 def compiled_marker(kind: str) -> Path:
     """Return the marker file of compiled kernels of a kind. It is in their folder, and is deleted with them."""
-    named = Path(os.environ.get(_VARIABLE, ""))
-    folder = named if named.is_absolute() and is_private(named) else paths.kernels_dir()
-    return folder / _MLX / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
+    return kernel_folder() / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
 
 
 def _cached_folder() -> Path | None:
@@ -91,7 +95,7 @@ def _none_planted(folder: Path) -> bool:
 
 def _remove_unfinished(folder: Path) -> None:
     """Remove kernels whose compiler was killed, which MLX could never load. Takes 10 µs for each kernel."""
-    for kernel in folder.glob("*/cpu/lib*.so"):
+    for kernel in folder.glob(_KERNELS):
         with suppress(OSError):
             if time.time() - kernel.stat().st_mtime > _BUSY_S and not _is_intact(kernel):
                 kernel.unlink()

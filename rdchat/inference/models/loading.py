@@ -33,6 +33,7 @@ from rdchat.inference.api.model_facts import (
 )
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability, stored_capability
+from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.unpacking import dequantized
@@ -128,16 +129,17 @@ def load_model(
         NetworkError: If the default model could not be downloaded.
     """
     began = perf_counter()
-    folder = resolve_model(None if model is None else str(model), on_progress)
-    # It is that of the weights that are read after it.
-    stamp = stamp_of(folder)
-    files = check_model_folder(folder)
-    chosen = effective_dtype(Dtype(dtype), on_gpu())
-    warning = _check_memory(files, chosen, anyway, part.ranks)
-    process = tokenizers or shared_tokenizers()
-    # It is ready by the time the weights are read.
-    process.start()
-    network, precision = _weights(files, chosen, part, on_progress)
+    with header_compiled():
+        folder = resolve_model(None if model is None else str(model), on_progress)
+        # It is that of the weights that are read after it.
+        stamp = stamp_of(folder)
+        files = check_model_folder(folder)
+        chosen = effective_dtype(Dtype(dtype), on_gpu())
+        warning = _check_memory(files, chosen, anyway, part.ranks)
+        process = tokenizers or shared_tokenizers()
+        # It is ready by the time the weights are read.
+        process.start()
+        network, precision = _weights(files, chosen, part, on_progress)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)

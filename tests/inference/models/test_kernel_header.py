@@ -1,0 +1,76 @@
+"""The header of MLX's kernels is compiled once, while a model is loaded."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rdchat import host
+from rdchat.inference.models import kernel_header
+from rdchat.inference.models.kernel_header import header_compiled
+
+COMPILER = """#!/bin/sh
+echo "$@" >> "$LOG"
+for out; do :; done
+[ "$STATUS" = 0 ] && echo whole > "$out"
+exit $STATUS
+"""
+
+pytestmark = pytest.mark.skipif(host.MACOS, reason="kernels are files with MLX's CPU backend on Linux")
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What a stand-in for g++ was called with; kernels have an empty folder."""
+    compiler = tmp_path / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{compiler.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("STATUS", "0")
+    monkeypatch.setattr(kernel_header, "kernel_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(kernel_header, "on_gpu", lambda: False)
+    return tmp_path / "log"
+
+
+def headers(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_it_is_compiled_once_beside_the_kernels(log: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        with header_compiled():
+            pass
+    (header,) = headers(tmp_path / "kernels")
+    assert header.name == "compiled_preamble.h.gch"
+    assert header.relative_to(tmp_path / "kernels").parts[1:5] == ("cpu", "mlx", "backend", "cpu")
+    (call,) = log.read_text().splitlines()
+    source = Path(call.split(" -o ")[0].split()[-1])
+    assert source.is_file(), "MLX has that header"
+
+
+def test_it_gets_its_name_only_when_it_is_whole(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATUS", "1")
+    with header_compiled():
+        pass
+    assert log.exists()
+    assert headers(tmp_path / "kernels") == []
+
+
+def test_a_machine_without_a_compiler_goes_on(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin" / "g++").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with header_compiled():
+        pass
+    assert not log.exists()
+    assert headers(tmp_path / "kernels") == []
+
+
+@pytest.mark.parametrize("where", ["a GPU", "macOS"])
+def test_other_devices_have_no_such_header(log: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_header, "on_gpu", lambda: where == "a GPU")
+    monkeypatch.setattr(host, "MACOS", where == "macOS")
+    with header_compiled():
+        pass
+    assert not log.exists()
