@@ -80,6 +80,14 @@ def _let_threads_finish_their_slices() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
+@pytest.fixture(autouse=True)
+def _drafting_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let replies draft from the first one on, whatever is compiled on this machine."""
+    from rdchat.inference import blas
+
+    monkeypatch.setattr(blas, "compiled_marker", lambda _kind: Path(os.devnull))
+
+
 class _Files(LoadFileScheduling):
     """Gives a worker one file after the other, and one worker all of a line of `_ON_ONE_WORKER`.
 

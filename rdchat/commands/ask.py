@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rdchat.commands.ask_files import Count, add_file_options, read_files, with_
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_address import remote_model
@@ -132,6 +132,10 @@ def run(args: argparse.Namespace) -> int:
         print()
     if args.profile and not args.json and answer.end is not None:
         print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
+    if not answer.cancelled:
+        sys.stdout.flush()
+        with ProgressLine() as progress, suppress(KeyboardInterrupt):
+            answer.prepare(progress.show)
     return INTERRUPTED if answer.cancelled else 0
 
 
@@ -201,6 +205,7 @@ class _Answer:
     Attributes:
         chosen: Sampling values that the person gave.
         verification: What the model verifies in one call, a `DraftKind`; None for a reply that drafts nothing.
+        prepare: Compiles what drafts, unless that was done on this machine; called after the reply.
     """
 
     chosen: dict[str, Any]
@@ -212,6 +217,7 @@ class _Answer:
     end: ReplyEnd | None = None
     cancelled: bool = False
     verification: str | None = None
+    prepare: Callable[[Callable[[LoadProgress], None]], None] = lambda _: None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         load = self._load_elsewhere if args.hosts or remote_model(args.model) else self._load
@@ -232,6 +238,10 @@ class _Answer:
         loaded = options.load_chosen(args, progress)
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
         session.drafters.load(self.draft, progress.show)
+        auto = self.draft.mode is Mode.AUTO
+        # The automatic mode's first reply on a machine does not wait for what drafts; that is compiled after it.
+        session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show)
+        session.plain_replies, self.prepare = int(auto), partial(session.prepare, self.draft)
         # Trying it out takes calls of the model.
         self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
         count = partial(loaded.prompts.count, context_length=loaded.info.context_length)

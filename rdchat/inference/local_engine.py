@@ -20,7 +20,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.ranks import leader
 from rdchat.inference.ranks.messages import Kind, meet, send
-from rdchat.inference.session import ChatSession
+from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 
@@ -160,7 +160,8 @@ class LocalEngine:
             loaded = leader.load(self._group, model, dtype, on_progress, anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
-        session.warm_up()
+        session.warm_up(on_progress)
+        session.plain_replies = PLAIN_REPLIES if self._group is None else 0
         self._session = session
         self._count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info

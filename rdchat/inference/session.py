@@ -1,6 +1,7 @@
 """A chat with one model: applies its chat template and keeps the KV cache between turns.
 
-`warm` compiles in advance what a first reply needs, in short slices.
+`warm` compiles in advance what replies need, in short slices: a plain reply's kernels while the model loads, those of
+drafting after the first reply on a machine.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -12,12 +13,15 @@ from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
 
+from rdchat import __version__
 from rdchat.errors import PromptTooLongError
+from rdchat.inference import blas
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -25,7 +29,6 @@ from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
-from rdchat.inference.blas import compiled_marker
 from rdchat.inference.caches.disk_caches import DiskCaches
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
@@ -54,8 +57,13 @@ _MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)
 # The prompt repeats its tokens, for prompt lookup.
 _PROMPT_TOKENS, _REPEATED = 24, 3
 _TOKENS = 16
-# Several seeds are tried, since a reply may end with its first token.
-_SEEDS = 3
+# A reply ends once a kernel was compiled, and may end with its first token; then another seed is tried.
+_SEEDS = 40
+# Kernels of a plain reply, and of the automatic mode's drafts; a model or a drafter may have a few more.
+_KERNELS, _DRAFTING_KERNELS = 20, 33
+# Replies that do not wait for what drafts, at most: a busy server has no idle moment to compile it in.
+PLAIN_REPLIES = 3
+_NOT_PREPARED = "Drafting is prepared after the first reply, once on this computer."
 # isort: split
 
 
@@ -76,6 +84,9 @@ def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]
     try:
         for draft in drafts:
             if drafters.try_load(draft) is None:
+                if draft.mode is Mode.DRAFTER:
+                    # Short drafts need some of the kernels: not all are compiled together.
+                    yield from _write(model, drafters, replace(draft, beam_width=1, beam_length=2))
                 yield from _write(model, drafters, draft)
     except Exception:
         _LOG.exception("Warming up failed")
@@ -88,20 +99,45 @@ def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
     return [replace(settings, mode=mode, trace=True) for mode in modes]
 
 
+class _KernelLedger(Ledger):
+    """Waits for arrays one by one, and ends the reply once a kernel was compiled: a compile cannot be interrupted."""
+
+    def wait(self, *arrays: mx.array | None) -> None:
+        for array in arrays:
+            before = blas.compiled_kernels()
+            super().wait(array)
+            if blas.compiled_kernels() > before:
+                raise StoppedError
+
+    queue = wait
+
+
+def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[DraftSettings, Path]]) -> Generator[bool]:
+    """Compile what drafts with each of these settings, as `warm` does, and then write its marker file."""
+    for draft, marker in missing:
+        yield from warm(model, drafters, [draft])
+        # Without the marker it is done again at the next start.
+        with suppress(OSError):
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+
+
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
     few = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
     sampling = SamplingParams(max_tokens=_TOKENS)
     for seed in range(_SEEDS):
-        request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=draft)
-        with closing(_reply(model, drafters, few * _REPEATED, request)) as events:
+        # With exact times each stage waits, so few kernels are compiled together.
+        request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
+        with suppress(StoppedError), closing(_reply(model, drafters, few * _REPEATED, request)) as events:
             for _ in events:
                 yield True
             if draft.mode is Mode.OFF or events.statistics.rounds:
                 return
+        yield True
 
 
 def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
-    job = ReplyJob.fresh(model, prompt, request)
+    job = replace(ReplyJob.fresh(model, prompt, request), ledger=_KernelLedger())
     ready = drafters.prepare(job)
     return AutoregressiveIterator(job) if ready is None else RoundIterator(*ready)
 
@@ -124,6 +160,7 @@ class ChatSession:
         caches: The KV caches of earlier conversations.
         disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
+        plain_replies: So many more replies are plain where drafting is not compiled yet; then `idle` compiles it.
     """
 
     def __init__(
@@ -142,6 +179,7 @@ class ChatSession:
         self._running: ReplyIterator | None = None
         self._partition = ""
         self._warming: Generator[bool] | None = None
+        self.plain_replies = 0
         # It is made for the first answer with a shape.
         self._vocabulary: ShapeVocabulary | None = None
 
@@ -162,6 +200,7 @@ class ChatSession:
         self._end_running(request.partition)
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
+        missing = self._missing(request.draft) if self.plain_replies and reason is None else []
         clock, ledger = Clock(), Ledger()
         with ledger.stage(Stage.TOKENIZE):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
@@ -195,6 +234,9 @@ class ChatSession:
             from_disk=from_disk,
             prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
+        if missing:
+            reason, self.plain_replies = _NOT_PREPARED, self.plain_replies - 1
+            self._warming = _compile(self.model, self.drafters, missing)
         ready = None if reason else self.drafters.prepare(job)
         if ready is None:
             self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
@@ -241,26 +283,25 @@ class ChatSession:
         return DraftOptions(self.model.info.path, self._options.all(settings), self._options.fits(drafters))
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
-        """Load and compile what a mode drafts with; see `Engine.load_drafters`."""
+        """Load what a mode drafts with; see `Engine.load_drafters`."""
         with device_errors("for the drafter"):
             self.drafters.try_load(settings, on_progress)
-            self._compile(settings, on_progress)
 
-    def _compile(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
-        """Compile what replies with these settings need, once on a machine: it takes MLX half a minute on a CPU."""
+    def prepare(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Compile what replies with these settings need, unless that was done on this machine."""
+        before, usual = blas.compiled_kernels(), _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
+        for _ in _compile(self.model, self.drafters, self._missing(settings)):
+            done = (blas.compiled_kernels() - before) / usual
+            on_progress(LoadProgress("Preparing this computer, once", min(done, 1.0)))
+
+    def _missing(self, settings: DraftSettings) -> list[tuple[DraftSettings, Path]]:
+        """Return what must be compiled for replies with these settings, and the marker file of each."""
+        return [(draft, marker) for draft in warmed_by(settings) if not (marker := self._marker(draft)).exists()]
+
+    def _marker(self, draft: DraftSettings) -> Path:
         head, network = self.drafters.auto.available.head, type(self.model.network).__module__
-        base = f"{version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
-        for draft in warmed_by(settings):
-            marker = compiled_marker(f"{base} {draft.mode} {draft.drafter} {draft.draft_model}")
-            if marker.exists():
-                continue
-            on_progress(LoadProgress("Preparing, once", None))
-            for _ in warm(self.model, self.drafters, [draft]):
-                on_progress(LoadProgress("Preparing, once", None))
-            # Without the marker it is done again at the next start.
-            with suppress(OSError):
-                marker.parent.mkdir(parents=True, exist_ok=True)
-                marker.touch()
+        versions = f"{__version__} {version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
+        return blas.compiled_marker(f"{versions} {draft.mode} {draft.drafter} {draft.draft_model}")
 
     def idle(self) -> bool:
         """Do a slice of background work; see `Engine.idle`. Nothing is measured before the first reply."""
@@ -290,17 +331,19 @@ class ChatSession:
         self.cache = KVCache(self.model.network)
         self.drafters.forget()
 
-    def warm_up(self) -> None:
-        """Run the network once, so that the model is ready, and load the usual mode's drafters.
+    def warm_up(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
+        """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
 
-        `idle` compiles the rest of what a first reply needs, until there is one.
+        `idle` runs what is compiled already, until there is a reply: a device may compile for each process.
         """
         with device_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)
             for tokens in ([0] * 8, [0]):
                 mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
             self.drafters.try_load(DraftSettings())
-        self._warming = warm(self.model, self.drafters, warmed_by(DraftSettings()))
+            self.prepare(DraftSettings(Mode.OFF), on_progress)
+        usual = DraftSettings()
+        self._warming = warm(self.model, self.drafters, [] if self._missing(usual) else warmed_by(usual))
 
     def _check_length(self, length: int) -> None:
         context = self.model.info.context_length

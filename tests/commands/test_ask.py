@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Generator, Sequence
 from contextlib import redirect_stdout, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
+from rdchat.commands import options
+from rdchat.inference import blas, session
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
@@ -93,6 +98,44 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
 
 
 EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
+
+
+@pytest.fixture
+def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Nothing is compiled yet; the modes that are compiled, and the ends of replies."""
+    did: list[str] = []
+
+    def warm(_model: Any, _drafters: Any, drafts: Sequence[DraftSettings]) -> Generator[bool]:
+        did.extend(draft.mode.value for draft in drafts)
+        yield True
+
+    monkeypatch.setattr(session, "warm", warm)
+    monkeypatch.setattr(blas, "compiled_marker", lambda kind: tmp_path / "kernels" / sha256(kind.encode()).hexdigest())
+    printed = options.print_json
+    monkeypatch.setattr(options, "print_json", lambda report: (did.append("reply"), printed(report)))
+    return did
+
+
+def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepared_after_it(
+    small_model: Path, new_machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--model", str(small_model), "--max-tokens", "6", "--temperature", "0", "--seed", "1")
+    first = ask_json(capsys, "hi", *arguments)
+    assert new_machine == ["off", "reply", "lookup", "drafter"]
+    assert (first["mode"], first["requested_mode"]) == ("off", "auto")
+    assert "Drafting is prepared after the first reply" in first["mode_reason"]
+    second = ask_json(capsys, "hi", *arguments)
+    assert new_machine[4:] == ["reply"]
+    assert (second["mode"], second["mode_reason"]) == ("auto", None)
+    assert second["token_ids"] == first["token_ids"]
+
+
+def test_a_chosen_mode_is_compiled_before_the_answer(
+    small_model: Path, new_machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = ask_json(capsys, "hi", "--model", str(small_model), "--mode", "lookup", "--max-tokens", "6")
+    assert new_machine == ["lookup", "reply"]
+    assert (report["mode"], report["mode_reason"]) == ("lookup", None)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,24 @@
-"""Warming compiles what a first reply needs, and teaches the automatic mode nothing."""
+"""Warming compiles what replies need, in slices, and teaches the automatic mode nothing."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
 from rdchat import host
-from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference import blas
+from rdchat.inference import session as session_module
+from rdchat.inference.api.events import LoadProgress, ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.session import ChatSession, warm, warmed_by
@@ -117,45 +124,156 @@ model = tiny_llama(context_length=2048)
 session = ChatSession(model, OwnDrafter(model, Path(os.environ["TMPDIR"])))
 session.warm_up()
 loaded = compiled()
-while session.idle():
-    pass
+session.plain_replies = 1
+list(session.generate(replace(ask(), draft=DraftSettings())))
+plain = compiled()
+while session._warming is not None:
+    session.idle()
 warmed = compiled()
 asked = ask("abcabcabc", temperature=0.7, top_p=0.95, max_tokens=16)
 for mode in (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP, Mode.OFF):
     list(session.generate(replace(asked, draft=DraftSettings(mode, trace=True))))
-print(len(loaded), len(warmed), sorted(compiled() - warmed))
+print(len(loaded), len(plain), len(warmed), sorted(compiled() - warmed))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(host.MACOS, reason="kernels are files with MLX's CPU backend on Linux")
-def test_the_first_reply_compiles_nothing(tmp_path: Path) -> None:
+def test_replies_compile_nothing(tmp_path: Path) -> None:
     """MLX's CPU backend keeps each kernel that it compiles as a file, so they can be counted."""
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", FIRST_REPLY], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    loaded, warmed, later = done.stdout.split(maxsplit=2)
-    assert int(loaded) < int(warmed)
+    loaded, plainly, warmed, later = done.stdout.split(maxsplit=3)
+    assert int(loaded) == int(plainly) < int(warmed)
     assert later.strip() == "[]"
 
 
-@pytest.mark.slow
-def test_a_mode_is_compiled_once_and_the_person_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first reply on a machine stood still in mid-sentence while MLX compiled what drafts."""
-    marked = "rdchat.inference.session.compiled_marker"
-    monkeypatch.setattr(marked, lambda kind: tmp_path / "mlx" / kind.replace("/", "_"))
-    model = tiny_llama(context_length=2048)
-    (tmp_path / "drafter").mkdir()
+@dataclass
+class Prepared:
+    """What was compiled on a machine: the modes in order, in three slices each."""
 
-    def told(mode: Mode) -> set[str]:
-        stages: list[str] = []
-        session = ChatSession(model, OwnDrafter(model, tmp_path / "drafter"))
-        session.load_drafters(DraftSettings(mode), lambda progress: stages.append(progress.stage))
-        assert not session.drafters.auto.costs.plain_ms(100), "nothing is learnt"
-        return set(stages)
+    modes: list[Mode]
+    folder: Path
 
-    assert told(Mode.LOOKUP) == {"Preparing, once"}
-    assert told(Mode.LOOKUP) == set()
-    assert told(Mode.AUTO) == {"Preparing, once"}, "the head's kernels are others"
-    assert told(Mode.AUTO) == set()
+    def warm(self, _model: LoadedModel, _drafters: Drafters, drafts: Sequence[DraftSettings]) -> Generator[bool]:
+        for draft in drafts:
+            self.modes.append(draft.mode)
+            for _ in range(3):
+                yield True
+
+    def marker(self, kind: str) -> Path:
+        return self.folder / "mlx" / sha256(kind.encode()).hexdigest()
+
+    def session(self) -> ChatSession:
+        """A session as the app begins it."""
+        model = tiny_llama(context_length=2048)
+        session = ChatSession(model, OwnDrafter(model, self.folder))
+        session.warm_up()
+        session.plain_replies = session_module.PLAIN_REPLIES
+        return session
+
+
+@pytest.fixture
+def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Prepared:
+    """Nothing is compiled yet."""
+    prepared = Prepared([], tmp_path)
+    monkeypatch.setattr(session_module, "warm", prepared.warm)
+    monkeypatch.setattr(blas, "compiled_marker", prepared.marker)
+    return prepared
+
+
+def reply(session: ChatSession, mode: Mode) -> ReplyEnd:
+    *_, end = session.generate(replace(ask("abcabcabc", max_tokens=12), draft=DraftSettings(mode)))
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def test_the_first_reply_waits_for_no_drafter(new_machine: Prepared) -> None:
+    session = new_machine.session()
+    assert new_machine.modes == [Mode.OFF], "plain replies are prepared while the model loads"
+    while session.idle():
+        pass
+    assert new_machine.modes == [Mode.OFF], "what drafts is prepared after the first reply"
+    first = reply(session, Mode.DRAFTER)
+    assert (first.mode, first.statistics.rounds) == (Mode.OFF, 0)
+    assert first.mode_reason is not None
+    assert first.mode_reason.startswith("Drafting is prepared after the first reply")
+    for _ in range(3):
+        assert session.idle()
+    session.idle()
+    assert new_machine.modes == [Mode.OFF, Mode.DRAFTER]
+    second = reply(session, Mode.DRAFTER)
+    assert (second.mode, second.mode_reason) == (Mode.DRAFTER, None)
+    assert second.token_ids == first.token_ids
+
+
+def test_the_automatic_mode_prepares_all_that_it_can_choose(new_machine: Prepared) -> None:
+    session = new_machine.session()
+    first = reply(session, Mode.AUTO)
+    while session._warming is not None:
+        session.idle()
+    assert new_machine.modes == [Mode.OFF, Mode.LOOKUP, Mode.DRAFTER]
+    second = reply(session, Mode.AUTO)
+    assert (first.mode, second.mode) == (Mode.OFF, Mode.AUTO)
+    assert first.token_ids == second.token_ids
+    other = new_machine.session()
+    assert new_machine.modes[3:] == []
+    assert reply(other, Mode.AUTO).mode is Mode.AUTO, "it is prepared once on a machine"
+
+
+def test_a_question_stops_it_between_two_slices(new_machine: Prepared) -> None:
+    session = new_machine.session()
+    reply(session, Mode.LOOKUP)
+    assert session.idle()
+    assert reply(session, Mode.LOOKUP).mode is Mode.OFF, "it was not finished"
+    while session._warming is not None:
+        session.idle()
+    assert new_machine.modes == [Mode.OFF, Mode.LOOKUP, Mode.LOOKUP]
+    assert reply(session, Mode.LOOKUP).mode is Mode.LOOKUP
+
+
+def test_a_machine_without_an_idle_moment_drafts_at_last(new_machine: Prepared) -> None:
+    session = new_machine.session()
+    modes = [reply(session, Mode.LOOKUP).mode for _ in range(session_module.PLAIN_REPLIES + 1)]
+    assert modes == [Mode.OFF] * session_module.PLAIN_REPLIES + [Mode.LOOKUP]
+
+
+def test_a_session_of_a_benchmark_drafts_at_once(new_machine: Prepared) -> None:
+    assert reply(new_machine.session().fork(), Mode.LOOKUP).mode is Mode.LOOKUP
+
+
+def test_few_kernels_are_compiled_in_a_slice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for MLX compiles a kernel for each new stage that waits."""
+    kernels, wait = set[str](), Ledger.wait
+
+    def compiling(ledger: Ledger, *arrays: mx.array | None) -> None:
+        kernels.add(ledger._path)
+        wait(ledger, *arrays)
+
+    monkeypatch.setattr(Ledger, "wait", compiling)
+    monkeypatch.setattr(blas, "compiled_kernels", lambda: len(kernels))
+    model, counts = tiny_llama(context_length=2048), [0]
+    for _ in warm(model, OwnDrafter(model, tmp_path), warmed_by(DraftSettings())):
+        counts.append(len(kernels))
+    assert max(after - before for before, after in pairwise(counts)) == 1
+    assert counts[-1] > 5
+    assert any("draft" in path for path in kernels)
+
+
+def test_preparing_shows_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(blas, "compiled_marker", lambda kind: tmp_path / sha256(kind.encode()).hexdigest())
+    kernels = iter(range(100))
+    monkeypatch.setattr(blas, "compiled_kernels", lambda: next(kernels, 100))
+    told: list[LoadProgress] = []
+    session = ChatSession(tiny_llama(context_length=2048))
+    session.prepare(DraftSettings(Mode.OFF), told.append)
+    fractions = [progress.fraction for progress in told if progress.fraction is not None]
+    assert {progress.stage for progress in told} == {"Preparing this computer, once"}
+    assert fractions == sorted(fractions)
+    assert 0.0 < fractions[0] < fractions[-1] == 1.0
+    assert not session.drafters.auto.costs.plain_ms(100), "nothing is learnt"
+    told.clear()
+    session.prepare(DraftSettings(Mode.OFF), told.append)
+    assert told == []

@@ -118,7 +118,10 @@ class Engine(Protocol):
         """
 
     def idle(self, *, hidden: bool = False) -> bool:
-        """Do at most 200 ms of background work: compile for the first reply, measure the cost of target calls.
+        """Do at most 200 ms of background work: compile what drafts, measure the cost of target calls.
+
+        A slice that compiles may take longer: it ends after the first part of a draft that needed a kernel. What
+        drafts is compiled after the first reply on a machine; until then replies are plain, and say why.
 
         After `rest`, and while the window is hidden, only caches are written to disk.
 

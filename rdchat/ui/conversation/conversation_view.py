@@ -319,7 +319,7 @@ class ConversationView(Ground):
         here = self._chat.unsent.waiting_in(self._chat.id)
         what = "the reply is finished" if self._chat.streaming_id else "the reply in another chat is finished"
         if self._controller.replies.state in (EngineState.LOADING, EngineState.NO_MODEL):
-            what = "a model is loaded"
+            what = "the drafter is loaded" if self._controller.replies.drafting.loading else "a model is loaded"
         elif self._model.engine.measuring:
             what = "the measurement is finished"
         self.waiting.show_messages(here, f"Sent when {what}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import host
+from rdchat.inference import blas
 from rdchat.inference.models import kernel_header
 from rdchat.inference.models.kernel_header import header_compiled
 
@@ -74,3 +75,13 @@ def test_other_devices_have_no_such_header(log: Path, where: str, monkeypatch: p
     with header_compiled():
         pass
     assert not log.exists()
+
+
+def test_kernels_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "kernel_folder", lambda: tmp_path)
+    assert blas.compiled_kernels() == 0
+    folder = tmp_path / "1.0" / "cpu"
+    folder.mkdir(parents=True)
+    for name in ("libA.so", "libB.so", "A.cpp"):
+        (folder / name).touch()
+    assert blas.compiled_kernels() == 2
