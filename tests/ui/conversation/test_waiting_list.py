@@ -1,13 +1,18 @@
 """The queue above the composer, and the signs in the sidebar."""
 
+from collections.abc import Callable
+
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
+from tests.services.fakes import Gate
 from tests.ui.conftest import Chat
 
 
@@ -34,6 +39,27 @@ def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, windo
     qtbot.waitUntil(lambda: window.panel.status.state.text() == reading)
     assert reading in [label.text() for label in window.conversation.transcript.findChildren(QLabel)]
     chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+
+
+def test_a_message_that_waits_for_the_drafter_says_so(
+    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header shows the model: it is loaded."""
+    chat.start()
+    gate = Gate(open_=False)
+
+    def load(_settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        on_progress(LoadProgress("Loading the draft model small", 0.5))
+        gate.wait()
+
+    monkeypatch.setattr(chat.engine, "load_drafters", load)
+    chat.controller.drafting.change(DraftSettings(Mode.SPECULATIVE, draft_model="small"))
+    qtbot.waitUntil(lambda: chat.controller.drafting.loading)
+    chat.controller.send("One")
+    chat.controller.send("Two")
+    assert window.conversation.waiting.title.text() == "Sent when the drafter is loaded"
+    gate.open()
     chat.wait_for(EngineState.IDLE)
 
 
