@@ -260,8 +260,7 @@ class ConversationView(Ground):
             attacher = FileAttacher(self._controller, files, chips, self._theme, editor, question=lambda: editor.text)
             attacher.noted.connect(self.composer.show_note)
             attacher.done.connect(editor.setFocus)
-            # Later: it changes while the messages are laid out.
-            chips.height_changed.connect(editor.field.height_changed, Qt.ConnectionType.QueuedConnection)
+            chips.height_changed.connect(editor.field.height_changed)
             editor.add_files(chips, attacher.choose)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))
 

@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
@@ -16,7 +16,7 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import column, discard, scrolled
+from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
@@ -75,11 +75,20 @@ class PendingRow(QScrollArea):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit()
+        lay_out_later(self)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self._fit()
+        return super().event(event)
 
     def _fit(self) -> None:
-        height = self.row.layout_for(self.viewport().width())
-        self.row.resize(self.viewport().width(), height)
+        width = self.width()
+        if (height := self.row.layout_for(width)) > _MAX_HEIGHT:
+            # The scroll bar stands beside the chips.
+            width = self.viewport().width()
+            height = self.row.layout_for(width)
+        self.row.resize(width, height)
         visible_height = min(height, _MAX_HEIGHT)
         if visible_height != self.height():
             self.setFixedHeight(visible_height)

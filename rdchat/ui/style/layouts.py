@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -114,6 +114,14 @@ def keep_room(widget: QWidget) -> None:
     policy = widget.sizePolicy()
     policy.setRetainSizeWhenHidden(True)
     widget.setSizePolicy(policy)
+
+
+def lay_out_later(widget: QWidget) -> None:
+    """Send a widget a `LayoutRequest` before it is painted; Qt sends one for several.
+
+    A widget that sets its own height while it is resized would be laid out within its layout, perhaps without end.
+    """
+    QCoreApplication.postEvent(widget, QEvent(QEvent.Type.LayoutRequest))
 
 
 def discard(*widgets: QWidget) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from math import ceil
 
-from PySide6.QtCore import QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
 
@@ -13,7 +13,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
-from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.layouts import column, lay_out_later, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -44,7 +44,9 @@ class PromptField(QPlainTextEdit):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         # The ground is painted below it, with round corners.
         self.viewport().setAutoFillBackground(False)
-        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.textChanged.connect(self._fit)
+        # What an input method composes is laid out, but no change of the text yet.
+        self.document().documentLayout().documentSizeChanged.connect(self._fit_later)
         theme.changed.connect(self._restyle)
         self._restyle()
 
@@ -73,16 +75,36 @@ class PromptField(QPlainTextEdit):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._fit()
+        self._fit_later()
+
+    def _fit_later(self) -> None:
+        lay_out_later(self)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:
+            self._fit()
+        return super().event(event)
+
+    def _line_count(self) -> int:
+        """Return the lines of the text, wrapped ones too; some number above the highest where there are more.
+
+        The document's own size counts one line for each block that was not laid out since its width changed.
+        """
+        layout, block, lines = self.document().documentLayout(), self.document().begin(), 0
+        while block.isValid() and lines <= self._lines[1]:
+            layout.blockBoundingRect(block)  # lays it out
+            lines += block.layout().lineCount()
+            block = block.next()
+        return lines
 
     def _fit(self) -> None:
         low, high = self._lines
-        # A plain document counts in lines, wrapped ones too.
-        lines = round(self.document().size().height())
-        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > high else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        fits = self._line_count() <= high
+        policy = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if fits else Qt.ScrollBarPolicy.ScrollBarAsNeeded
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        text_height = min(max(lines, low), high) * QFontMetricsF(self.font()).lineSpacing()
+        # Without the bar there is more room.
+        text_height = min(max(self._line_count(), low), high) * QFontMetricsF(self.font()).lineSpacing()
         height = ceil(text_height + 2 * self.document().documentMargin()) + 2
         if height != self.height():
             self.setFixedHeight(height)

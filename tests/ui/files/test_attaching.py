@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit
+from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.files.attaching import FileView, PendingRow
-from rdchat.ui.files.chips import FileChip
+from rdchat.ui.files.chips import CHIP_HEIGHT, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.layouts import column
+from rdchat.ui.style.theme import TIGHT, Theme
 from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
@@ -271,3 +276,33 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     assert not chat.controller.chat.edits
     chat.controller.chat.show_alternative(question.id, -1)
     assert [file.name for file in chat.controller.chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
+
+
+def test_chips_take_three_lines_at_most_and_their_layout_ends(
+    qtbot: QtBot, theme: Theme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths, fit = [0], PendingRow._fit
+
+    def counted_fit(row: PendingRow) -> None:
+        depths.append(depths[-1] + 1)
+        assert depths[-1] == 1, "a layout within a layout"
+        fit(row)
+        depths.append(0)
+
+    monkeypatch.setattr(PendingRow, "_fit", counted_fit)
+    window = QWidget()
+    qtbot.addWidget(window)
+    shown = PendingRow(theme)
+    column(shown, None, within=window)
+    files: Any = SimpleNamespace(
+        files=[PendingFile(n, None, f"file {n}{'x' * n}.txt") for n in range(9)], to_shorten=()
+    )
+    window.resize(700, 400)
+    window.show()
+    shown.show_files(files, None)
+    for width in [*range(700, 300, -7), *range(300, 700, 7)]:
+        window.resize(width, 400)
+        QApplication.processEvents()
+        needed, most = shown.row.layout_for(width), 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+        assert shown.verticalScrollBar().isVisible() == (needed > most)
+        assert shown.height() == min(needed, most)
