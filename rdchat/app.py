@@ -127,7 +127,7 @@ class App:
         engine = EngineClient(engine_factory, host.keep_awake)
         try:
             self.controller = ChatController(store, settings, engine)
-            self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
+            self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             finders = (library_models, machine_memory, fitting_drafters, measured_calls)
             sources = ModelSources(*finders, problem_of_model, find_mtp_layers)

@@ -162,7 +162,7 @@ class Transfers:
             self._job = None
             on_end(outcome)
 
-        self._job = start(self._main.bring(on_progress), self._main.bring(end, once=True))
+        self._job = start(*self._main.bring_both(on_progress, end))
 
 
 def _busy() -> StorageError:

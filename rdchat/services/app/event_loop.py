@@ -13,6 +13,7 @@ from rdchat.chat.conversation import Notice
 
 _COLLECT_MS = 1000
 _WAKE_MS = 250
+_MANY_MODULES = 200
 
 
 class QuitSignals(QObject):
@@ -51,14 +52,22 @@ class GarbageCollector(QObject):
     def __init__(self) -> None:
         super().__init__()
         self._was_enabled = gc.isenabled()
+        # Modules at the last `spare_modules`.
+        self._modules = 0
         gc.disable()
         self._timer = QTimer(self, interval=_COLLECT_MS)
         self._timer.timeout.connect(collect_if_due)
         self._timer.start()
 
-    def spare_what_is_there(self) -> None:
-        """Exclude all present objects from later collections: a collection of all of MLX would stall the window."""
-        gc.freeze()
+    def spare_modules(self) -> None:
+        """Exclude all present objects from later collections, if many modules were imported since the last time.
+
+        A collection of all of MLX would stall the window. But what is spared is never collected, and much of it belongs
+        to widgets that are deleted later, so this must not happen with each model that is loaded.
+        """
+        if len(sys.modules) >= self._modules + _MANY_MODULES:
+            self._modules = len(sys.modules)
+            gc.freeze()
 
     def release(self) -> None:
         """Let Python collect by itself again."""

@@ -41,6 +41,16 @@ class MainThread(QObject):
         self._callbacks[number] = (callback, once)
         return lambda value: way.pass_on(number, value)
 
+    def bring_both(self, on_progress: Callback, on_end: Callback) -> tuple[Callback, Callback]:
+        """Return functions for the progress and the end of a job; the end comes once, and is the last to come."""
+        progress, number = self.bring(on_progress), self._number
+
+        def end(outcome: Any) -> None:
+            self._callbacks.pop(number, None)
+            on_end(outcome)
+
+        return progress, self.bring(end, once=True)
+
     def forget(self) -> None:
         """Drop all callbacks so far, also calls that are queued."""
         self._callbacks.clear()
@@ -151,7 +161,10 @@ class BackgroundWork(QObject):
             if call is not None:
                 call(outcome)
 
-        return self._main.bring(end, once=True), self._main.bring(on_progress) if on_progress is not None else None
+        if on_progress is None:
+            return self._main.bring(end, once=True), None
+        progress, ended = self._main.bring_both(on_progress, end)
+        return ended, progress
 
 
 class FolderSearch(BackgroundWork):

@@ -173,11 +173,9 @@ class ToolServers(QObject):
             self._ended(server.name, run, values)
         elif not run.cancelled:
             message = {"server": asdict(server), "values": values, "limits": asdict(_LIMITS)}
-            callbacks = {
-                "on_progress": self._main.bring(partial(self._take, server, run)),
-                "on_end": self._main.bring(partial(self._ended, server.name, run), once=True),
-            }
-            run.when_cancelled(self._child.submit("run", message, Limits(cancel_s=_CANCEL_S), **callbacks).cancel)
+            take, end = self._main.bring_both(partial(self._take, server, run), partial(self._ended, server.name, run))
+            limits = Limits(cancel_s=_CANCEL_S)
+            run.when_cancelled(self._child.submit("run", message, limits, on_progress=take, on_end=end).cancel)
 
     def _take(self, server: ToolServer, run: Job[Any], progress: dict[str, Any]) -> None:
         if self._runs.get(server.name) is not run:

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.services.background.background_work import BackgroundWork, FolderSearch
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch, MainThread
 from rdchat.work.job import Job
 
 MAIN = threading.get_ident()
@@ -187,3 +187,15 @@ def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) ->
     go_on.set()
     ended.wait(60)
     qtbot.wait(20)
+
+
+def test_the_progress_of_jobs_that_ended_is_not_kept(qtbot: QtBot) -> None:
+    """Each server of tools that was started again left its job and its callback."""
+    main, came, ended = MainThread(), list[int](), list[int]()
+    progress, end = main.bring_both(came.append, ended.append)
+    progress(1)
+    end(2)
+    progress(3)
+    qtbot.waitUntil(lambda: ended == [2])
+    assert came == [1]
+    assert not main._callbacks

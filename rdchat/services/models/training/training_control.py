@@ -179,14 +179,14 @@ class TrainingControl(QObject):
             self._fail(questions.message, hint)
             return
         self._child = ChildProcess("training")
-        on_event = self._main.bring(self._on_event)
+        on_event, on_end = self._main.bring_both(self._on_event, self._on_end)
         self._job = self._child.submit(
             "train",
             {"order": asdict(self.record.order), "folder": str(self.folder), "questions": list(questions)},
             Limits(cancel_s=_PAUSE_S),
             read=partial(plain, Comparison),
             on_progress=lambda data: on_event(event_from(data)),
-            on_end=self._main.bring(self._on_end, once=True),
+            on_end=on_end,
         )
         self.hold(self._held)
 
