@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.model_service import ModelSources
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -56,6 +58,12 @@ def quick_stores() -> Iterator[None]:
     """Copy new stores from an empty one: the tests here are not about how one is made."""
     with copied_stores():
         yield
+
+
+@pytest.fixture(autouse=True)
+def careful_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let much time pass before each press, so that every question was read."""
+    monkeypatch.setattr(ConsentPause, "clock", count(step=1000).__next__)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.code_field import CodeField
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, visible_text
 from rdchat.ui.style.layouts import add_row, form_layout, row, text_field
@@ -223,6 +224,7 @@ class ToolsPage(SettingsPage):
         sheet = Sheet(self.window(), self._theme, title, note, answers, parts=[field])
         sheet.buttons[0].setDefault(True)
         sheet.buttons[0].setFocus()
+        ConsentPause(*sheet.buttons)
         sheet.open()
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:

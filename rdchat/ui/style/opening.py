@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWid
 from rdchat import host
 from rdchat.errors import StorageError, file_errors
 from rdchat.files.privacy import with_persons_umask
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 
@@ -105,7 +106,7 @@ def ask(
     leave: str = "Cancel",
     removes: bool = False,
 ) -> QMessageBox:
-    """Ask whether to do something; Return and Escape answer no.
+    """Ask whether to do something, after a pause for reading; Return and Escape answer no.
 
     Args:
         parent: The window of the question.
@@ -114,7 +115,7 @@ def ask(
         answer: The text of the button for yes.
         then: Called after yes.
         leave: The text of the button for no.
-        removes: Whether data is lost by it, which macOS shows on the button.
+        removes: Whether data is lost by it.
     """
     box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
     role = QMessageBox.ButtonRole
@@ -123,6 +124,7 @@ def ask(
     box.setDefaultButton(keep)
     box.setEscapeButton(keep)
     do.clicked.connect(then)
+    ConsentPause(do, keep)
     box.open()
     return box
 

@@ -2,13 +2,14 @@
 
 from functools import partial
 
-from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
 
 from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls, WaitingCall
 from rdchat.tools.built_in import server_title
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.code_field import CodeField
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.style.labels import Card, ElidedLabel, ThemedLabel, visible_text
 from rdchat.ui.style.layouts import column, discard, row
@@ -78,17 +79,11 @@ class CallCard(Card):
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
         description = ElidedLabel(theme, "", "muted", -1)
-        self._decision = QWidget()
-        row(None, *self.buttons.values(), within=self._decision)
-        parts = (head, description, self.arguments, self.remark, self._decision)
+        ConsentPause(*self.buttons.values())
+        parts = (head, description, self.arguments, self.remark, row(None, *self.buttons.values()))
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
         description.show_text(described)
         self.remark.show_text(f"{leaves} {changes}".strip())
-
-    def wait_a_moment(self) -> None:
-        """Take no decision for the time of a double click, which may have begun on another card."""
-        self._decision.setEnabled(False)
-        QTimer.singleShot(QApplication.doubleClickInterval(), self._decision, partial(self._decision.setEnabled, True))
 
 
 class PendingCalls(QWidget):
@@ -141,8 +136,6 @@ class PendingCalls(QWidget):
             # A card that is there already moves behind the others.
             self._column.addWidget(card)
             card.show()
-            if cards:
-                card.wait_a_moment()
         if had_focus:
             self.decided.emit()
         self.changed.emit()

@@ -9,6 +9,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.order.chat_order import named
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import ask_to_save
@@ -66,6 +67,7 @@ class UnsavedQuestion(QObject):
         box.setDefaultButton(again)
         box.setEscapeButton(cancel)
         box.finished.connect(self._forget)
+        ConsentPause(*box.buttons())
         self._open, self._trouble = box, trouble
         self._recorder.read_titles()
         self._refresh()

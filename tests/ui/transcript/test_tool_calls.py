@@ -17,9 +17,11 @@ from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.labels import visible_text
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.messages import ReplyMessage
+from tests.clocks import ManualClock
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
 from tests.ui.tool_windows import ToolWindow, tool_window
@@ -67,13 +69,32 @@ def test_a_call_is_refused_and_another_runs_in_the_whole_chat(qtbot: QtBot, tool
     qtbot.mouseClick(first.buttons[None], LEFT)
     assert list(tool_window.calls.cards) == ["2"]
     (second,) = tool_window.calls.cards.values()
-    in_chat = second.buttons[Scope.CHAT]
-    assert not in_chat.isEnabled(), "the second click of a double click would decide on it"
-    qtbot.waitUntil(in_chat.isEnabled)
-    qtbot.mouseClick(in_chat, LEFT)
+    qtbot.mouseClick(second.buttons[Scope.CHAT], LEFT)
     tool_window.wait()
     assert [json.loads(arguments)["path"] for _, arguments in tool_window.servers.made] == ["2", "3"]
     assert [each.state.text() for each in tool_window.results] == ["Not run", "8 characters", "8 characters"]
+
+
+@pytest.mark.parametrize("scope", [Scope.ONCE, None])
+def test_a_double_click_decides_on_one_call_also_when_the_next_reply_calls_at_once(
+    qtbot: QtBot, tool_window: ToolWindow, monkeypatch: pytest.MonkeyPatch, scope: Scope | None
+) -> None:
+    """The second click ran a call of the next reply, which had come under the pointer and which nobody had read."""
+    clock = ManualClock()
+    monkeypatch.setattr(ConsentPause, "clock", clock)
+    tool_window.ask(Reply(("line\n\n" * 60,)))  # the next card stands where this one does
+    tool_window.ask(calling(read("harmless", "1")), calling(read("rm -rf", "2")), calling(read("again", "3")), ANSWER)
+    clock.now += 1
+    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[scope], LEFT)
+    qtbot.waitUntil(lambda: "2" in tool_window.calls.cards)
+    for _ in range(3):
+        clock.now += 0.16
+        qtbot.mouseClick(tool_window.calls.cards["2"].buttons[scope], LEFT)
+    assert list(tool_window.calls.cards) == ["2"]
+    assert tool_window.servers.made == [("files__read", '{"path": "harmless"}')] * (scope is Scope.ONCE)
+    clock.now += 0.16
+    qtbot.mouseClick(tool_window.calls.cards["2"].buttons[scope], LEFT)
+    qtbot.waitUntil(lambda: "3" in tool_window.calls.cards)
 
 
 def test_always_is_offered_for_tools_that_only_read_here(tool_window: ToolWindow) -> None:

@@ -1,0 +1,238 @@
+"""Presses that were begun before a question could be read do not answer it, whatever asks and however it is pressed."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QKeyEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.messages import ToolCall
+from rdchat.services.chat.tool_calls import Scope
+from rdchat.ui.settings.tools_page import ToolsPage
+from rdchat.ui.style.consent import ConsentPause
+from rdchat.ui.style.layouts import column
+from rdchat.ui.style.opening import ask
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.pending_calls import CallCard
+from tests.clocks import ManualClock
+
+LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+PAUSE_S = 0.5
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    clock = ManualClock()
+    monkeypatch.setattr(ConsentPause, "clock", clock)
+    return clock
+
+
+class Question:
+    """Something that asks, with the button that agrees."""
+
+    def __init__(self, shown: QWidget, button: QPushButton) -> None:
+        self.shown, self.button, self.agreed = shown, button, 0
+        button.clicked.connect(self.note)
+
+    def note(self) -> None:
+        self.agreed += 1
+
+    @property
+    def answered(self) -> bool:
+        """Whether it was answered, by yes or no."""
+        return self.agreed > 0 or not self.shown.isVisible()
+
+
+def call_card(window: QWidget, theme: Theme) -> Question:
+    card = CallCard(ToolCall("files__read", "{}", "1"), None, False, theme)
+    column(card, within=window)
+    card.show()
+    return Question(card, card.buttons[Scope.ONCE])
+
+
+def dialog(window: QWidget, _theme: Theme) -> Question:
+    box = ask(window, "Send this to the server?", "It leaves this machine.", "Send", lambda: None)
+    (button,) = [each for each in box.buttons() if each.text() == "Send"]
+    assert isinstance(button, QPushButton)
+    return Question(box, button)
+
+
+def server_sheet(window: QWidget, theme: Theme) -> Question:
+    class Page(QWidget):
+        _theme = theme
+
+    page: Any = Page(window)
+    ToolsPage._show_text(page, "Start one?", "rm -rf", "It runs.", ("Cancel", lambda: None), ("Start", lambda: None))
+    (sheet,) = [each for each in window.findChildren(QDialog) if each.isVisible()]
+    (button,) = [each for each in sheet.findChildren(QPushButton) if each.text() == "Start"]
+    return Question(sheet, button)
+
+
+asks = pytest.mark.parametrize("make", [call_card, dialog, server_sheet])
+Make = Callable[[QWidget, Theme], Question]
+
+
+@pytest.fixture
+def window(qtbot: QtBot) -> QWidget:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.resize(700, 500)
+    window.show()
+    qtbot.waitExposed(window)
+    return window
+
+
+def click(button: QPushButton) -> None:
+    QTest.mouseClick(button, LEFT)
+
+
+def second_click(button: QPushButton) -> None:
+    QTest.mouseDClick(button, LEFT)
+    QTest.mouseRelease(button, LEFT)
+
+
+def key(which: Qt.Key, button: QPushButton, *, repeated: bool = False) -> None:
+    for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
+        QApplication.sendEvent(button, QKeyEvent(kind, which, NONE, "", repeated))
+
+
+def screen_reader(button: QPushButton) -> None:
+    actions = QAccessible.queryAccessibleInterface(button).actionInterface()
+    actions.doAction(QAccessibleActionInterface.pressAction())
+
+
+PRESSES: dict[str, Callable[[QPushButton], None]] = {
+    "click": click,
+    "second click": second_click,
+    "Return": partial(key, Qt.Key.Key_Return),
+    "Enter": partial(key, Qt.Key.Key_Enter),
+    "Space": partial(key, Qt.Key.Key_Space),
+}
+
+
+@asks
+@pytest.mark.parametrize("how", PRESSES)
+def test_presses_count_only_after_the_pause(
+    clock: ManualClock, window: QWidget, theme: Theme, make: Make, how: str
+) -> None:
+    question = make(window, theme)
+    question.button.setFocus()
+    for passed in (0.0, 0.3, 0.19):
+        clock.now += passed
+        PRESSES[how](question.button)
+        assert not question.answered
+        assert question.button.isEnabled()
+        assert question.button.window().focusWidget() is question.button
+    clock.now += 0.02
+    PRESSES[how](question.button)
+    assert question.answered
+
+
+@asks
+def test_a_click_that_began_in_the_pause_does_not_count(
+    clock: ManualClock, window: QWidget, theme: Theme, make: Make
+) -> None:
+    question = make(window, theme)
+    QTest.mousePress(question.button, LEFT)
+    QApplication.sendEvent(question.button, QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Space, NONE))
+    clock.now += 2
+    QTest.mouseRelease(question.button, LEFT)
+    QApplication.sendEvent(question.button, QKeyEvent(QEvent.Type.KeyRelease, Qt.Key.Key_Space, NONE))
+    assert not question.agreed
+
+
+@asks
+@pytest.mark.parametrize("which", [Qt.Key.Key_Return, Qt.Key.Key_Space])
+def test_a_key_that_repeats_never_counts(
+    clock: ManualClock, window: QWidget, theme: Theme, make: Make, which: Qt.Key
+) -> None:
+    question = make(window, theme)
+    question.button.setFocus()
+    clock.now += 100
+    key(which, question.button, repeated=True)
+    assert not question.answered
+    key(which, question.button)
+    assert question.answered
+
+
+@asks
+def test_the_press_of_a_screen_reader_counts_only_after_the_pause(
+    qtbot: QtBot, clock: ManualClock, window: QWidget, theme: Theme, make: Make
+) -> None:
+    question = make(window, theme)
+    screen_reader(question.button)
+    assert question.button.isDown(), "Qt clicks in a moment"
+    qtbot.waitUntil(lambda: not question.button.isDown())
+    assert not question.answered
+    clock.now += 1
+    with qtbot.waitSignal(question.button.clicked):
+        screen_reader(question.button)
+
+
+def test_return_in_a_dialog_counts_as_a_press_of_its_default_button(clock: ManualClock, window: QWidget) -> None:
+    box = ask(window, "Remove it?", "", "Remove", lambda: None)
+    key_press = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Return, NONE)
+    QApplication.sendEvent(box, key_press)
+    assert box.isVisible()
+    clock.now += 1
+    QApplication.sendEvent(box, key_press)
+    assert not box.isVisible()
+
+
+def test_escape_answers_no_at_any_time(clock: ManualClock, window: QWidget) -> None:
+    agreed: list[int] = []
+    box = ask(window, "Remove it?", "", "Remove", lambda: agreed.append(1))
+    QTest.keyClick(box, Qt.Key.Key_Escape)
+    assert not box.isVisible()
+    assert not agreed
+
+
+def test_a_long_double_click_of_the_system_makes_the_pause_longer(
+    clock: ManualClock, window: QWidget, theme: Theme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(QApplication, "doubleClickInterval", lambda: 900)
+    question = call_card(window, theme)
+    clock.now += 0.8
+    click(question.button)
+    assert not question.agreed
+    clock.now += 0.11
+    click(question.button)
+    assert question.agreed
+
+
+moves = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60), st.floats(0, 0.8)), min_size=1, max_size=12)
+
+
+@settings(max_examples=40)
+@given(moves=moves)
+def test_whatever_moves_a_question_begins_the_pause_anew(
+    clock: ManualClock, window: QWidget, theme: Theme, moves: list[tuple[int, int, float]]
+) -> None:
+    """What runs is what stood under the pointer half a second ago."""
+    # Around the card there are parts as deep as in a transcript.
+    outer, inner = QWidget(window), QWidget()
+    inner.setParent(outer)
+    outer.setGeometry(0, 0, 600, 400)
+    inner.setGeometry(0, 0, 400, 300)
+    outer.show()
+    question = call_card(inner, theme)
+    parts = (question.shown, inner, outer, window)
+    QApplication.processEvents()
+    seen, since = question.button.mapToGlobal(QPoint(0, 0)), clock.now
+    for index, by, passed in moves:
+        parts[index].move(parts[index].pos() + QPoint(by, by))
+        QApplication.processEvents()
+        if (now := question.button.mapToGlobal(QPoint(0, 0))) != seen:
+            seen, since = now, clock.now
+        clock.now += passed
+        before = question.agreed
+        click(question.button)
+        assert (question.agreed > before) == (clock.now - since >= PAUSE_S)
+    outer.deleteLater()
