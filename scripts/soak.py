@@ -1,0 +1,356 @@
+"""Uses the whole app at random for a long time, and prints what it keeps: memory, threads, files, and objects.
+
+    .venv/bin/python -m scripts.soak --minutes 60 --seed 1
+
+A person who never rests sends, stops, edits, switches and types in a window that is not seen, over a fixed number of
+chats, decides on calls of tools, loads another model and restarts a server of tools. Each minute all of it comes to
+rest, so that two lines can be compared: memory after Python has collected and the C library has given back what is
+free. The models are two tiny random ones; `--scripted` takes an engine of the tests, whose replies call tools. At the
+end it lists what there is more of than after the first minute, and exits with 1 if that is a leak, or if an error was
+raised.
+"""
+
+import argparse
+import ctypes
+import gc
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+
+import psutil
+import shiboken6
+from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtWidgets import QApplication
+
+from rdchat import app as composition
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api.protocol import Engine
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.tools.built_in import BUILT_IN_SERVERS
+from tests.listed import listed
+from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
+
+CHATS, LONGEST_CHAT = 8, 16
+_PAUSE_S, _TOKEN_S, _PATIENCE_S = 0.3, 0.01, 60.0
+_CLOCK = replace(BUILT_IN_SERVERS[1], enabled=True)
+_ROUNDS, _MORE_HANDLES, _MORE_OBJECTS = 4, 2, 16
+# The details of the last replies are kept, up to a limit.
+_BOUNDED = re.compile(r"\.(?:reply_trace|reply_statistics|events)\.").search
+_MARKDOWN = (
+    "**{}**",
+    "`{}`",
+    "\n\n- {}",
+    "\n\n```python\n{} = 1\n```\n\n",
+    "\n\n| {} | b |\n|---|---|\n| c | d |\n\n",
+    "{}",
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the process has while the window rests.
+
+    Attributes:
+        memory: Resident memory in bytes.
+        threads: Threads of Python and of others.
+        files: Open files.
+        objects: Python objects of rdchat's and Qt's classes, by the name of their class; widgets are among them.
+    """
+
+    memory: int
+    threads: int
+    files: int
+    objects: Counter[str]
+
+    def __str__(self) -> str:
+        kept = f"{self.threads} threads, {self.files} files, {self.objects.total()} objects"
+        return f"{self.memory / 1e6:.1f} MB, {kept}"
+
+    def grown_since(self, before: "Figures") -> list[str]:
+        """Return what there is so much more of that it is a leak; chats differ by some messages at each rest."""
+        more = Counter({"threads": self.threads - before.threads, "files": self.files - before.files})
+        grown = [f"{count:+} {name}" for name, count in more.items() if count > _MORE_HANDLES]
+        kept = (self.objects - before.objects).most_common()
+        return grown + [f"{count:+} {name}" for name, count in kept if count > _MORE_OBJECTS and not _BOUNDED(name)]
+
+
+def figures() -> Figures:
+    """Collect garbage, give free memory back to the system, and count what is left."""
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+    process = psutil.Process()
+    counted: Counter[str] = Counter()
+    wrapped = shiboken6.getAllValidWrappers()
+    for thing in (*(each for each in gc.get_objects() if not isinstance(each, shiboken6.Object)), *wrapped):
+        kind = type(thing)
+        if kind.__module__.startswith(("rdchat.", "PySide6.")):
+            counted[f"{kind.__module__}.{kind.__qualname__}"] += 1
+    return Figures(process.memory_info().rss, process.num_threads(), process.num_fds(), counted)
+
+
+class _SlowGate(Gate):
+    """Has a token after a while, without holding Python meanwhile."""
+
+    def wait(self, is_cancelled: Callable[[], bool] = lambda: False) -> None:
+        time.sleep(_TOKEN_S)
+
+
+class TalkingEngine(ScriptedEngine):
+    """Answers with random Markdown, and now and then with a call of the clock. It remembers no request."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(gate=_SlowGate())
+        self._random, self._numbers = random.Random(seed), count()
+
+    def generate(self, request: GenerationRequest, _stopped: object = None) -> ScriptedReply:
+        for kept in (self.options_asked, self.drafters_loaded, self.loads, self.updates):
+            kept.clear()
+        reply = Reply(tuple(words(self._random, 40)))
+        if request.tools and self._random.random() < 0.3:
+            call = ToolCall("time__current_time", '{"zone": "UTC"}', f"call{next(self._numbers)}")
+            reply = Reply(('<tool_call>{"name": "time__current_time"}</tool_call>',), calls=(call,), content="")
+        return ScriptedReply(request.request_id, reply, self.gate, [])
+
+
+def words(chance: random.Random, most: int) -> list[str]:
+    """Return words, some with Markdown around them."""
+    return [
+        chance.choice(_MARKDOWN).format(f"word{chance.randrange(1000)}") + " " for _ in range(chance.randrange(1, most))
+    ]
+
+
+class Soak:
+    """A window with a person at it.
+
+    Args:
+        qt: The application.
+        engine: Makes the engine.
+        models: Names or folders of the models that are loaded in turn.
+        seed: Of all that is random.
+        pause_s: Between two actions, at most.
+    """
+
+    def __init__(
+        self,
+        qt: QApplication,
+        engine: Callable[[], Engine],
+        models: tuple[str, ...],
+        seed: int,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        self._qt, self._models, self._pause_s = qt, models, pause_s
+        self._random = random.Random(seed)
+        self.errors: list[BaseException] = []
+        self.done: Counter[str] = Counter()
+        settings = SettingsStore(paths.settings_path())
+        sampling = SamplingParams(max_tokens=60)
+        settings.save(Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False))
+        self._hook, sys.excepthook = sys.excepthook, self._note
+        self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
+        self._controller, self._window = self._app.controller, self._app.window
+        self._window.resize(1100, 800)
+        self._window.show()
+        self._controller.start()
+        self._wait(lambda: self._controller.replies.state is EngineState.IDLE)
+        for _ in range(CHATS):
+            self._new_chat()
+            self._settle()
+
+    def _note(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.errors.append(error)
+        self._hook(kind, error, trace)
+
+    def _wait(self, is_so: Callable[[], bool], seconds: float = _PATIENCE_S) -> None:
+        """Let the window work until something is so, or time is over."""
+        end = time.monotonic() + seconds
+        while not is_so() and time.monotonic() < end:
+            self._qt.processEvents()
+            time.sleep(0.002)
+
+    def act(self, seconds: float, times: int) -> None:
+        """Do things at random for so long, but no more often than this."""
+        actions = [
+            self._send, self._send, self._send, self._stop, self._edit, self._edit, self._open, self._open, self._type,
+            self._alternate, self._regenerate, self._decide, self._decide, self._load, self._restart, self._resize,
+        ]  # fmt: skip
+        end, did = time.monotonic() + seconds, 0
+        while time.monotonic() < end and did < times:
+            action = self._random.choice(actions)
+            action()
+            self.done[action.__name__] += 1
+            did += 1
+            self._wait(lambda: False, self._random.uniform(0, self._pause_s))
+
+    def rest(self) -> Figures:
+        """Come to the same rest as ever, and count."""
+        for chat in listed(self._controller.chats):
+            self._controller.chat.open(chat.id)
+            self._settle()
+        for model in self._models:
+            self._controller.model_slot.load(model)
+            self._settle()
+        self._controller.chat.start_new()
+        self._settle()
+        self._window.resize(1100, 800)
+        self._wait(lambda: False, 0.5)
+        return figures()
+
+    def finish(self) -> None:
+        """Close the window."""
+        self._window.close()
+        self._app.finish()
+        self._window.deleteLater()
+        self._wait(lambda: False, 0.1)
+        sys.excepthook = self._hook
+
+    def _settle(self) -> None:
+        """Stop what goes on in the open chat, refuse its calls, and close editors."""
+        controller = self._controller
+        while controller.chat.unsent.waiting:
+            controller.chat.unsent.end_wait(controller.chat.unsent.waiting[0])
+        controller.stop()
+        for call in controller.calls.waiting:
+            controller.calls.decide(call, None)
+        for widget in list(self._window.conversation.transcript.widgets.values()):
+            if widget.is_edited:
+                widget.edit().cancelled.emit()
+        self._window.conversation.composer.field.clear()
+        controller.stop()
+        self._wait(
+            lambda: (
+                controller.replies.free and not controller.replies.live and controller.replies.state is EngineState.IDLE
+            )
+        )
+
+    # --- actions
+
+    def _new_chat(self) -> None:
+        self._controller.chat.start_new()
+        self._controller.chat.set_tools((_CLOCK.name,), ())
+        self._controller.send("".join(words(self._random, 20)))
+
+    def _send(self) -> None:
+        chat = self._controller.chat
+        if len(chat.path) > LONGEST_CHAT and chat.stored_conversation and not self._controller.replies.live:
+            self._settle()
+            erased = chat.stored_conversation
+            self._controller.chats.delete_conversation(erased.id)
+            self._controller.chats.order.erase([erased])
+            self._new_chat()
+        elif len(self._controller.chat.unsent.waiting) < 3:
+            self._controller.send("".join(words(self._random, 200)))
+
+    def _stop(self) -> None:
+        self._controller.stop()
+
+    def _edit(self) -> None:
+        """Edit a message; save it, leave it, or let the editor stand."""
+        widgets = list(self._window.conversation.transcript.widgets.values())
+        widgets = [each for each in widgets if each.message.role is not Role.TOOL and not each.is_busy]
+        if widgets:
+            editor = self._random.choice(widgets).edit()
+            editor.field.setPlainText("".join(words(self._random, 200)))
+            ends: list[Callable[[], object]] = [editor.field.submit_requested.emit, editor.cancelled.emit, lambda: None]
+            self._random.choice(ends)()
+
+    def _open(self) -> None:
+        self._controller.chat.open(self._random.choice(listed(self._controller.chats)).id)
+
+    def _type(self) -> None:
+        composer = self._window.conversation.composer
+        act = partial(composer.add_text, "".join(words(self._random, 100)))
+        acts: list[Callable[[], object]] = [act, act, composer.field.undo, composer.field.clear]
+        self._random.choice(acts)()
+
+    def _some_message(self) -> Any:
+        found = [each for each in self._controller.chat.path if each.role is Role.ASSISTANT]
+        return self._random.choice(found) if found else None
+
+    def _alternate(self) -> None:
+        if message := self._some_message():
+            self._controller.chat.show_alternative(message.id, self._random.choice((-1, 1)))
+
+    def _regenerate(self) -> None:
+        message = self._some_message()
+        if message and message.status is not MessageStatus.STREAMING:
+            self._controller.regenerate(message.id)
+
+    def _decide(self) -> None:
+        for card in list(self._window.conversation.calls.cards.values()):
+            card.buttons[self._random.choice((Scope.ONCE, None))].click()
+
+    def _load(self) -> None:
+        self._controller.model_slot.load(self._random.choice(self._models))
+
+    def _restart(self) -> None:
+        self._controller.servers.put(_CLOCK)
+        self._controller.servers.start(_CLOCK.name)
+
+    def _resize(self) -> None:
+        self._window.resize(self._random.randrange(500, 1400), self._random.randrange(400, 900))
+
+
+def tiny_models(folder: Path) -> tuple[str, str]:
+    """Write two models of random weights, and return their folders."""
+    import rdchat.inference.blas  # noqa: F401, PLC0415  it picks the fast BLAS; the scripted engine needs no MLX
+    from rdchat.inference.models.gguf_import import convert_gguf  # noqa: PLC0415
+    from tests.inference.gguf_samples import write_gguf  # noqa: PLC0415
+
+    source, models = write_gguf(folder / "tiny.gguf"), (folder / "one", folder / "two")
+    for model in models:
+        model.mkdir()
+        convert_gguf(source, model, lambda _progress: None)
+    return str(models[0]), str(models[1])
+
+
+def main() -> int:
+    """Run the soak; exit 1 if something raised an error."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scripted", action="store_true")
+    parser.add_argument("--actions", type=int, default=0, help="actions instead of a minute, four times")
+    args = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        os.environ["RDCHAT_DATA_DIR"], os.environ["RDCHAT_CACHE_DIR"] = f"{folder}/data", f"{folder}/cache"
+        qt = composition.application()
+        qt.setQuitOnLastWindowClosed(False)
+        engine = partial(TalkingEngine, args.seed) if args.scripted else composition.make_engine
+        models = ("one", "two") if args.scripted else tiny_models(Path(folder))
+        soak = Soak(qt, engine, models, args.seed, 0.05 if args.actions else _PAUSE_S)
+        begun, rests = time.monotonic(), list[Figures]()
+        while len(rests) < _ROUNDS if args.actions else time.monotonic() - begun < args.minutes * 60:
+            soak.act(60, args.actions or sys.maxsize)
+            rests.append(soak.rest())
+            print(f"{(time.monotonic() - begun) / 60:5.1f} min, {soak.done.total():6} actions: {rests[-1]}", flush=True)
+        grown = rests[-1].grown_since(rests[0])
+        print(*grown, dict(soak.done), f"{len(soak.errors)} errors", sep="\n", flush=True)
+        soak.finish()
+    return bool(soak.errors or grown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

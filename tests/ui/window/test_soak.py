@@ -1,0 +1,27 @@
+"""The window after long use: it keeps no more than before. `scripts/soak.py` does the same for hours."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.project.scripts import ROOT
+
+ACTIONS, PATIENCE_S = 160, 900
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["scripted", "tiny"])
+def test_after_long_use_no_thread_file_or_object_is_left(engine: str) -> None:
+    """Another process, so that a crash is its own; its objects are counted after the same rest each time."""
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.soak",
+        "--actions",
+        str(ACTIONS),
+        *["--scripted"] * (engine == "scripted"),
+    ]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    assert ran.stdout.count(" actions: ") == 4
