@@ -130,8 +130,8 @@ class TalkingEngine(ScriptedEngine):
             kept.clear()
         reply = Reply(tuple(words(self._random, 40)))
         if request.tools and self._random.random() < 0.3:
-            call = ToolCall("time__current_time", '{"zone": "UTC"}', f"call{next(self._numbers)}")
-            reply = Reply(('<tool_call>{"name": "time__current_time"}</tool_call>',), calls=(call,), content="")
+            call = ToolCall(f"{_CLOCK.name}__current_time", '{"zone": "UTC"}', f"call{next(self._numbers)}")
+            reply = Reply((f'<tool_call>{{"name": "{call.name}"}}</tool_call>',), calls=(call,), content="")
         return ScriptedReply(request.request_id, reply, self.gate, [])
 
 

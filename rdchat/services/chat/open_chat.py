@@ -155,6 +155,10 @@ class OpenChat(QObject):
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
             self.conversation, self.path = self._read(conversation_id)
+            for message_id in tuple(self.edits):
+                # Its chat was deleted for good.
+                if not self._store.rows("SELECT 1 FROM messages WHERE id = ?", message_id):
+                    self.end_edit(message_id)
             self._emit_opened()
 
     def forget_all(self) -> None:

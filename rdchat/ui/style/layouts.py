@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import QCoreApplication, QEvent, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -122,6 +122,18 @@ def lay_out_later(widget: QWidget) -> None:
     A widget that sets its own height while it is resized would be laid out within its layout, perhaps without end.
     """
     QCoreApplication.postEvent(widget, QEvent(QEvent.Type.LayoutRequest))
+
+
+def in_reading_order(widgets: Iterable[QWidget]) -> list[QWidget]:
+    """Sort widgets of one window by lines, and within a line from left to right."""
+    places = {widget: QRect(widget.mapTo(widget.window(), QPoint()), widget.size()) for widget in widgets}
+    lines: list[list[QWidget]] = []
+    for widget in sorted(places, key=lambda each: places[each].top()):
+        if lines and places[widget].top() < places[lines[-1][0]].center().y():
+            lines[-1].append(widget)
+        else:
+            lines.append([widget])
+    return [widget for line in lines for widget in sorted(line, key=lambda each: places[each].left())]
 
 
 def discard(*widgets: QWidget) -> None:

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractScrollArea,
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QMainWindow,
+    QSlider,
+    QWidget,
+)
 
 from rdchat import host
 from rdchat.chat.conversation import Message
@@ -19,9 +29,10 @@ from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
-from rdchat.ui.style.layouts import splitter
+from rdchat.ui.style.layouts import in_reading_order, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
+from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.message_parts import early_end
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
@@ -49,6 +60,7 @@ _SCHEMES = {
 _ANSWER_MS = 10_000
 # The person of a reply that took longer may do something else meanwhile.
 _LONG_MS = 10_000
+_FOCUSABLE = (QAbstractButton, QAbstractScrollArea, QAbstractSpinBox, QComboBox, QLineEdit, QSlider, ScrollBar)
 _DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
 _CALL_WAITS = "A tool call waits for you."
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
@@ -173,13 +185,14 @@ class MainWindow(QMainWindow):
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}
-        for widget in self.findChildren(QWidget):
+        # PySide never forgets a widget of Qt's own, such as a text's scroll bar, that it was once asked for.
+        for widget in (each for kind in _FOCUSABLE for each in self.findChildren(kind)):
             is_visible = widget.window() is self and widget.isVisible() and not widget.focusProxy()
             is_stop = is_visible and widget.isEnabled() and widget.focusPolicy() & policy == policy
             if is_stop or widget is self.focusWidget():
                 holders = (n for n, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
                 stops.setdefault(max(holders), []).append(widget)
-        return [widget for _, part in sorted(stops.items()) for widget in part]
+        return [widget for _, part in sorted(stops.items()) for widget in in_reading_order(part)]
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
