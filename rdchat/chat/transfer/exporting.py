@@ -10,6 +10,7 @@ from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.chat_values import ChatValues, OptionOrder
@@ -276,7 +277,8 @@ def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
         partial.mkdir()
         names: set[str] = set()
         for title, text in texts:
-            (partial / _free_name(title, names)).write_text(text, encoding="utf-8")
+            with (partial / _free_name(title, names)).open("x", encoding="utf-8") as file:
+                file.write(text)
         partial.rename(folder)
     except OSError as error:
         raise file_error(error, f"{folder} cannot be written", "Choose another folder.") from error
@@ -293,10 +295,14 @@ def file_name(title: str, ending: str) -> str:
 
 
 def _free_name(title: str, taken: set[str]) -> str:
-    """Return an unused name, also on file systems that ignore case."""
+    """Return an unused name, also on file systems that ignore case and the form of accents."""
     name, number = file_name(title, ".md"), 1
-    while name.casefold() in taken:
+    while (folded := _folded(name)) in taken:
         number += 1
         name = file_name(title, f" {number}.md")
-    taken.add(name.casefold())
+    taken.add(folded)
     return name
+
+
+def _folded(name: str) -> str:
+    return normalize("NFD", normalize("NFD", name).casefold())

@@ -4,6 +4,7 @@ import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -282,6 +283,20 @@ def test_all_chats_as_markdown_are_a_folder_of_files_with_names_of_their_own(sto
     assert "A B c.md" in names or "a b c.md" in names
     with pytest.raises(StorageError, match="already exists"):
         export(store, tmp_path / "out", "folder")
+
+
+def test_names_of_exported_files_differ_in_every_case_and_form_of_accents(store: ConversationStore, tmp_path: Path):
+    """A Mac's file system takes two forms of a letter for one name, and the second file would replace the first."""
+    letters = ["é", "É", "e\u0301", "e", "ß", "s", "K", "\u212a", "\uac00", "\u1100\u1161", ".", ""]
+    titles = [first + second for first in letters for second in letters]
+    for title in titles:
+        chat = store.create_conversation(f"T {title}")
+        store.add_message(chat.id, None, Role.USER, f"From {title!r}.")
+    export(store, tmp_path / "out", "folder")
+    files = list((tmp_path / "out").iterdir())
+    assert len({normalize("NFD", normalize("NFD", file.name).casefold()) for file in files}) == len(titles)
+    words = "".join(file.read_text() for file in files)
+    assert all(f"From {title!r}." in words for title in titles)
 
 
 def test_an_export_that_fails_leaves_nothing(store: ConversationStore, full_chat: int, tmp_path: Path):
