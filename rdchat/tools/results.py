@@ -3,21 +3,27 @@
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mcp_types as types
 
+from rdchat.files.plain_data import json_or_none
 from rdchat.tools.definitions import cut_text
 
 _MAX_IMAGES = 8
+# A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines.
+_PICTURE = re.compile(
+    r"(?:data:image/[\w.+-]+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\+/){40,}"
+    r"(?:(?:\\+[nr]|\s)+[A-Za-z0-9+/]{40,})*(?:(?:\\+[nr]|\s)*[A-Za-z0-9+/]{0,75}={1,2})?"
+)
 _IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL)
 
 
-def result_fields(result: types.CallToolResult, masked: Callable[[str], str]) -> dict[str, Any]:
+def result_fields(result: types.CallToolResult, masked: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the fields of `ToolResult` as JSON; images are in base64. Nothing that is only named is fetched.
 
-    Structured content is used where there is no text; most servers give both.
+    Structured content follows the texts, unless they have all of it. No picture stands in the text.
 
     Args:
         result: The result.
@@ -25,11 +31,19 @@ def result_fields(result: types.CallToolResult, masked: Callable[[str], str]) ->
     """
     images: list[str] = []
     texts = [_text(block, images) for block in result.content]
-    if result.structured_content is not None and not any(
-        isinstance(each, types.TextContent) for each in result.content
-    ):
-        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return {"text": cut_text(masked("\n".join(texts))), "is_error": result.is_error, "images": images}
+    structured = result.structured_content
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in result.content]
+    if structured not in (None, {"content": blocks}, *map(json_or_none, texts)) and not _is_in(structured, texts):
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    text = masked(_PICTURE.sub("[image]", "\n".join(texts)))
+    return {"text": cut_text(text), "is_error": result.is_error, "images": images}
+
+
+def _is_in(value: object, texts: Sequence[str]) -> bool:
+    """Return whether a JSON value is made of nothing but strings that stand in texts."""
+    if isinstance(value, dict | list):
+        return all(_is_in(each, texts) for each in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and any(value in text for text in texts)
 
 
 def _text(block: types.ContentBlock, images: list[str]) -> str:

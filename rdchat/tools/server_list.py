@@ -1,17 +1,23 @@
-"""Reads lists of servers as Claude Desktop and LM Studio keep them: a JSON object with `mcpServers`."""
+"""Reads lists of servers as Claude Desktop, LM Studio and VS Code keep them: JSON with `mcpServers` or `servers`."""
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.files.plain_data import json_or_none
 from rdchat.tools.definitions import ToolServer
 
 _MAX_LENGTH = 1_000_000
 _FIELDS = {"command", "args", "env", "url", "headers", "type"}
-_HINT = "Choose the file of Claude Desktop (claude_desktop_config.json) or LM Studio (mcp.json)."
+_HINT = "Choose the file of Claude Desktop (claude_desktop_config.json), LM Studio or VS Code (mcp.json)."
+# Comments, and commas behind the last entry, as VS Code's files have them; strings stay as they are.
+_STRING = r'("(?:\\.|[^"\\])*(?:"|\Z))'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +45,12 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
     Raises:
         RdchatError: If it is not such a list.
     """
-    try:
-        entries = json.loads(text)["mcpServers"] if len(text) <= _MAX_LENGTH else None
-    except (ValueError, LookupError, TypeError, RecursionError):
-        entries = None
-    if not isinstance(entries, dict):
-        raise RdchatError("This is not a list of servers: it has no mcpServers.", _HINT)
+    for pattern in (_COMMENT, _LAST_COMMA) if len(text) <= _MAX_LENGTH and json_or_none(text) is None else ():
+        text = pattern.sub(lambda match: match[1] or "", text)
+    data = json_or_none(text) if len(text) <= _MAX_LENGTH else None
+    named = [data[key] for key in ("mcpServers", "servers") if key in data] if isinstance(data, dict) else []
+    if not named or not isinstance(entries := named[0], dict):
+        raise RdchatError("This is not a list of servers: it has neither mcpServers nor servers.", _HINT)
     servers: dict[str, ToolServer] = {}
     secrets: dict[str, Mapping[str, str]] = {}
     problems: list[str] = []
@@ -69,13 +75,27 @@ def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
     if kind == "sse":
         raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")
     secrets: dict[str, Any] = {**env, **headers} if isinstance(env, dict) and isinstance(headers, dict) else {"": None}
-    texts = [command, url, *secrets.values(), *(arguments if isinstance(arguments, list) else [None])]
+    secrets = {name: _as_text(value) for name, value in secrets.items()}
+    arguments = [_as_text(each) for each in arguments] if isinstance(arguments, list) else [None]
+    texts = [command, url, *secrets.values(), *arguments]
     if not all(isinstance(text, str) and "\0" not in text for text in texts):
         raise InvalidSettingError("Its command, address, arguments, env or headers are not texts.")
-    server = ToolServer(name, (command, *arguments) if command else (), url, secrets=tuple(secrets))
+    words = [command]
+    if " " in command and not arguments and command[0] not in "/~":
+        # Some lists have a whole command line in one text.
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise InvalidSettingError("Its command has a quotation mark without an end.") from error
+    server = ToolServer(name, (*words, *arguments) if command else (), url, secrets=tuple(secrets))
     if server.is_built_in:
         raise InvalidSettingError("Its command is rdchat's own.")
     return server, secrets
+
+
+def _as_text(value: Any) -> Any:
+    """Return a number, or true or false, as programs get it in a variable or an argument."""
+    return json.dumps(value) if isinstance(value, bool | int | float) else value
 
 
 def _free_name(label: str, taken: Collection[str]) -> str:

@@ -125,6 +125,23 @@ def test_lists_of_claude_desktop_and_lm_studio_are_read() -> None:
     assert "sesame" not in repr(imported)
 
 
+def test_lists_with_comments_numbers_and_command_lines_are_read() -> None:
+    text = """{
+      // of VS Code
+      "servers": {
+        "notes": {"command": "npx -y 'a server'", "env": {"PORT": 3000, "DEBUG": true, "URL": "https://x//y"},},
+        /* with a space */ "app": {"command": "/My App/server", "args": [8, 2.5, "a, ]"]},
+      },
+    }"""
+    imported = read_servers(text)
+    assert imported.problems == ()
+    assert [server.command for server in imported.servers] == [
+        ("npx", "-y", "a server"),
+        ("/My App/server", "8", "2.5", "a, ]"),
+    ]
+    assert imported.secrets["notes"] == {"PORT": "3000", "DEBUG": "true", "URL": "https://x//y"}
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
@@ -132,8 +149,9 @@ def test_lists_of_claude_desktop_and_lm_studio_are_read() -> None:
         ({"command": "npx", "url": "https://tools.example"}, "needs either a command or an address"),
         ({"command": ["npx"]}, "are not texts"),
         ({"command": "npx", "args": "-y"}, "are not texts"),
-        ({"command": "npx", "args": [1]}, "are not texts"),
-        ({"command": "npx", "env": {"A": 1}}, "are not texts"),
+        ({"command": "npx", "args": [[]]}, "are not texts"),
+        ({"command": "npx", "env": {"A": {}}}, "are not texts"),
+        ({"command": "npx -y 'server"}, "quotation mark"),
         ({"command": "npx", "env": {"A": "\0"}}, "are not texts"),
         ({"command": "npx", "env": ["A"]}, "are not texts"),
         ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
@@ -149,9 +167,12 @@ def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -
     assert problem in said
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "1", '{"mcpServers": []}', "[" * 100_000, " " * 1_000_001])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "1", '{"mcpServers": []}', "[" * 100_000, " " * 1_000_001, "/*" * 400_000, '{"\\"' * 300_000],
+)
 def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(RdchatError, match="no mcpServers"):
+    with pytest.raises(RdchatError, match="neither mcpServers nor servers"):
         read_servers(text)
 
 
