@@ -290,6 +290,20 @@ def test_nested_fields_without_effect_are_named(anthropic: Anthropic) -> None:
     assert raw.headers["x-rdchat-ignored"] == "tools.cache_control"
 
 
+def test_the_line_of_claude_code_that_changes_each_time_is_not_in_the_prompt(
+    anthropic: Anthropic, gate: ScriptedGate
+) -> None:
+    """With it nothing behind it would come from the KV cache: the whole prompt would be read at each step."""
+    system: Any = [{"type": "text", "text": "You are an agent."}, {"type": "text", "text": "Be brief."}]
+    for number in range(2):
+        line: Any = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={number};"}
+        raw = anthropic.messages.with_raw_response.create(**(ASK | {"system": [line, *system]}))
+        assert raw.headers["x-rdchat-ignored"] == "system.x-anthropic-billing-header"
+    first, second = gate.requests
+    assert first.messages == second.messages
+    assert first.messages[0].content == "You are an agent.\nBe brief."
+
+
 def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: ScriptedGate) -> None:
     """Its own web search, a system message in the middle, a thought beside a call, a picture in a result."""
     look = {"name": "look", "input_schema": {"type": "object", "properties": {"p": {"type": "string"}}}}

@@ -29,6 +29,8 @@ _ROLES = ("user", "assistant", "system", "developer")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 # Anthropic's types of thinking, as an effort.
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
+# Claude Code's first line, which changes with each request: behind it nothing would come from the KV cache.
+_BILLING = "x-anthropic-billing-header"
 _STOP_REASONS = {
     FinishReason.LENGTH: "max_tokens",
     FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
@@ -189,7 +191,11 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
     system = fields.take("system", "")
-    if system_text := text_of(system, "system", strict=True):
+    system_text = text_of(system, "system", strict=True)
+    if system_text.startswith(f"{_BILLING}:"):
+        fields.ignored.append(f"system.{_BILLING}")
+        system_text = system_text.partition("\n")[2]
+    if system_text:
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
     if not listed:
