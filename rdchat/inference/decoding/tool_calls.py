@@ -1,19 +1,41 @@
-"""Finds the tool calls in a reply, with the parser that mlx-lm has for the model's chat template."""
+"""Finds the calls in a reply. A call is what the model wrote, for a tool of the request, whole; or it is text."""
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.calls import tagged_form as tagged
+from rdchat.inference.calls.json_form import json_calls
+from rdchat.inference.calls.marked_forms import Gemma, kimi_k2_calls, mistral_calls, pythonic_calls
+from rdchat.inference.calls.offered import OfferedTools
+from rdchat.inference.calls.repair import repaired
 
 _LOG = logging.getLogger(__name__)
 
 Parse = Callable[[str, list[dict[str, Any]]], Any]
-"""Makes a call or a list of calls of the text between two markers and the request's tools, or raises anything."""
+"""mlx-lm's parser: makes a call or a list of calls of the text between two markers, or raises anything."""
+
+Reader = Callable[[str, OfferedTools], list[ToolCall]]
+"""Returns the calls of a text between two marks, which has nothing else; raises anything otherwise."""
 
 Spans = tuple[tuple[int, int], ...]
 """Ranges of a text, in order; ends excluded."""
+
+READERS: dict[str, Reader] = {
+    "function_gemma": Gemma("<escape>"), "gemma4": Gemma('<|"|>'), "glm47": tagged.GLM, "json_tools": json_calls,
+    "kimi_k2": kimi_k2_calls, "kimi_k3": tagged.kimi_k3_calls, "laguna": tagged.GLM, "longcat": tagged.LONGCAT,
+    "minicpm5": tagged.MINICPM, "minimax_m2": tagged.MINIMAX, "mistral": mistral_calls, "muse_spark": tagged.MUSE,
+    "pythonic": pythonic_calls, "qwen3_coder": tagged.QWEN,
+}  # fmt: skip
+"""Readers by the names that mlx-lm gives to the forms of calls."""
+# A value may spell the end mark of calls, so that many of them are tried, within this many characters of a reply.
+_MOST_ENDS, _MOST_READ = 32, 50_000_000
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+_ONLY_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
 
 def find_tool_calls(
@@ -22,60 +44,130 @@ def find_tool_calls(
     """Return the calls in a reply, and the ranges of its text without them.
 
     With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the range of
-    `So:`. A call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between
-    calls are left out.
+    `So:`. A call counts only if its tool is offered, and each character between the markers belongs to it. Otherwise it
+    stays text, and so does one that was cut off or stands in code, unless the answer is nothing but code with calls. A
+    call in a thought counts only if the reply has neither an answer nor another call; its text stays in the thought.
+    Blanks between calls are left out.
 
     Args:
         text: The complete reply.
         markers: See `ModelInfo.tool_markers`.
-        parse: mlx-lm's parser.
+        parse: mlx-lm's parser of the model's form.
         tools: JSON list of the request's tools.
         answers: Ranges outside thoughts.
-        ended: Whether the model ended the reply itself. Then a call without an end marker is parsed too.
+        ended: Whether the model ended the reply itself. Then a call without an end marker is read too.
     """
-    calls, spans, done = list[ToolCall](), list[tuple[int, int]](), 0
-    known = json.loads(tools)
-    for start, inside, after in _call_ranges(text, markers, ended):
-        if start < done or not any(first <= start < last for first, last in answers):
-            continue
-        parsed = _parsed(text[start + len(markers[0]) : inside], parse, known)
-        if parsed:
-            calls += parsed
-            spans.append((done, start))
-            done = after
-    if not calls:
-        return (), ((0, len(text)),)
-    return tuple(calls), tuple((first, last) for first, last in (*spans, (done, len(text))) if text[first:last].strip())
+    read, known = _reader(parse), json.loads(tools)
+    strict = _Blocks(text, markers, read, OfferedTools(known), ended)
+    head = read.call if isinstance(read, tagged.TaggedForm) and read.call_end else None
+    lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, head)
+    calls, spans = _find(strict, answers)
+    return (calls, spans) if calls else _find(lenient, answers)
 
 
-def _call_ranges(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield where each call may begin, where its end marker begins, and where that ends."""
-    opening, closing = markers
-    start = text.find(opening)
-    while start >= 0:
-        inside = start + len(opening)
-        end = text.find(closing, inside) if closing else -1
-        if end >= 0:
-            yield start, end, end + len(closing)
-        elif ended:
-            yield start, len(text), len(text)
-        start = text.find(opening, inside)
+def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
+    text = blocks.text
+    written = [(first, last) for first, last in answers if text[first:last].strip()]
+    found, cuts = list[ToolCall](), list[tuple[int, int]]()
+    for first, last in written:
+        for start, end, calls in blocks.between(first, last):
+            if not _is_code(text, first, start):
+                found += calls
+                cuts.append((start, end))
+    if not found and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
+        inside = list(blocks.between(*fence.span(2)))
+        if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
+            found, cuts = [call for *_, calls in inside for call in calls], written
+    if not written:
+        found = [call for *_, calls in blocks.between(0, len(text)) for call in calls]
+    return tuple(found), _without(text, cuts, 0, len(text)) if cuts else ((0, len(text)),)
 
 
-def _parsed(text: str, parse: Parse, tools: list[dict[str, Any]]) -> list[ToolCall]:
-    """Return the calls in a text between two markers; empty where it cannot be parsed."""
+def _without(text: str, cuts: Sequence[tuple[int, int]], first: int, last: int) -> Spans:
+    """Return the ranges between cuts that are not blank."""
+    starts, ends = [first, *(end for _, end in cuts)], [*(start for start, _ in cuts), last]
+    return tuple((start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip())
+
+
+class _Blocks(NamedTuple):
+    """Reads what stands between marks of calls; most fields are arguments of `find_tool_calls`.
+
+    Attributes:
+        head: The beginning of a call whose block may lack its opening mark, if it has the closing one.
+    """
+
+    text: str
+    markers: tuple[str, str]
+    read: Reader
+    offered: OfferedTools
+    ended: bool
+    head: re.Pattern[str] | None = None
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
+        """Yield where each block of calls in a range begins and ends, with its calls."""
+        closing, left, after = self.markers[1], _MOST_READ, first
+        while left > 0 and (opened := self._next(after, last)):
+            start, inside = opened
+            after = max(inside, start + 1)
+            for end in self._ends(inside, last):
+                left -= end - inside
+                if left > 0 and (calls := _calls_in(self.text[inside:end], self.read, self.offered)):
+                    after = min(end + len(closing), last)
+                    yield start, after, calls
+                    break
+
+    def _next(self, first: int, last: int) -> tuple[int, int] | None:
+        """Return where the next block may begin, and where its content does; None without one."""
+        start = self.text.find(self.markers[0], first, last)
+        if self.head and (found := self.head.search(self.text, first, last if start < 0 else start)):
+            return found.start(), found.start()
+        return (start, start + len(self.markers[0])) if start >= 0 else None
+
+    def _ends(self, inside: int, last: int) -> list[int]:
+        """Return where a block may end, the longest first: at each end mark, at last where the model ended."""
+        ends, end = list[int](), inside - 1
+        while self.markers[1] and len(ends) < _MOST_ENDS:
+            if (end := self.text.find(self.markers[1], end + 1, last)) < 0:
+                break
+            ends.append(end)
+        at_end = self.ended and last == len(self.text) and not self.head
+        return ends[::-1] + [last] * at_end
+
+
+def _is_code(text: str, first: int, position: int) -> bool:
+    """Return whether a position of an answer is in a block of code, or directly behind a backtick."""
+    fence = ""
+    for match in _FENCE.finditer(text, first, position):
+        if not fence or match[1].startswith(fence):
+            fence = "" if fence else match[1]
+    return bool(fence) or text[position - 1 : position] == "`"
+
+
+def _reader(parse: Parse) -> Reader:
+    """Return our reader of the form that a parser of mlx-lm is named after; else one that trusts the parser."""
+
+    def trusting(text: str, offered: OfferedTools) -> list[ToolCall]:
+        data = parse(text, offered.tools)
+        calls = data if isinstance(data, list) else [data]
+        return [offered.call(each["name"], json.dumps(each["arguments"]), str(each.get("id") or "")) for each in calls]
+
+    return READERS.get(parse.__module__.rpartition(".")[2], trusting)
+
+
+def _read_leniently(read: Reader, text: str, offered: OfferedTools) -> list[ToolCall]:
+    """Read the first of several repaired texts that are calls."""
+    found = (_calls_in(each, read, offered) for each in (text, *repaired(text)))
+    calls = next(filter(None, found), [])
+    if calls:
+        _LOG.info("A tool call was read with its slips mended")
+    return calls
+
+
+def _calls_in(text: str, read: Reader, offered: OfferedTools) -> list[ToolCall]:
+    """Return the calls in a text between two markers; empty where it is more or less than calls."""
     try:
-        data = parse(text, tools)
-        return [_call(each) for each in (data if isinstance(data, list) else [data])]
+        return read(text, offered)
     except Exception as error:
         # A model may write anything; its text does not belong in the log.
         _LOG.info("A tool call stays text: %s", type(error).__name__)
     return []
-
-
-def _call(data: dict[str, Any]) -> ToolCall:
-    name, arguments = data["name"], data["arguments"]
-    if not isinstance(name, str) or not name:
-        raise ValueError("no name")
-    as_json = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    return ToolCall(name, as_json, str(data.get("id") or ""))

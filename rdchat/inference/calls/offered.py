@@ -1,0 +1,117 @@
+"""The tools of a request, and calls of them whose arguments are kept as the model wrote them."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rdchat.files.plain_data import json_or_none
+from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.calls.repair import python_json
+
+NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+"""A number as JSON has it."""
+_WORDS = {
+    "null": ("null", "null"), "None": ("null", "null"),
+    "true": ("boolean", "true"), "True": ("boolean", "true"),
+    "false": ("boolean", "false"), "False": ("boolean", "false"),
+}  # fmt: skip
+_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+class OfferedTools:
+    """The tools of a request.
+
+    Args:
+        tools: The tools, as clients send them; also an attribute.
+        lenient: Whether calls may have slips; then they need the values that their schema requires.
+
+    Attributes:
+        schemas: The schema of the arguments of each tool, by its name.
+    """
+
+    def __init__(self, tools: list[dict[str, Any]], *, lenient: bool = False) -> None:
+        self.tools, self._lenient = tools, lenient
+        functions = [tool.get("function", tool) for tool in tools]
+        self.schemas: dict[str, Mapping[str, Any]] = {
+            each["name"]: each.get("parameters") or {} for each in functions if isinstance(each.get("name"), str)
+        }
+
+    def call(self, name: str, arguments: Sequence[tuple[str, str]] | str, call_id: str = "") -> ToolCall:
+        """Return a call.
+
+        Args:
+            name: Name of the tool.
+            arguments: A JSON object, or the name and the JSON of each argument.
+            call_id: The model's own id of the call.
+
+        Raises:
+            ValueError: If the tool is not offered, or an argument stands twice.
+            InvalidSettingError: If the arguments are not a JSON object.
+        """
+        if name not in self.schemas:
+            raise ValueError("no tool of the request")
+        made = ToolCall(name, arguments if isinstance(arguments, str) else object_text(arguments), call_id)
+        required = self.schemas[name].get("required") if self._lenient else None
+        if isinstance(required, list) and not {*required} <= json.loads(made.arguments).keys():
+            raise ValueError("a required value is missing")
+        return made
+
+    def value(self, name: str, key: str, text: str) -> str:
+        """Return the JSON of an argument that a model wrote as plain text.
+
+        A text is a text wherever the schema allows one, but for JSON where it also allows an object or an array.
+
+        Raises:
+            ValueError: If the schema allows no such value.
+        """
+        root = self.schemas.get(name, {})
+        properties = root.get("properties")
+        kinds = _kinds(properties.get(key) if isinstance(properties, dict) else None, root)
+        blank = text.strip()
+        kind, as_json = _WORDS.get(blank, ("", ""))
+        is_text = "string" in kinds or not kinds
+        if kind in kinds and (kind == "null" or not is_text):
+            return as_json
+        if not is_text and kinds & {"integer", "number"} and NUMBER.fullmatch(blank):
+            return blank
+        as_json = (python_json(blank) or blank) if self._lenient and kinds & {"object", "array"} else blank
+        value = json_or_none(as_json)
+        if isinstance(value, dict | list) and (not kinds or _TYPES[type(value)] in kinds):
+            return as_json
+        if isinstance(value, str) and not kinds:
+            return blank
+        if is_text:
+            return json.dumps(text, ensure_ascii=False)
+        raise ValueError("a value of another type")
+
+
+def object_text(members: Sequence[tuple[str, str]]) -> str:
+    """Return a JSON object of names and JSON values.
+
+    Raises:
+        ValueError: If a name stands twice.
+    """
+    if len({name for name, _ in members}) < len(members):
+        raise ValueError("a name stands twice")
+    return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members) + "}"
+
+
+def _kinds(schema: object, root: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """Return the types of JSON that a schema allows; empty where it does not say."""
+    if not isinstance(schema, dict) or depth > 20:
+        return set()
+    if isinstance(reference := schema.get("$ref"), str):
+        target: Any = root
+        for part in reference.lstrip("#/").split("/"):
+            target = target.get(part) if isinstance(target, dict) else None
+        return _kinds(target, root, depth + 1)
+    named = schema.get("type", [])
+    kinds = {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
+    values = [*schema["enum"]] if isinstance(schema.get("enum"), list) else []
+    values += [schema["const"]] if "const" in schema else []
+    kinds |= {_TYPES.get(type(each), "null") for each in values} if not named else set()
+    for several in ("anyOf", "oneOf", "allOf"):
+        for each in schema[several] if isinstance(schema.get(several), list) else ():
+            kinds |= _kinds(each, root, depth + 1)
+    return kinds & {"null", *_TYPES.values()}

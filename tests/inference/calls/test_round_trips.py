@@ -1,0 +1,173 @@
+"""Law: a call that is written in a family's form is read back as it was, or it stays text."""
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from rdchat.inference.decoding.tool_calls import READERS, find_tool_calls
+
+_TYPES: dict[str, Any] = {
+    "path": {"type": "string"}, "content": {"type": "string"},
+    "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    "count": {"type": "integer"}, "share": {"type": "number"}, "deep": {"type": "object"},
+    "items": {"type": "array"}, "flag": {"type": "boolean"},
+}  # fmt: skip
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": _TYPES}}}
+    for name in ("write_file", "notes.write-file", "look")
+]
+
+
+def _raw(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _tagged(begin: str, argument: str, end: str, around: str = "{}") -> Callable[[str, dict[str, Any]], str]:
+    def write(name: str, arguments: dict[str, Any]) -> str:
+        values = "".join(argument.format(key=key, value=around.format(_raw(each))) for key, each in arguments.items())
+        return begin.format(name=name) + values + end
+
+    return write
+
+
+def _kimi_k3(name: str, arguments: dict[str, Any]) -> str:
+    kinds = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
+    values = "".join(
+        f'<|open|>argument key="{key}" type="{kinds.get(type(each), "null")}"<|sep|>{_raw(each)}'
+        "<|close|>argument<|sep|>"
+        for key, each in arguments.items()
+    )
+    return f'<|open|>call tool="{name}" index="1"<|sep|>{values}<|close|>call<|sep|>'
+
+
+def _braced(quote: str) -> Callable[[str, dict[str, Any]], str]:
+    def write(value: Any) -> str:
+        if isinstance(value, str):
+            return f"{quote}{value}{quote}"
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{key}:{write(each)}" for key, each in value.items()) + "}"
+        return f"[{','.join(map(write, value))}]" if isinstance(value, list) else json.dumps(value)
+
+    return lambda name, arguments: f"call:{name}{write(arguments)}"
+
+
+def _pythonic(name: str, arguments: dict[str, Any]) -> str:
+    return f"[{name}({', '.join(f'{key}={json.dumps(each, ensure_ascii=False)}' for key, each in arguments.items())})]"
+
+
+def _json(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _minicpm(name: str, arguments: dict[str, Any]) -> str:
+    values = "".join(
+        f'<param name="{key}">{f"<![CDATA[{_raw(each)}]]>" if set(_raw(each)) & set("<&") else _raw(each)}</param>'
+        for key, each in arguments.items()
+    )
+    return f'"{name}">{values}'
+
+
+_GLM = _tagged("{name}\n", "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n", "")
+FORMS: dict[str, Callable[[str, dict[str, Any]], str]] = {
+    "json_tools": lambda name, arguments: f'\n{{"name": "{name}", "arguments": {_json(arguments)}}}\n',
+    "qwen3_coder": _tagged("\n<function={name}>\n", "<parameter={key}>\n{value}\n</parameter>\n", "</function>\n"),
+    "glm47": _GLM,
+    "laguna": _GLM,
+    "longcat": _tagged(
+        "{name}\n", "<longcat_arg_key>{key}</longcat_arg_key>\n<longcat_arg_value>{value}</longcat_arg_value>\n", ""
+    ),
+    "minimax_m2": _tagged('\n<invoke name="{name}">\n', '<parameter name="{key}">{value}</parameter>\n', "</invoke>\n"),
+    "muse_spark": _tagged(
+        '\n<atem:invoke name="{name}">\n', '<atem:parameter name="{key}">{value}</atem:parameter>\n', "</atem:invoke>\n"
+    ),
+    "minicpm5": _minicpm,
+    "kimi_k2": lambda name, arguments: (
+        f"<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{_json(arguments)}<|tool_call_end|>"
+    ),
+    "kimi_k3": _kimi_k3,
+    "mistral": lambda name, arguments: f"{name}[CALL_ID]a1b2c3d4e[ARGS]{_json(arguments)}",
+    "gemma4": _braced('<|"|>'),
+    "function_gemma": _braced("<escape>"),
+    "pythonic": _pythonic,
+}
+
+_PIECES = (
+    "a", " ", "\n", "\t", "\\", '"', "'", "`", "{", "}", "[", "]", "<", ">", ",", ":", "=", "</", "null", "None",
+    "true", "007", "3.0", "\r\n", "é", "漢", "😀", "\\n", "\\u0041", "<![CDATA[", "]]>", "&amp;", "path", "look(",
+    "_stand_in_0_", "<tool_call>", "</tool_call>", "</function>", "<function=look>", "<parameter=path>", "</parameter>",
+    "<arg_key>", "</arg_value>", "</arg_key>", "<arg_value>", "</invoke>", "[TOOL_CALLS]", "[ARGS]", '<|"|>',
+    "<escape>", "<tool_call|>", "<|tool_call_end|>", "<|close|>argument<|sep|>", "</param>", "<longcat_arg_key>",
+    "</longcat_arg_value>", "</atem:parameter>", "<|tool_call_argument_begin|>", "```", "<think>", "</think>",
+)  # fmt: skip
+_TEXTS = some.lists(some.sampled_from(_PIECES), max_size=8).map("".join)
+_PLAIN = some.text("ab 1.é漢😀-_\n", max_size=12)
+_NUMBERS = some.integers(-(10**25), 10**25)
+
+
+def _arguments(texts: some.SearchStrategy[str]) -> some.SearchStrategy[dict[str, Any]]:
+    flat = texts | _NUMBERS | some.booleans() | some.none()
+    names = some.sampled_from(("a", "b-c", "d_1"))
+    deep = some.dictionaries(names, flat | some.lists(flat, max_size=2), max_size=2)
+    kinds = {
+        "path": texts, "content": texts, "note": texts, "count": _NUMBERS, "share": _NUMBERS | some.just(0.25),
+        "deep": deep, "items": some.lists(flat | deep, max_size=3), "flag": some.booleans(),
+    }  # fmt: skip
+    return some.fixed_dictionaries({}, optional=kinds)
+
+
+def _read(form: str, text: str) -> tuple[list[tuple[str, Any]], str]:
+    module = import_module(f"mlx_lm.tool_parsers.{form}")
+    marks = (module.tool_call_start, module.tool_call_end)
+    whole = f"So:{marks[0]}{text}{marks[1]}"
+    spans = ((0, len(whole)),)
+    calls, left = find_tool_calls(whole, marks, module.parse_tool_call, json.dumps(TOOLS), answers=spans, ended=True)
+    return [(each.name, json.loads(each.arguments)) for each in calls], "".join(whole[a:b] for a, b in left)
+
+
+def test_each_form_of_mlx_lm_has_a_reader() -> None:
+    folder = import_module("mlx_lm.tool_parsers").__path__[0]
+    assert {path.stem for path in Path(folder).glob("*.py")} - {"__init__"} == READERS.keys() == FORMS.keys()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=80)
+@given(arguments=_arguments(_TEXTS))
+@example(arguments={"content": "", "deep": {}, "items": []})
+@example(arguments={"content": "    return 1\n", "path": " a"})
+@example(arguments={"path": "_stand_in_0_"})
+@example(arguments={"path": "</arg_value></tool_call><tool_call>"})
+def test_a_call_is_read_as_it_was_written_or_stays_text(form: str, arguments: dict[str, Any]) -> None:
+    text = FORMS[form]("write_file", arguments)
+    calls, left = _read(form, text)
+    if calls:
+        alike = "".join(FORMS[form](*calls[0]).split()) == "".join(text.split())
+        assert calls == [("write_file", arguments)] or alike, "the form writes both calls alike, but for blanks"
+        assert left == "So:"
+    else:
+        assert text in left
+
+
+@pytest.mark.parametrize("name", ["write_file", "notes.write-file"])
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=30)
+@given(arguments=_arguments(_PLAIN.filter(lambda text: text.strip() not in {"None", "null"})))
+def test_a_call_without_marks_in_its_values_is_found(form: str, name: str, arguments: dict[str, Any]) -> None:
+    calls, left = _read(form, FORMS[form](name, arguments))
+    assert (calls, left) == ([(name, arguments)], "So:")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=40)
+@given(arguments=_arguments(_PLAIN), cut=some.floats(0, 1))
+def test_half_a_call_never_has_other_values(form: str, arguments: dict[str, Any], cut: float) -> None:
+    text = FORMS[form]("write_file", arguments)
+    for half in (text[: int(cut * len(text))], text[int(cut * len(text)) :]):
+        calls, left = _read(form, half)
+        assert half in left if not calls else [name for name, _ in calls] == ["write_file"]
+        assert all(key in arguments and arguments[key] == value for _, read in calls for key, value in read.items())
