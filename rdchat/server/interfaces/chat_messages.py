@@ -119,9 +119,4 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
 
 def call_for_client(call: ToolCall, call_id: str) -> dict[str, Any]:
     """Return a tool call for OpenAI's clients."""
-    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": compact(call.arguments)}}
-
-
-def compact(arguments: str) -> str:
-    """Return JSON text in one standard form."""
-    return json.dumps(json.loads(arguments), ensure_ascii=False)
+    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -8,7 +8,7 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, part_text, text_of
+from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call, part_text, text_of
 from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
@@ -86,7 +86,7 @@ class MessageFormat:
         text = self.delta(tail)
         for call_id, call in self._calls(choice):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
-            text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
+            text += self._add({"type": "input_json_delta", "partial_json": call.arguments})
         last = {"type": "message_delta", "delta": self._stop(choice), "usage": _usage(choice)}
         return text + self._close() + event(last, "message_delta")
 

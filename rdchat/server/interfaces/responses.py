@@ -12,7 +12,6 @@ from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_completions import log_probs
 from rdchat.server.interfaces.chat_messages import (
     arguments_of,
-    compact,
     id_of_call,
     read_message,
     read_tools,
@@ -131,7 +130,7 @@ class ResponseFormat:
 
     def _call(self, call: ToolCall, call_id: str) -> str:
         text = self._open("function_call", call_id=call_id, name=call.name, arguments="")
-        arguments = self._output[-1]["arguments"] = compact(call.arguments)
+        arguments = self._output[-1]["arguments"] = call.arguments
         text += self._item_event("response.function_call_arguments.delta", delta=arguments)
         text += self._item_event("response.function_call_arguments.done", name=call.name, arguments=arguments)
         return text + self._close()
