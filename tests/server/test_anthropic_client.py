@@ -321,7 +321,7 @@ def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: Scripted
 
     raw = anthropic.messages.with_raw_response.create(**(ASK | {"messages": messages, "tools": tools}))
 
-    assert raw.headers["x-rdchat-ignored"] == "tools.web_search"
+    assert raw.headers["x-rdchat-ignored"] == "messages.content.server_tool_use, tools.web_search"
     _, asked, answer, late = gate.requests[0].messages
     assert asked.thought == "I look first."
     assert asked.tool_calls == (ToolCall("look", '{"p": "/"}', "toolu_01"),)

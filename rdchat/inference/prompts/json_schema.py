@@ -309,6 +309,29 @@ def _check_pattern(_validator: Any, pattern: str, text: Any, _schema: Any) -> It
             yield ValidationError(f"{text!r} does not match {pattern!r}")
 
 
+def template_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments as chat templates read it.
+
+    References are written out, it has `properties`, and a value that may be null has its one other type and `nullable`:
+    templates that write types read `type` alone.
+    """
+    made = {"type": "object", "properties": {}} | expanded(parameters)
+    given = made["properties"] if isinstance(made["properties"], dict) else {}
+    return made | {"properties": {name: _nullable(each) for name, each in given.items()}}
+
+
+def _nullable(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    named, several = schema.get("type"), schema.get("anyOf")
+    if isinstance(named, list) and len(others := [each for each in named if each != "null"]) == 1 < len(named):
+        return schema | {"type": others[0], "nullable": True}
+    if isinstance(several, list) and len(others := [each for each in several if each != {"type": "null"}]) == 1:
+        rest = {key: value for key, value in schema.items() if key != "anyOf"}
+        return (others[0] | rest | {"nullable": True}) if isinstance(others[0], dict) and len(several) > 1 else schema
+    return schema
+
+
 def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with its references written out, for a chat template; one without references is left as it is.
 

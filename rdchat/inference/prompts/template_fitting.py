@@ -13,6 +13,7 @@ from rdchat.inference.prompts.generic_tools import tools_as_text
 Messages = tuple[ChatMessage, ...]
 
 _ID_LENGTH = 9
+_NO_RESULT = "There is no result: the call was not run."
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
 
@@ -23,12 +24,13 @@ Mark = Callable[[str, Sequence[int]], str]
 def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
     """Yield a conversation as it is, then with one more change at a time, for a template that refuses the one before.
 
-    Templates want call ids of nine letters (Mistral), no thought beside a call (gpt-oss), a system message only at the
-    beginning (Qwen 3.5), the user and the assistant in turns, no tool roles, or no system message at all (Gemma).
+    Templates want call ids of nine letters (Mistral), a result for each call, no thought beside a call (gpt-oss), a
+    system message only at the beginning (Qwen 3.5), the user and the assistant in turns, no tool roles, or no system
+    message at all (Gemma).
     """
     changed = tuple(messages)
     yield changed
-    for step in (_with_short_ids, _without_thoughts, _system_first, in_turns, _calls_as_turns, _without_system):
+    for step in _STEPS:
         before, changed = changed, step(changed)
         if changed != before:
             yield changed
@@ -80,6 +82,20 @@ def _with_short_ids(messages: Messages) -> Messages:
     return tuple(changed)
 
 
+def _with_results(messages: Messages) -> Messages:
+    """Give each call that was not answered before the next question a result that says so."""
+    changed, open_calls = list[ChatMessage](), dict[str, str]()
+    for message in (*messages, None):
+        if message is None or message.role is not Role.TOOL:
+            for call_id, name in open_calls.items():
+                changed.append(ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call_id, name=name))
+            open_calls = {call.call_id: call.name for call in message.tool_calls} if message else {}
+        else:
+            open_calls.pop(message.tool_call_id, None)
+        changed += [message] if message else []
+    return tuple(changed)
+
+
 def _short(call_id: str) -> str:
     fits = len(call_id) == _ID_LENGTH and call_id.isascii() and call_id.isalnum()
     return call_id if fits else short_id(call_id)
@@ -101,6 +117,11 @@ def _calls_as_turns(messages: Messages) -> Messages:
 
 def _without_system(messages: Messages) -> Messages:
     return in_turns(_without_role(messages))
+
+
+_STEPS = (
+    _with_short_ids, _with_results, _without_thoughts, _system_first, in_turns, _calls_as_turns, _without_system
+)  # fmt: skip
 
 
 def texts_of(messages: Sequence[ChatMessage]) -> Iterator[str]:

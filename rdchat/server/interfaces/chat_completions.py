@@ -7,11 +7,12 @@ from typing import Any
 from rdchat.inference.api.events import LikelyToken, TokenEvent
 from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import wrong
-from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages, read_tools
+from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.openai_format import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_thinking
 from rdchat.server.interfaces.shapes import read_answer, read_shape
+from rdchat.server.interfaces.tools import Tools, read_tools
 
 
 class ChatFormat(OpenAIFormat):
@@ -27,7 +28,7 @@ class ChatFormat(OpenAIFormat):
             message["reasoning_content"] = choice.thought
         if choice.calls:
             message["content"] = choice.answer or None
-            message["tool_calls"] = calls_of(choice, self._reply_id)
+            message["tool_calls"] = calls_of(choice, self._reply_id, self._request.tools)
         likely = None if self._request.top_log_probs is None else log_probs(choice.listed())
         return {"index": choice.index, "message": message, "finish_reason": finish_of(choice), "logprobs": likely}
 
@@ -41,8 +42,8 @@ class ChatFormat(OpenAIFormat):
         if tail.thought or tail.answer or tail.tokens:
             text += self._part(choice.index, self._text(tail), tokens=tail.tokens)
         if choice.calls:
-            calls = [{"index": at} | call for at, call in enumerate(calls_of(choice, self._reply_id))]
-            text += self._part(choice.index, {"tool_calls": calls})
+            calls = calls_of(choice, self._reply_id, self._request.tools)
+            text += self._part(choice.index, {"tool_calls": [{"index": at} | each for at, each in enumerate(calls)]})
         return text + self._part(choice.index, {}, finish_of(choice), self._request.ids_of(choice))
 
     def _first(self, index: int) -> str:
@@ -83,13 +84,22 @@ class ChatCompletions(OpenAIInterface):
             prompts=(Prompt(read_messages(fields)),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=self._log_probs(fields),
-            effort=read_thinking(fields, read_effort(fields, "reasoning_effort")),
+            effort=read_thinking(fields, read_effort(fields, "reasoning_effort") or self._effort(fields)),
             **read_answer(
                 read_tools(fields), fields.take("tool_choice", "auto"), read_shape(fields.part("response_format"))
             ),
             **common,
             ignored=fields.unread(),
         )
+
+    def _effort(self, fields: Fields) -> str:
+        """Read how much to think as GLM, DeepSeek and Kimi name it, and as OpenRouter does."""
+        thinking, reasoning = (fields.part(name) or Fields({}) for name in ("thinking", "reasoning"))
+        switches = [thinking.text("type")] if thinking.values else []
+        if reasoning.take("enabled") is not None:
+            switches.append("enabled" if reasoning.flag("enabled") else "disabled")
+        given = read_effort(reasoning, "effort") or ("on" if switches else "")
+        return "none" if "disabled" in switches else given
 
     def _log_probs(self, fields: Fields) -> int | None:
         requested, top = fields.flag("logprobs"), fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
@@ -98,9 +108,10 @@ class ChatCompletions(OpenAIInterface):
         return (top or 0) if requested else None
 
 
-def calls_of(choice: Choice, reply_id: str) -> list[dict[str, Any]]:
+def calls_of(choice: Choice, reply_id: str, tools: Tools) -> list[dict[str, Any]]:
     """Return the tool calls of a reply; one without an id gets one."""
-    return [call_for_client(call, id_of_call(call, reply_id, choice.index, at)) for at, call in enumerate(choice.calls)]
+    ids = [id_of_call(call, reply_id, choice.index, at) for at, call in enumerate(choice.calls)]
+    return [call_for_client(call, call_id, tools) for call, call_id in zip(choice.calls, ids, strict=True)]
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:

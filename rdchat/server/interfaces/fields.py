@@ -41,11 +41,12 @@ class Fields:
         name: Its own name in errors, such as `messages[0]`; empty for the body.
 
     Attributes:
+        values: The object's values but null.
         ignored: Names of fields that were read but have no effect here.
     """
 
     def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
-        self._values = {name: value for name, value in values.items() if value is not None}
+        self.values = {name: value for name, value in values.items() if value is not None}
         self._name = name
         self._known: set[str] = set()
         self.ignored: list[str] = []
@@ -53,12 +54,12 @@ class Fields:
 
     def name(self, field: str) -> str:
         """Return a field's name for errors."""
-        return f"{self._name}.{field}" if self._name else field
+        return ".".join(filter(None, (self._name, field)))
 
     def take(self, field: str, default: Any = None) -> Any:
         """Return a value as it is."""
         self._known.add(field)
-        return self._values.get(field, default)
+        return self.values.get(field, default)
 
     def text(self, field: str, default: str | None = None) -> str:
         """Return a text; without a default it must be there."""
@@ -133,7 +134,7 @@ class Fields:
 
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
-        own = {*self.ignored, *(self._values.keys() - self._known)}
+        own = {*self.ignored, *(self.values.keys() - self._known)}
         names = {_NUMBER.sub("", self.name(field)) for field in own}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 

@@ -1,17 +1,18 @@
 """Anthropic's `/v1/messages`."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call, part_text, text_of
+from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call
 from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
+from rdchat.server.interfaces.parts import part_text, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -23,6 +24,7 @@ from rdchat.server.interfaces.reply_request import (
     read_thinking,
 )
 from rdchat.server.interfaces.shapes import read_answer, read_shape
+from rdchat.server.interfaces.tools import read_anthropic_tools
 
 _ROLES = ("user", "assistant", "system", "developer")
 # The last two and `seed` are our own.
@@ -171,21 +173,10 @@ class Messages:
 
     def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
         """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
-        named = fields.inners("tools")
-        own = [each for each in named if each.text("type", "custom") == "custom"]
-        # Anthropic's own tools, such as its web search: nobody runs them here
-        fields.ignored += [f"tools.{each.text('name', '')}" for each in named if each not in own]
-        tools = tuple(map(_read_tool, own))
+        tools = read_anthropic_tools(fields)
         choice = fields.take("tool_choice", "auto")
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
         return read_answer(tools, choice, shape) | {"one_call": one_call}
-
-
-def _read_tool(fields: Fields) -> Mapping[str, Any]:
-    """Return a tool in OpenAI's form."""
-    schema = object_of(fields.take("input_schema", {}), fields.name("input_schema"))
-    function = {"name": fields.text("name"), "description": fields.text("description", ""), "parameters": schema}
-    return {"type": "function", "function": function} | ({"strict": True} if fields.flag("strict") else {})
 
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
@@ -212,7 +203,7 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
             raise wrong(f"{name}.content", f"`{name}.content` must be a text, or a list of blocks.")
         inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
         if role == "assistant":
-            yield _assistant(inner)
+            yield _assistant(inner, fields.ignored)
         else:
             yield from _user(inner, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
 
@@ -222,24 +213,28 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
     for block in blocks:
         if block.text("type") == "tool_result":
             result = text_of(block.take("content", ""), block.name("content"), strict=False)
+            if block.flag("is_error"):
+                result = f"The call failed. {result}".rstrip()
             yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"))
         else:
-            texts.append(part_text(block, strict=strict))
+            texts.append(part_text(block.values, block.name(""), strict=strict))
     if texts or not blocks:
         yield ChatMessage(role, "\n".join(texts))
 
 
-def _assistant(blocks: Sequence[Fields]) -> ChatMessage:
-    """Return an assistant's message; blocks of Anthropic's own tools are left out."""
+def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
+    """Return an assistant's message; blocks of Anthropic's own tools count as ignored."""
     texts, calls, thoughts = [], [], []
     for block in blocks:
-        match block.text("type"):
+        match kind := block.text("type", "text"):
             case "tool_use":
                 calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
             case "thinking":
                 thoughts.append(block.text("thinking", ""))
-            case "text":
-                texts.append(block.text("text"))
+            case _ if kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith("_result"):
+                ignored.append(f"messages.content.{kind}")
+            case _:
+                texts.append(part_text(block.values, block.name(""), strict=False))
     return ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls), thought="\n".join(thoughts))
 
 

@@ -269,9 +269,10 @@ def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
 
 
 def read_thinking(fields: Fields, effort: str) -> str:
-    """Return how much to think: `effort`, unless `enable_thinking` is given, alone or as a template's switch."""
+    """Return how much to think: `effort`, unless clients switch it on or off by one of its other names."""
     template = fields.part("chat_template_kwargs") or Fields({})
-    given = [each.flag("enable_thinking") for each in (fields, template) if each.take("enable_thinking") is not None]
+    switches = [(fields, "enable_thinking"), (template, "enable_thinking"), (template, "thinking")]
+    given = [each.flag(name) for each, name in switches if each.take(name) is not None]
     if False in given:
         return "none"
     return effort or ("on" if given else "")

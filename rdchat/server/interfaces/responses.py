@@ -1,5 +1,6 @@
 """OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count, groupby
@@ -10,16 +11,11 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_completions import log_probs
-from rdchat.server.interfaces.chat_messages import (
-    arguments_of,
-    id_of_call,
-    read_message,
-    read_tools,
-    text_of,
-)
+from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call, read_message
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
+from rdchat.server.interfaces.parts import text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -31,10 +27,11 @@ from rdchat.server.interfaces.reply_request import (
     read_thinking,
 )
 from rdchat.server.interfaces.shapes import read_answer, read_shape
+from rdchat.server.interfaces.tools import input_of, origin_of, read_tools
 
 # Kind of an item's text, and the beginning of its id.
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
-_IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc"}
+_IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 _LOG_PROBS = "message.output_text.logprobs"
 # What a response repeats of its request, with the values of a request that leaves them out.
 _REPEATED: dict[str, Any] = {
@@ -129,10 +126,17 @@ class ResponseFormat:
         return text + event("[DONE]")
 
     def _call(self, call: ToolCall, call_id: str) -> str:
-        text = self._open("function_call", call_id=call_id, name=call.name, arguments="")
-        arguments = self._output[-1]["arguments"] = call.arguments
-        text += self._item_event("response.function_call_arguments.delta", delta=arguments)
-        text += self._item_event("response.function_call_arguments.done", name=call.name, arguments=arguments)
+        tool = origin_of(call, self._request.tools)
+        kind, field, given = "function_call", "arguments", call.arguments
+        if tool.get("custom"):
+            kind, field, given = "custom_tool_call", "input", input_of(call)
+        namespace = tool.get("namespace", "")
+        named = {"name": call.name.removeprefix(namespace)} | ({"namespace": namespace} if namespace else {})
+        text = self._open(kind, call_id=call_id, **named, **{field: ""})
+        self._output[-1][field] = given
+        event_of = f"response.{kind}_{field}"
+        text += self._item_event(f"{event_of}.delta", delta=given)
+        text += self._item_event(f"{event_of}.done", name=named["name"], **{field: given})
         return text + self._close()
 
     def _open(self, kind: str, **fields: Any) -> str:
@@ -247,16 +251,18 @@ def _read_conversation(fields: Fields) -> Iterator[ChatMessage]:
     messages = (_read_item(item, fields, last=item is items[-1]) for item in items)
     for is_reply, group in groupby(filter(None, messages), lambda message: message.role is Role.ASSISTANT):
         neighbours = list(group)
-        yield from _joined(neighbours) if is_reply else neighbours
+        yield from _joined(neighbours, fields.ignored) if is_reply else neighbours
 
 
-def _joined(reply: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
-    """Yield the items of a reply as one message; thoughts alone are none."""
+def _joined(reply: Sequence[ChatMessage], ignored: list[str]) -> Iterator[ChatMessage]:
+    """Yield the items of a reply as one message; thoughts alone are none, and count as ignored."""
     content = "\n".join(each.content for each in reply if each.content)
     calls = tuple(call for each in reply for call in each.tool_calls)
     thought = "\n".join(each.thought for each in reply if each.thought)
     if content or calls:
         yield ChatMessage(Role.ASSISTANT, content, tool_calls=calls, thought=thought)
+    elif thought:
+        ignored.append("input.reasoning")
 
 
 def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | None:
@@ -267,10 +273,13 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
     match kind:
         case "message":
             return read_message(item, last=last)
-        case "function_call":
-            call = ToolCall(item.text("name"), arguments_of(item.take("arguments")), item.text("call_id", ""))
-            return ChatMessage(Role.ASSISTANT, "", tool_calls=(call,))
-        case "function_call_output":
+        # Calls of a client's own tools, such as Codex's patches and its shell, whatever their type is called.
+        case _ if kind.endswith("_call") and item.take("call_id") is not None:
+            text = json.dumps({"input": item.text("input")}) if item.take("input") is not None else None
+            given = text or arguments_of(item.take("arguments") or item.take("action"))
+            name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
+            return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
+        case _ if kind.endswith("_call_output"):
             result = text_of(item.take("output", ""), item.name("output"), strict=False)
             return ChatMessage(Role.TOOL, result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
         case "reasoning":

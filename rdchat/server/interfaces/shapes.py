@@ -1,18 +1,18 @@
 """Reads the answer format that a client requests, and makes the format of a tool call that it requires."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
 from rdchat.inference.api.messages import ToolCall, parsed_json
-from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, expanded
+from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.tools import Tools
 
-Tools = Sequence[Mapping[str, Any]]
 _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 
 
@@ -70,6 +70,8 @@ def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict
             return {"shape": shape}
         case "auto" | {"type": "auto"}:
             return {"shape": call_shape(tools, shape) if tools and shape else shape, "tools": tools}
+        case dict() if choice.get("type") == "allowed_tools":
+            return _read_allowed(tools, choice, shape)
         case "required" | "any" | {"type": "required" | "any"}:
             chosen = _chosen_tools(tools, None)
         case {"type": "function", "function": {"name": str(name)}} | {"type": "function" | "tool", "name": str(name)}:
@@ -77,6 +79,18 @@ def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict
         case _:
             raise unsupported("tool_choice", "give `auto`, `none`, `any`, `required` or the name of a tool.")
     return {"shape": call_shape(chosen), "tools": tools}
+
+
+def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | None) -> dict[str, Any]:
+    """Read a choice that limits the tools of one request, as either of OpenAI's interfaces writes it."""
+    inner = choice.get("allowed_tools")
+    given = inner if isinstance(inner, dict) else choice
+    listed, mode = given.get("tools"), given.get("mode", "auto")
+    if not isinstance(listed, list) or mode not in {"auto", "required"}:
+        raise wrong("tool_choice", "`allowed_tools` needs a list `tools`, and `auto` or `required` as its `mode`.")
+    named = [each.get("function", each) if isinstance(each, dict) else {} for each in listed]
+    names = {each.get("namespace", "") + str(each.get("name", "")) for each in named}
+    return read_answer([tool for tool in tools if tool["function"]["name"] in names], mode, shape)
 
 
 def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
@@ -111,7 +125,7 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
 
 def for_template(tools: Tools) -> str:
     """Return tools as a chat template gets them, as JSON: references are written out."""
-    functions = [{**tool["function"], "parameters": expanded(tool["function"]["parameters"])} for tool in tools]
+    functions = [{**tool["function"], "parameters": template_schema(tool["function"]["parameters"])} for tool in tools]
     return json.dumps([{"type": "function", "function": each} for each in functions])
 
 

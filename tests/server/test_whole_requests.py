@@ -1,0 +1,147 @@
+"""Law: each text of a request reaches the model, or is named to the client, or the request is refused."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.chat_completions import ChatCompletions
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.messages import Messages
+from rdchat.server.interfaces.responses import Responses
+
+INTERFACES: dict[str, Any] = {"chat": ChatCompletions, "messages": Messages, "responses": Responses}
+# Texts that are words of the protocol, ids or bytes.
+_NO_TEXT = {
+    "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "signature", "media_type", "model", "status",
+    "mode", "syntax", "data", "url", "encrypted_content",
+}  # fmt: skip
+_INFO = SimpleNamespace(
+    context_length=8192, name="m", sampling=SamplingDefaults(), thinking=(), tool_markers=("<c>", "</c>"),
+    trained_for_tools=True,
+)  # fmt: skip
+
+TEXT = some.just("@")
+_KINDS = some.sampled_from((
+    "text", "input_text", "output_text", "refusal", "thinking", "reasoning", "document", "search_result", "compaction",
+    "tool_reference", "summary_text", "container_upload", "something_new",
+))  # fmt: skip
+_SOURCES = some.fixed_dictionaries({"type": some.just("text"), "media_type": some.just("text/plain"), "data": TEXT})
+_INNER = some.lists(some.fixed_dictionaries({"type": some.just("text"), "text": TEXT}), min_size=1, max_size=2)
+_PART = some.fixed_dictionaries(
+    {"type": _KINDS},
+    optional={
+        "text": TEXT, "title": TEXT, "content": TEXT | _INNER, "summary": TEXT | _INNER, "thinking": TEXT | _INNER,
+        "tool_name": TEXT, "refusal": TEXT, "source": TEXT | _SOURCES, "context": TEXT, "new_field": TEXT | _INNER,
+    },
+)  # fmt: skip
+_CONTENT = TEXT | some.lists(_PART | TEXT, min_size=1, max_size=3)
+_ARGUMENTS = some.dictionaries(some.sampled_from("ab"), TEXT | some.lists(TEXT, max_size=2), max_size=2)
+_FUNCTION = some.fixed_dictionaries({
+    "name": TEXT, "description": TEXT,
+    "parameters": some.fixed_dictionaries({"type": some.just("object"), "properties": some.dictionaries(
+        TEXT, some.fixed_dictionaries({"type": some.just("string"), "description": TEXT, "enum": some.lists(TEXT)}))}),
+})  # fmt: skip
+_FORM = some.fixed_dictionaries({"type": some.just("grammar"), "syntax": some.just("lark"), "definition": TEXT})
+
+
+def _tool(kind: str, **fields: Any) -> some.SearchStrategy[dict[str, Any]]:
+    return some.fixed_dictionaries({"type": some.just(kind), **fields})
+
+
+_CALL = _tool("function", id=some.just("c1"), function=some.fixed_dictionaries({
+    "name": TEXT, "arguments": _ARGUMENTS.map(json.dumps)})) | _tool(
+    "custom", id=some.just("c1"), custom=some.fixed_dictionaries({"name": TEXT, "input": TEXT}))  # fmt: skip
+_CHAT_MESSAGE = some.fixed_dictionaries(
+    {"role": some.sampled_from(("system", "user", "assistant", "tool", "developer")), "content": _CONTENT},
+    optional={"tool_calls": some.lists(_CALL, max_size=2), "reasoning_content": TEXT, "name": TEXT,
+              "reasoning_details": some.lists(_PART, max_size=2), "new_field": TEXT},
+)  # fmt: skip
+_BLOCK = _PART | _tool("tool_use", id=some.just("c1"), name=TEXT, input=_ARGUMENTS) | _tool(
+    "tool_result", tool_use_id=some.just("c1"), content=_CONTENT, is_error=some.booleans()) | _tool(
+    "server_tool_use", id=some.just("s"), name=TEXT, input=_ARGUMENTS)  # fmt: skip
+_ITEM = (
+    some.fixed_dictionaries({"type": some.just("message"), "role": some.sampled_from(("user", "assistant", "system")),
+                             "content": _CONTENT})
+    | _tool("function_call", call_id=some.just("c1"), name=TEXT, arguments=_ARGUMENTS.map(json.dumps))
+    | _tool("custom_tool_call", call_id=some.just("c1"), name=TEXT, input=TEXT)
+    | _tool("local_shell_call", call_id=some.just("c1"), action=_ARGUMENTS)
+    | _tool("function_call_output", call_id=some.just("c1"), output=_CONTENT)
+    | _tool("custom_tool_call_output", call_id=some.just("c1"), output=_CONTENT)
+    | _tool("reasoning", summary=_INNER) | _tool("web_search_call", query=TEXT)
+)  # fmt: skip
+_CUSTOM = _tool("custom", name=TEXT, description=TEXT, format=_FORM)
+_FLAT = _FUNCTION.map(lambda function: {"type": "function", **function})
+BODIES: dict[str, Any] = {
+    "chat": some.fixed_dictionaries({
+        "messages": some.lists(_CHAT_MESSAGE, min_size=1, max_size=3),
+        "tools": some.lists(_tool("function", function=_FUNCTION) | _tool("web_search", name=TEXT), max_size=2),
+    }),
+    "messages": some.fixed_dictionaries({
+        "max_tokens": some.just(9), "system": TEXT | _INNER,
+        "messages": some.lists(some.fixed_dictionaries({
+            "role": some.sampled_from(("user", "assistant")), "content": TEXT | some.lists(_BLOCK, max_size=3),
+        }), min_size=1, max_size=3),
+        "tools": some.lists(_FUNCTION.map(lambda each: {
+            "name": each["name"], "description": each["description"], "input_schema": each["parameters"],
+        }) | _tool("bash_20250124", name=TEXT) | _tool("web_search_20250305", name=TEXT), max_size=2),
+    }),
+    "responses": some.fixed_dictionaries({
+        "instructions": TEXT, "input": TEXT | some.lists(_ITEM, min_size=1, max_size=4),
+        "tools": some.lists(_FLAT | _CUSTOM | _tool("web_search", name=TEXT) | _tool(
+            "namespace", name=TEXT, description=TEXT, tools=some.lists(_FLAT | _CUSTOM, max_size=2)), max_size=2),
+    }),
+}  # fmt: skip
+
+
+def _numbered(value: Any, numbers: Iterator[int]) -> Any:
+    """Return a body with a text of its own in each place; those inside of JSON too."""
+    match value:
+        case str():
+            return re.sub("@", lambda _: f"text-{next(numbers)}-", value)
+        case list():
+            return [_numbered(each, numbers) for each in value]
+        case dict():
+            return {_numbered(key, numbers): _numbered(each, numbers) for key, each in value.items()}
+    return value
+
+
+def _texts(value: Any, names: frozenset[str] = frozenset(), path: str = "") -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the texts of a body, each with the names by which a client may be told that it is left out."""
+    match value:
+        case str():
+            yield from ((text, names | {path}) for text in re.findall(r"text-\d+-", value))
+        case list():
+            for each in value:
+                yield from _texts(each, names, path)
+        case dict():
+            own = names | {path} | {f"{path}.{value[key]}" for key in ("type", "name") if key in value}
+            for key, each in value.items():
+                yield from ((text, own | {path}) for text in re.findall(r"text-\d+-", key))
+                if key not in _NO_TEXT or (key == "data" and value.get("type") == "text"):
+                    yield from _texts(each, own, f"{path}.{key}".lstrip("."))
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@settings(max_examples=250)
+@given(data=some.data())
+def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) -> None:
+    body = _numbered(data.draw(BODIES[interface]), count())
+    try:
+        made = INTERFACES[interface]().read(Fields(body))
+        request = made.request(0, _INFO, DraftSettings(), "p")
+    except (ApiError, RdchatError):
+        return
+    given_to_model = json.dumps([asdict(each) for each in request.messages]) + request.tools
+    for text, names in _texts(body):
+        assert text in given_to_model or names & {*made.ignored}, (text, sorted(names), made.ignored)
