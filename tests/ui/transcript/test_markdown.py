@@ -241,5 +241,45 @@ def test_rich_text_has_all_cells_and_breaks() -> None:
     assert "<td>3</td>" in html
 
 
-def test_a_break_outside_of_a_table_stays_text() -> None:
-    assert blocks("What does <br> do?")[0].runs == (Run("What does <br> do?"),)
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("Results:<br>one<br/>two", "Results:\none\ntwo"),
+        ("`a<br>b`", "a<br>b"),
+        ("H<sub>2</sub>O, 10<sup>6</sup> m, x<sup>th</sup>", "H₂O, 10⁶ m, x^(th)"),
+        ("Press <kbd>Esc</kbd>, <u>now</u>", "Press Esc, now"),
+        ("a < b and <b> and <script>", "a < b and <b> and <script>"),
+    ],
+)
+def test_harmless_tags_are_formats(source: str, shown: str) -> None:
+    assert as_plain(blocks(source)) == shown
+
+
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        ("见 https://example.com/docs\uff0c然后继续。", "https://example.com/docs"),
+        ("\u300chttps://example.com/下载\u300d", "https://example.com/下载"),
+        ("See https://example.com/Foo_(bar) there.", "https://example.com/Foo_(bar)"),
+        ("(see https://example.com/Foo_(bar)).", "https://example.com/Foo_(bar)"),
+        ("(see https://example.com/a).", "https://example.com/a"),
+        ("https://example.com/" + ")" * 2000, "https://example.com/"),
+    ],
+    ids=range(6),
+)
+def test_an_address_ends_where_the_sentence_goes_on(source: str, address: str) -> None:
+    assert [run.href for block in blocks(source) for run in block.runs if run.href] == [address]
+
+
+@pytest.mark.parametrize(
+    ("source", "formulas"),
+    [
+        ("设$x^2$为正数。", ["x^2"]),
+        ("Here $ \\alpha $ and $ \\beta $.", ["\\alpha", "\\beta"]),
+        ("价格是$5\uff0c或者$10。", []),
+        ("He paid $ 5 and $ 6 there", []),
+    ],
+    ids=range(4),
+)
+def test_formulas_beside_chinese_and_between_blanks(source: str, formulas: list[str]) -> None:
+    assert [run.maths for block in blocks(source) for run in block.runs if run.maths] == formulas

@@ -19,7 +19,9 @@ from rdchat.ui.transcript.markdown.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.syntax import FENCE, MAX_FORMULA, EastAsianInline, enable_syntax
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
-_BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
+# Punctuation of East Asia ends an address: no blank stands before the text that follows.
+_EAST_ASIAN = r"\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\u2018-\u201d\u2026"
+_BARE_ADDRESS = re.compile(rf"https?://[^\s<>\"'`{_EAST_ASIAN}]+", re.IGNORECASE)
 
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -81,10 +83,20 @@ def formula_run(token: Token, look: Run) -> Run:
 def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
     end = 0
     for match in _BARE_ADDRESS.finditer(text):
+        address = _without_end_signs(match[0])
         yield replace(look, text=text[end : match.start()])
-        yield replace(look, text=match[0], href=match[0])
-        end = match.end()
+        yield replace(look, text=address, href=address)
+        end = match.start() + len(address)
     yield replace(look, text=text[end:])
+
+
+def _without_end_signs(address: str) -> str:
+    """Return an address without punctuation at its end; a bracket that it opens belongs to it."""
+    end, closed = len(address), address.count(")") - address.count("(")
+    while address[end - 1] in ".,;:!?*]" or (address[end - 1] == ")" and closed > 0):
+        closed -= address[end - 1] == ")"
+        end -= 1
+    return address[:end]
 
 
 _TASK = re.compile(r"\[([ xX])\] +")

@@ -27,6 +27,15 @@ _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
 _FOOTNOTE = re.compile(r"\[\^([^\s\[\]]{1,50})\](?!\()")
+_TAG = re.compile(
+    r"(?P<break><br[ \t]*/?>)|<(?P<name>sub|sup)>(?P<inner>[^<>\n]{1,50})</(?P=name)>"
+    r"|</?(?:kbd|u|mark|ins|small|sub|sup)>",
+    re.IGNORECASE,
+)
+_FIGURES = {
+    "sup": ("^", str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")),
+    "sub": ("_", str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")),
+}
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -41,6 +50,7 @@ def enable_syntax(markdown: MarkdownIt) -> None:
     inline, block = markdown.inline.ruler, markdown.block.ruler
     inline.before("escape", "maths", _inline)
     inline.before("link", "footnote", _footnote)
+    inline.before("html_inline", "tag", _tag)
     block.at("fence", _fence, _INTERRUPTS)
     block.before("fence", "maths_block", _block, _INTERRUPTS)
     block.at("table", _table, {"alt": ["paragraph", "reference"]})
@@ -85,9 +95,12 @@ def _end(source: str, begin: int, closing: str, limit: int) -> int:
 
 def _is_formula(source: str, begin: int, end: int) -> bool:
     """Return whether the text between single dollars is a formula, not the text between two prices."""
-    before, after = source[begin - 2 : begin - 1], source[end + 1 : end + 2]
+    before, after = source[max(0, begin - 2) : begin - 1], source[end + 1 : end + 2]
     inner = source[begin:end]
-    if before.isalnum() or after.isalnum() or inner[0].isspace() or inner[-1].isspace() or "\n\n" in inner:
+    if any(each.isalnum() and not _is_east_asian(each) for each in (before, after)) or "\n\n" in inner:
+        return False
+    # Between blanks it is a formula only if it is TeX beyond doubt.
+    if (inner[0].isspace() or inner[-1].isspace()) and ("\\" not in inner or inner.strip()[:1].isdigit()):
         return False
     is_argument = inner[1:].isidentifier() and _COMMAND.search(source[max(0, begin - 30) : begin - 1])
     return not (is_argument or _VARIABLE.fullmatch(inner)) and _PRICE.match(inner) is None
@@ -123,6 +136,21 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         state.line = line
         token = state.push("maths_block", "", 0)
         token.content, token.markup, token.map = tex, source, [start, line]
+    return True
+
+
+def _tag(state: StateInline, silent: bool) -> bool:
+    """Read a harmless tag of HTML: a line break, raised or lowered figures, or one that is left out."""
+    tag = _TAG.match(state.src, state.pos, state.posMax)
+    if tag is None:
+        return False
+    if not silent and tag["break"]:
+        state.push("hardbreak", "br", 0)
+    elif not silent and tag["inner"]:
+        sign, figures = _FIGURES[tag["name"].lower()]
+        inner = tag["inner"].translate(figures)
+        state.push("text", "", 0).content = inner if not {*inner} & {*tag["inner"]} else f"{sign}({tag['inner']})"
+    state.pos = tag.end()
     return True
 
 
@@ -222,14 +250,13 @@ _ONE_CELL = re.compile(
     r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
     r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
 )
-_BREAK = re.compile(rf"(?P<other>{_ONE_CELL.pattern}|\\.)|<br[ \t]*/?>", re.IGNORECASE)
 _DELIMITERS = re.compile(r"[-:|][-:| \t]*")
 # Safe texts do not have this character.
 _PIPE = "\ufdd0"
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read a table. Unlike GitHub's it keeps surplus cells, and pipes in code or formulas; `<br>` breaks a line."""
+    """Read a table. Unlike GitHub's it keeps surplus cells, and pipes in code or formulas."""
     if start + 2 > end or not _DELIMITERS.fullmatch(getLine(state, start + 1).strip()):
         return False
     source, before, width = state.src, len(state.tokens), len(_cells(getLine(state, start + 1)))
@@ -255,14 +282,13 @@ def _merge_split_cells(row: str) -> str:
 
 
 def _with_all_cells(state: StateBlock, tokens: list[Token], width: int) -> list[Token]:
-    """Return a table's tokens with surplus cells, and with line breaks for `<br>`."""
+    """Return a table's tokens with surplus cells."""
     result, cells = list[Token](), iter(list[str]())
     for token in tokens:
         if token.type == "tr_open" and token.map:
             row = getLine(state, token.map[0])
             row = _merge_split_cells(row) if len(_cells(row)) > width else row
-            texts = [cell.replace(_PIPE, "|").strip() for cell in _cells(row)]
-            cells = iter([_BREAK.sub(lambda match: match["other"] or "\n", text) for text in texts])
+            cells = iter([cell.replace(_PIPE, "|").strip() for cell in _cells(row)])
         elif token.type == "inline":
             token.content = next(cells, "")
         elif token.type == "tr_close":
