@@ -39,7 +39,7 @@ _COMMANDS: _Commands = {
         {
             "list": ("list the chats, newest first", "chats:list_chats --json"),
             "export": ("write chats to files", "chats:export --force"),
-            "import": ("import chats from rdchat, ChatGPT, LM Studio or Jan", "chats:import_chats --json"),
+            "import": ("import chats from rdchat, ChatGPT, Claude and others", "chats:import_chats --json"),
             "backup": ("write all chats and settings to one file", "chats:backup --force --json"),
             "restore": ("replace all chats and settings by a backup", "chats:restore --json"),
         },

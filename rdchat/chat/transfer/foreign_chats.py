@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -142,6 +142,10 @@ class ForeignChat:
         index = len(self.messages)
         self.messages.append(Message(index, 0, parent, role, text, **{"activated": index} | fields))
         return index
+
+    def activate(self, index: int) -> None:
+        """Show the path to a message."""
+        self.messages[index] = replace(self.messages[index], activated=len(self.messages))
 
     def text_of(self, content: Any, between: str = "\n\n") -> str:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
-from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
+from rdchat.chat.transfer import chatgpt, jan, lm_studio, message_trees, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
 from rdchat.chat.transfer.foreign_chats import mapping, name
@@ -28,7 +28,10 @@ _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 type Chats = Iterator[tuple[float, str, Callable[[], FullChat]]]
 """For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
 
-_KINDS = "rdchat's own JSON and database, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
+_KINDS = (
+    "rdchat's own JSON and database, conversations.json of ChatGPT, Claude and DeepSeek, and chats of Open WebUI, "
+    "LM Studio and Jan"
+)
 
 
 def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], object], progress: TaskProgress) -> None:
@@ -173,11 +176,14 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if not beginning.lstrip().startswith("["):
         return _recognised_file(source, parsed(source.read(), source.name))
     start = beginning.index("[") + 1
+    if (first := next(source.values(start, "["), None)) is None:
+        raise UnreadableFileError(f"{source.name} has no chats.")
+    for kind in message_trees.FORMATS:
+        if kind.is_ours(first[1]):
+            return kind.name, _listed(source, start, "[", kind.read)
     if chatgpt.MARK in beginning:
         return chatgpt.NAME, _listed(source, start, "[", chatgpt.read)
-    if next(source.values(start, "["), None) is not None:
-        raise _of_another_kind(source)
-    raise UnreadableFileError(f"{source.name} has no chats.")
+    raise _of_another_kind(source)
 
 
 def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
@@ -216,7 +222,7 @@ def _one(title: str, make: Callable[[], FullChat]) -> Chats:
 def _listed(source: SourceFile, start: int, end: str, read: Callable[[Any], FullChat]) -> Chats:
     """Yield the chats of a list that begins at an offset, one at a time in memory."""
     for number, (share, chat) in enumerate(source.values(start, end), start=1):
-        title = name(chat.get("title")) if isinstance(chat, dict) else None
+        title = name(chat.get("title") or chat.get("name")) if isinstance(chat, dict) else None
         yield share, title or f"Chat {number}", partial(read, chat)
 
 

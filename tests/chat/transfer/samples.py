@@ -182,3 +182,68 @@ def write_jan(folder: Path) -> Path:
     (folder / "thread.json").write_text(json.dumps(thread))
     (folder / "messages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
+
+
+def claude_chat() -> dict[str, Any]:
+    """Return a chat of Claude's `conversations.json`: a thought, a call, an attachment, a file, two versions."""
+
+    def message(own: str, parent: str, sender: str, *content: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        dates = {"created_at": "2026-05-01T10:00:00Z", "updated_at": "2026-05-01T10:00:00Z"}
+        made = {"uuid": own, "parent_message_uuid": parent, "sender": sender, "content": list(content), "text": "ALSO"}
+        return made | dates | {"attachments": [], "files": []} | fields
+
+    attached = [{"file_name": "notes.txt", "file_type": "txt", "extracted_content": "The Elbe is long."}]
+    call = {"type": "tool_use", "name": "look", "input": {"q": "Elbe"}}
+    return {
+        "uuid": "c1",
+        "name": "Rivers",
+        "created_at": "2026-05-01T10:00:00Z",
+        "updated_at": "2026-05-01T10:02:00Z",
+        "account": {"uuid": "a"},
+        "chat_messages": [
+            message("m1", "00000000", "human", {"type": "text", "text": "A river?"}, attachments=attached),
+            message("m2", "m1", "assistant", {"type": "thinking", "thinking": "Which?"}, call,
+                    {"type": "tool_result", "content": [{"type": "text", "text": "found"}]},
+                    {"type": "text", "text": "The Elbe."}),
+            message("m3", "m1", "assistant", {"type": "text", "text": "The Rhine."}),
+            message("m4", "m2", "human", {"type": "text", "text": "And this?"}, files=[{"file_name": "map.png"}]),
+        ],
+    }  # fmt: skip
+
+
+def deepseek_chat() -> dict[str, Any]:
+    """Return a chat of DeepSeek's `conversations.json`, which has a `mapping` as ChatGPT's."""
+
+    def node(own: str, parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
+        listed = [{"type": kind, "content": text} for kind, text in fragments]
+        made = {"files": [], "model": "deepseek-chat", "inserted_at": "2026-05-01T10:00:00+08:00", "fragments": listed}
+        return {"id": own, "parent": parent, "children": [], "message": made if fragments else None}
+
+    return {
+        "id": "c1",
+        "title": "Rivers",
+        "inserted_at": "2026-05-01T10:00:00+08:00",
+        "updated_at": "2026-05-01T10:01:00+08:00",
+        "mapping": {
+            "root": node("root", None),
+            "1": node("1", "root", ("REQUEST", "A river?")),
+            "2": node("2", "1", ("THINK", "Which?"), ("SEARCH", "a page"), ("RESPONSE", "The Elbe.")),
+        },
+    }
+
+
+def open_webui_chat() -> dict[str, Any]:
+    """Return a chat of Open WebUI's export, whose first reply is shown."""
+
+    def message(own: str, parent: str | None, role: str, text: str) -> dict[str, Any]:
+        return {"id": own, "parentId": parent, "childrenIds": [], "role": role, "content": text, "model": "llama",
+                "timestamp": 1_750_000_000, "files": []}  # fmt: skip
+
+    messages = {
+        "1": message("1", None, "user", "A river?"),
+        "2": message("2", "1", "assistant", "The Elbe."),
+        "3": message("3", "1", "assistant", "The Rhine."),
+    }
+    inner = {"title": "Rivers", "system": "Be brief.", "models": ["llama"], "messages": [],
+             "history": {"currentId": "2", "messages": messages}}  # fmt: skip
+    return {"id": "x", "user_id": "u", "title": "Rivers", "created_at": 1_750_000_000, "chat": inner}

@@ -16,9 +16,12 @@ from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
     chatgpt_with_everything,
+    claude_chat,
+    deepseek_chat,
     jan_message,
     jan_text,
     lm_studio_chat,
+    open_webui_chat,
     write_jan,
 )
 
@@ -291,3 +294,38 @@ def test_calls_in_the_metadata_of_jan_are_named(store: ConversationStore, import
     texts, without = imported(store, import_files, path)
     assert texts == ["Q", "A"]
     assert without == "2 tool calls, 1 tool result, 1 system message, 1 damaged message"
+
+
+def test_a_chat_of_claude_keeps_its_branches_thoughts_and_attached_texts(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("conversations.json", [claude_chat()]))
+    assert [file.source for file in report.files] == ["Claude"]
+    title, (question, reply, last) = only_chat(store)
+    assert title == "Rivers"
+    assert question.text == "A river?\n\n[notes.txt]\n\nThe Elbe is long."
+    assert (reply.text, reply.siblings) == ("<think>\nWhich?\n</think>\n\nThe Elbe.", 2)
+    assert last.text == "And this?\n\n[map.png]"
+    assert [without.parts for without in report.without] == ["1 file, 1 tool call, 1 tool result"]
+
+
+def test_a_chat_of_deepseek_is_told_from_one_of_chatgpt(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("conversations.json", [deepseek_chat()]))
+    assert [file.source for file in report.files] == ["DeepSeek"]
+    _, (question, reply) = only_chat(store)
+    assert (question.text, reply.model) == ("A river?", "deepseek-chat")
+    assert reply.text == "<think>\nWhich?\n</think>\n\nThe Elbe."
+    assert [without.parts for without in report.without] == ["1 tool result"]
+
+
+def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("all-chats-export.json", [open_webui_chat()]))
+    assert [file.source for file in report.files] == ["Open WebUI"]
+    (chat,) = store.conversations()
+    assert (chat.title, chat.system_prompt) == ("Rivers", "Be brief.")
+    question, reply = store.messages(chat.id)
+    assert (question.text, reply.text, reply.siblings, reply.model) == ("A river?", "The Elbe.", 2, "llama")

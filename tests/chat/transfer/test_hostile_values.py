@@ -9,9 +9,17 @@ import pytest
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import chatgpt, jan, lm_studio
+from rdchat.chat.transfer import chatgpt, jan, lm_studio, message_trees
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
-from tests.chat.transfer.samples import chatgpt_with_everything, jan_message, jan_text, lm_studio_chat
+from tests.chat.transfer.samples import (
+    chatgpt_with_everything,
+    claude_chat,
+    deepseek_chat,
+    jan_message,
+    jan_text,
+    lm_studio_chat,
+    open_webui_chat,
+)
 
 _STRANGE: tuple[Any, ...] = (
     None, True, -1, 10**400, 1e308, float("nan"), float("inf"), "", "../../x", "\ud800", "a\0b", "\u202e\u2066x",
@@ -32,7 +40,9 @@ def _read_jan(chat: dict[str, Any]) -> FullChat:
     return jan.read(chat["thread"] or {}, chat["lines"] or [])
 
 
+_TREES = {"Claude": claude_chat(), "DeepSeek": deepseek_chat(), "Open WebUI": open_webui_chat()}
 READERS: dict[str, tuple[Any, Any]] = {
+    **{each.name: (each.read, _TREES[each.name]) for each in message_trees.FORMATS},
     "ChatGPT": (chatgpt.read, chatgpt_with_everything()),
     "LM Studio": (lm_studio.read, lm_studio_chat()),
     "Jan": (_read_jan, {"thread": _THREAD, "lines": _LINES}),
@@ -87,3 +97,27 @@ def test_no_value_of_one_chat_keeps_another_from_being_stored(
     assert "Good" in {each.title for each in store.conversations()}
     twice = sum(len(each.already_here) for each in report.files)
     assert len(store.conversations()) + len(report.not_taken) + twice == len(strange) + 1
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts that people and models wrote in a chat."""
+    for path in _places(value):
+        inner = value
+        for key in path:
+            inner = inner[key]
+        if isinstance(inner, str) and (" " in inner.strip() or path[-1] in {"text", "content", "thinking", "system"}):
+            yield inner
+
+
+@pytest.mark.parametrize("program", ["Claude", "DeepSeek", "Open WebUI"])
+def test_each_text_is_in_the_store_or_counted(
+    program: str, store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = import_files(write_json("conversations.json", [READERS[program][1]]))
+    (chat,) = store.conversations()
+    rows = store.rows("SELECT text FROM messages WHERE conversation_id = ?", chat.id)
+    stored = "".join(text for (text,) in rows) + (chat.system_prompt or "")
+    lost = [text for text in _texts(READERS[program][1]) if text not in stored and text != "ALSO"]
+    counted = {"Claude": ["found"], "DeepSeek": ["a page"], "Open WebUI": []}
+    assert lost == counted[program]
+    assert bool(lost) == any("tool result" in each.parts for each in report.without)
