@@ -77,6 +77,7 @@ def _any_of(literals: Collection[str]) -> str:
 
 
 _MARKER = re.compile(_any_of(_LITERALS))
+_LAST_WRAPPERS = re.compile(rf"(?:(?:{_any_of(_WRAPPERS)})\s*+)+\Z")
 # A thought may repeat its opening, with nothing but blanks between.
 _REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
 _CHANNEL = re.compile(
@@ -175,11 +176,12 @@ def split_thoughts(
     ended: bool = False,
     shaped: bool = False,
     tokens: MarkerTokens | None = None,
+    old: bool = False,
 ) -> Thoughts:
     """Split a reply at its markers.
 
     A marker that begins a thought counts only at the start of a line, and no marker counts in code. A closing marker
-    without an opening one ends a thought that the chat template began.
+    that neither the text nor the chat template opened is text.
 
     Args:
         text: The reply as it was written.
@@ -190,14 +192,15 @@ def split_thoughts(
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
         tokens: The control tokens of the text; None to recognise markers by their characters. For a text that grows it
             is the same object in each call.
+        old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
     if shaped:
         return _split_shaped(text, final, begun)
     if not final:
-        return _GROWING.split(text, begun, tokens)
+        return _GROWING.split(text, begun, tokens, old)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
         return Thoughts("", text, False, ((0, len(text)),))
-    parting = _Parting(begun, tokens)
+    parting = _Parting(begun, tokens, old)
     parting.read(text, len(text))
     return parting.result(ended)
 
@@ -219,8 +222,8 @@ class _Parting:
     fences are read.
     """
 
-    def __init__(self, begun: bool, tokens: MarkerTokens | None = None) -> None:
-        self.tokens = tokens
+    def __init__(self, begun: bool, tokens: MarkerTokens | None = None, old: bool = False) -> None:
+        self.tokens, self._old = tokens, old
         self._text = ""
         self._thoughts: list[tuple[int, int]] = []
         self._answers: list[tuple[int, int]] = []
@@ -268,7 +271,7 @@ class _Parting:
         elif self._inside:
             if self._closing in {None, marker} and self._text[start - 1 : start] != "`":
                 self._part(start, end, to_thought=False)
-        elif not self._seen and marker not in _FIRST_ONLY and not self._is_quoted(start):
+        elif self._old and not self._seen and marker not in _FIRST_ONLY and not self._is_quoted(start):
             self._inside = True
             self._part(start, end, to_thought=False)
 
@@ -354,13 +357,13 @@ class _GrowingText(threading.local):
     """
 
     def __init__(self) -> None:
-        self._begun, self._text, self._settled = False, "", _Parting(False)
+        self._kind, self._text, self._settled = (False, False), "", _Parting(False)
         self._parts: Thoughts | None = None
 
-    def split(self, text: str, begun: bool, tokens: MarkerTokens | None) -> Thoughts:
+    def split(self, text: str, begun: bool, tokens: MarkerTokens | None, old: bool) -> Thoughts:
         """Split a text, which continues that of the last call, or begins anew."""
-        if begun is not self._begun or tokens is not self._settled.tokens or not text.startswith(self._text):
-            self._begun, self._text, self._settled, self._parts = begun, "", _Parting(begun, tokens), None
+        if (begun, old) != self._kind or tokens is not self._settled.tokens or not text.startswith(self._text):
+            self._kind, self._text, self._settled, self._parts = (begun, old), "", _Parting(begun, tokens, old), None
         if self._parts is None or len(text) != len(self._text):
             self._text = text
             self._settled.read(text, len(text) - _SETTLED)
@@ -375,11 +378,22 @@ _GROWING = _GrowingText()
 
 
 def _unfinished(text: str) -> int:
+    """Return the length of the end of a text that may not be what it seems: a marker's beginning, or a wrapper.
+
+    Whether a wrapper ends an answer or is a word in it shows only in what follows.
+    """
+    held = _begun_marker(text)
+    end = text[: len(text) - held][-_LONGEST_HEADER:]
+    wrapped = _LAST_WRAPPERS.search(end)
+    return held + (len(end) - wrapped.start() if wrapped else 0)
+
+
+def _begun_marker(text: str) -> int:
     """Return the length of a marker's beginning at the end of a text."""
     end = text[-_LONGEST_HEADER:]
     for start in ("<|start|>", "<|channel|>"):
-        position = end.find(start)
-        if position >= 0 and "<|message|>" not in end[position:] and end[position - 1 : position] != "`":
+        position = end.rfind(start)
+        if position >= 0 and "<|message|>" not in end[position:]:
             return len(end) - position
     if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w<|]*)", text):
         return len(text)

@@ -10,7 +10,8 @@ from rdchat.thoughts import PAIRS, end_of_begun, may_part, split_thoughts
         ("<think>\nhm\n</think>\n\nHello.", "hm", "Hello."),
         ("<think>hm</think>Hello.", "hm", "Hello."),
         ("\n  <think>hm</think>Hello.", "hm", "Hello."),
-        ("the template began it\n</think>\nHello.", "the template began it", "Hello."),
+        ("a lone tag\n</think>\nHello.", "", "a lone tag\n</think>\nHello."),
+        ("So. <think>Hm.</think> Yes.", "", "So. <think>Hm.</think> Yes."),
         ("<think></think>Hello.", "", "Hello."),
         ("<think>a</think>\nOne.\n<think>b</think>\nTwo.", "a\n\nb", "One.\nTwo."),
         ("Use the `<think>` tag, closed by `</think>`.", "", "Use the `<think>` tag, closed by `</think>`."),
@@ -21,6 +22,11 @@ from rdchat.thoughts import PAIRS, end_of_begun, may_part, split_thoughts
 def test_thoughts_are_parted_from_the_answer(text: str, thought: str, answer: str) -> None:
     parts = split_thoughts(text)
     assert (parts.thought, parts.answer) == (thought, answer)
+
+
+def test_a_lone_closing_tag_of_an_earlier_rdchat_ends_a_thought() -> None:
+    parts = split_thoughts("the template began it\n</think>\nHello.", old=True)
+    assert (parts.thought, parts.answer) == ("the template began it", "Hello.")
 
 
 def test_no_half_tag_shows_while_a_reply_grows() -> None:

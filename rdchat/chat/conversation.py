@@ -176,10 +176,12 @@ class Thinking:
     Attributes:
         begun: Whether the chat template began a thought, so that the reply begins inside one.
         ms: How long the model thought; 0 where it was not measured.
+        paired: Whether a closing marker counts only for an opening one; replies of rdchat 0.1.0 are read otherwise.
     """
 
     begun: bool = False
     ms: float = 0.0
+    paired: bool = False
 
 
 NO_THINKING = Thinking()
@@ -283,7 +285,7 @@ class Message:
         """The text split into thought and answer; a thought with which the model ended counts as the answer."""
         final = self.status is not MessageStatus.STREAMING
         ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
-        return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
+        return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended, old=not self.thinking.paired)
 
     @property
     def runs_nothing(self) -> bool:

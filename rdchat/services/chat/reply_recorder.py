@@ -15,7 +15,6 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from rdchat.chat.conversation import (
-    NO_THINKING,
     Conversation,
     Drafting,
     MadeWith,
@@ -129,7 +128,7 @@ class Reply:
         """Record that the chat template began a thought, if there is no text yet."""
         if not self.message.text:
             self.in_thought = True
-            self.message = replace(self.message, thinking=Thinking(begun=True))
+            self.message = replace(self.message, thinking=Thinking(begun=True, paired=True))
 
     def set_sampling(self, usual: SamplingParams) -> SamplingParams:
         """Record how the tokens are chosen: by the reply's own options, or else by the given ones."""
@@ -238,7 +237,7 @@ class ReplyRecorder(QObject):
         """Return a reply, to be stored from now on, that continues the text that a message has."""
         saved_text = message.text
         if not saved_text.strip():
-            message = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+            message = replace(message, text="", control_offsets=(), thinking=Thinking(paired=True))
         begins_at, in_thought = len(message.text), message.parts.open
         reply = Reply(message, prompt, conversation, begins_at, saved_text=saved_text, in_thought=in_thought)
         self.held.append(reply)

@@ -97,7 +97,7 @@ class TitleWriter(QObject):
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         system_prompt = self._replies.order.values(self._store.conversation(conversation_id)).system_prompt
-        in_thought = reply.thinking.begun or begins_in_thought(reply.text)
+        in_thought = reply.thinking.begun or (not reply.thinking.paired and begins_in_thought(reply.text))
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         is_complete = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS

@@ -203,7 +203,7 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
     for piece in pieces:
         clock.now += 1.0
         recorder.add_text(reply, piece)
-    assert reply.message.thinking == Thinking(begun=False, ms=3000.0)
+    assert reply.message.thinking == Thinking(begun=False, ms=3000.0, paired=True)
     reply.finish(end("".join(pieces), FinishReason.EOS))
     recorder.save()
     assert stored(store, reply).thinking.ms == 3000.0
@@ -219,7 +219,7 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
         recorder.add_text(reply, piece)
         clock.now += 1.0
     recorder.save()
-    assert stored(store, reply).thinking == Thinking(begun=True, ms=1000.0)
+    assert stored(store, reply).thinking == Thinking(begun=True, ms=1000.0, paired=True)
     assert stored(store, reply).parts.thought == "I wonder"
 
 
@@ -238,5 +238,5 @@ def test_a_continued_thought_does_not_count_the_pause(
     for piece in (" on", ".</think>Hello"):
         recorder.add_text(again, piece)
         clock.now += 2.0
-    assert again.message.thinking == Thinking(begun=True, ms=3000.0)
+    assert again.message.thinking == Thinking(begun=True, ms=3000.0, paired=True)
     assert again.message.parts.answer == "Hello"
