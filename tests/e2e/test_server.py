@@ -282,3 +282,13 @@ def test_a_response_is_the_chat_completion_with_the_same_seed(openai: OpenAI) ->
     assert response.output_text == chat.choices[0].message.content
     assert response.usage
     assert response.usage.output_tokens_details.reasoning_tokens == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_text_ends_the_answer_and_not_the_thought_before_it(openai: OpenAI, stream: bool) -> None:
+    question = {"role": "user", "content": "What is the capital of France? Think first."}
+    asked: Any = ASK | {"messages": [question, {"role": "assistant", "content": "<think>\n"}], "stop": [" is"]}
+    reply: Any = openai.chat.completions.create(**asked, temperature=0, max_tokens=40, stream=stream)
+    parts = [chunk.choices[0].delta for chunk in reply if chunk.choices] if stream else [reply.choices[0].message]
+    thought = "".join(getattr(part, "reasoning_content", None) or "" for part in parts)
+    assert " is" in thought

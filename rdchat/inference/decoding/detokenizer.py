@@ -27,6 +27,7 @@ class Detokenizer:
             mlx-lm's detokenisers do.
         control: Id to text of control tokens; their offsets in the text are recorded.
         token_data: Returns the UTF-8 bytes of a token, to tell a real U+FFFD from an incomplete character.
+        may_stop: Returns whether a stop string at an offset of a text ends it.
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
@@ -40,6 +41,8 @@ class Detokenizer:
         context: Sequence[int] = (),
         control: Mapping[int, str] = MappingProxyType({}),
         token_data: Callable[[int], bytes] = lambda _: b"",
+        *,
+        may_stop: Callable[[str, int], bool] = lambda _text, _offset: True,
     ) -> None:
         self._tokenizer = tokenizer
         self._token_data = token_data
@@ -48,7 +51,7 @@ class Detokenizer:
         self._open_control: list[str] = []
         # Offsets of control tokens.
         self._offsets: list[int] = []
-        self._stop = stop
+        self._stop, self._may_stop = stop, may_stop
         self._fresh = not context
         # Tokens that are decoded together; those before `_read` are final.
         self._window = list(context)
@@ -141,6 +144,8 @@ class Detokenizer:
     def _find_stop(self, before: int) -> None:
         for stop in self._stop:
             offset = self._text.find(stop, max(0, before - len(stop) + 1))
+            while offset >= 0 and not self._may_stop(self._text, offset):
+                offset = self._text.find(stop, offset + 1)
             if offset >= 0 and (self._cut is None or offset < self._cut):
                 self._cut, self.stop = offset, stop
 

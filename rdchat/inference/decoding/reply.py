@@ -146,8 +146,9 @@ class Reply:
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
         context = prompt[-8:] if request.continue_last else ()
+        prompts = job.model.prompts
         self._text = Detokenizer(
-            job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
+            job.model, request.sampling.stop, context, prompts.control, job.model.token_data, may_stop=self._may_stop
         )
 
     @property
@@ -250,6 +251,21 @@ class Reply:
             text += self._text.text[start:end]
         return text, tuple(offsets)
 
+    def _may_stop(self, text: str, offset: int) -> bool:
+        """Return whether a stop string at an offset stands in the answer: not in a thought before it, nor in a call."""
+        if self.request.text is not None:
+            return True
+        begin, end = (self._job.model.info.tool_markers if self.request.tools else None) or ("", "")
+        call = text.rfind(begin, 0, offset) if begin else -1
+        if call >= 0 and (not end or text.find(end, call, offset) < 0):
+            return False
+        shaped = self.request.shape is not None
+        spans = split_thoughts(text, begun=self.in_thought, shaped=shaped, tokens=self._tokens()).spans
+        return any(start <= offset < end for start, end in spans)
+
+    def _tokens(self) -> MarkerTokens:
+        return MarkerTokens(self._job.model.info.token_markers, set(self._text.control_offsets))
+
     def _tool_calls(self) -> tuple[tuple[ToolCall, ...], Spans]:
         """Return the tool calls in the text, and the ranges of the text without them."""
         text, model, tools = self._text.text, self._job.model, self.request.tools
@@ -257,9 +273,8 @@ class Reply:
         # The text of an answer with a format is data.
         if markers is None or self.request.shape is not None:
             return (), ((0, len(text)),)
-        tokens = MarkerTokens(model.info.token_markers, set(self._text.control_offsets))
         ended = self.finish_reason is FinishReason.EOS
-        answers = split_thoughts(text, begun=self.in_thought, ended=ended, tokens=tokens).spans
+        answers = split_thoughts(text, begun=self.in_thought, ended=ended, tokens=self._tokens()).spans
         parse = model.tokenizer.tool_parser if model.info.trained_for_tools else parse_tool_call
         return find_tool_calls(text, markers, parse, tools, answers=answers, ended=ended)
 

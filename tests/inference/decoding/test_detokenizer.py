@@ -96,6 +96,12 @@ def test_earliest_of_several_stop_strings_wins() -> None:
     assert (stream.text, stream.stop) == ("one ", "two")
 
 
+def test_a_stop_string_where_none_may_end_the_text_is_passed_over() -> None:
+    stream = Detokenizer(Pieces("(a END b)", " EN", "D c"), stop=("END",), may_stop=lambda text, at: ")" in text[:at])
+    assert "".join(run(stream, [0, 1, 2])) == stream.text == "(a END b) "
+    assert stream.stopped
+
+
 def test_tokens_that_a_stop_string_cuts_are_not_kept() -> None:
     stream = Detokenizer(Pieces("He", "llo", " wor", "ld", "!"), stop=("rld",))
     run(stream, [0, 1, 2, 3])

@@ -181,6 +181,16 @@ def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:
     assert (end.tool_calls, end.content) == ((), "well :weather.")
 
 
+def test_a_stop_text_ends_the_answer_and_no_call() -> None:
+    stopping = replace(ask(temperature=0, max_tokens=40, stop=("do",)), tools=TOOLS)
+    *_, end = ChatSession(saying("so :do it. we do that")).generate(stopping)
+    assert isinstance(end, ReplyEnd)
+    assert (end.text, end.stop, end.finish_reason) == ("so :do it. we ", "do", FinishReason.STOP_STRING)
+    *_, end = ChatSession(saying("so :do it. we do that")).generate(replace(stopping, tools=""))
+    assert isinstance(end, ReplyEnd)
+    assert end.text == "so :"
+
+
 def test_offsets_of_control_tokens_in_the_text_and_in_what_calls_leave_of_it() -> None:
     model = saying("so :do. no :to. o")
     model.prompts.control = {ALPHABET.index("o"): "o"}
