@@ -98,10 +98,10 @@ def test_a_reply_that_goes_on_counts_the_thought_that_it_has() -> None:
     assert (begun + rest.text).index("</think>") == whole.text.index("</think>")
 
 
-def test_a_stop_string_ends_a_reply_in_the_marker() -> None:
+def test_a_stop_string_ends_no_reply_in_the_marker() -> None:
     end = reply(thinker(0), limited(6, seed=3, stop=("</thi",)))
-    assert end.finish_reason is FinishReason.STOP_STRING
-    assert len(end.token_ids) <= 8
+    assert end.finish_reason is not FinishReason.STOP_STRING
+    assert "</think>" in end.text
 
 
 @pytest.mark.parametrize("opening", [each for each in openings() if "<|" not in each.marker][:3])

@@ -7,6 +7,13 @@ from typing import Protocol
 _INCOMPLETE = "\ufffd"
 
 
+MayStop = Callable[[str, int], bool]
+
+
+def _anywhere(_text: str, _offset: int) -> bool:
+    return True
+
+
 class Decoder(Protocol):
     """The only method of a tokenizer that is used here."""
 
@@ -27,7 +34,6 @@ class Detokenizer:
             mlx-lm's detokenisers do.
         control: Id to text of control tokens; their offsets in the text are recorded.
         token_data: Returns the UTF-8 bytes of a token, to tell a real U+FFFD from an incomplete character.
-        may_stop: Returns whether a stop string at an offset of a text ends it.
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
@@ -41,8 +47,6 @@ class Detokenizer:
         context: Sequence[int] = (),
         control: Mapping[int, str] = MappingProxyType({}),
         token_data: Callable[[int], bytes] = lambda _: b"",
-        *,
-        may_stop: Callable[[str, int], bool] = lambda _text, _offset: True,
     ) -> None:
         self._tokenizer = tokenizer
         self._token_data = token_data
@@ -51,7 +55,7 @@ class Detokenizer:
         self._open_control: list[str] = []
         # Offsets of control tokens.
         self._offsets: list[int] = []
-        self._stop, self._may_stop = stop, may_stop
+        self._stop = stop
         self._fresh = not context
         # Tokens that are decoded together; those before `_read` are final.
         self._window = list(context)
@@ -91,8 +95,13 @@ class Detokenizer:
             return len(self._ends) + self._open_tokens
         return sum(end <= self._cut for end in self._ends)
 
-    def add(self, token_id: int) -> str:
-        """Take one token; return the characters that became final with it."""
+    def add(self, token_id: int, may_stop: MayStop = _anywhere) -> str:
+        """Take one token; return the characters that became final with it.
+
+        Args:
+            token_id: The token.
+            may_stop: Returns whether a stop string at an offset of a text ends it.
+        """
         self._window.append(token_id)
         self._open_tokens += 1
         self.new_control_offsets = []
@@ -101,9 +110,9 @@ class Detokenizer:
         decoded = self._tokenizer.decode(self._window)
         if decoded.endswith(_INCOMPLETE) or not decoded.startswith(self._final_window_text):
             return ""
-        return self._take(decoded)
+        return self._take(decoded, may_stop)
 
-    def finish(self) -> str:
+    def finish(self, may_stop: MayStop = _anywhere) -> str:
         """Return the characters still held back, without incomplete ones. U+FFFD itself is a character."""
         released, decoded = self._released, self._tokenizer.decode(self._window)
         data = b"".join(map(self._token_data, self._window[len(self._window) - self._open_tokens :]))
@@ -111,12 +120,12 @@ class Detokenizer:
         lost = rest.decode(errors="replace") if mark else decoded
         decoded = decoded[: len(decoded) - len(lost) + len(lost.rstrip(_INCOMPLETE))]
         if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
-            self._take(decoded)
+            self._take(decoded, may_stop)
         held = self.text[released:]
         self._released = len(self.text)
         return held
 
-    def _take(self, decoded: str) -> str:
+    def _take(self, decoded: str, may_stop: MayStop) -> str:
         added = decoded[len(self._final_window_text) :]
         if self._fresh and not self._text and added.startswith(" "):
             added = added[1:]
@@ -129,7 +138,7 @@ class Detokenizer:
         self._window = self._window[self._read :]
         self._read = len(self._window)
         self._final_window_text = self._tokenizer.decode(self._window)
-        self._find_stop(before)
+        self._find_stop(before, may_stop)
         return self._release()
 
     def _put_control(self, before: int) -> None:
@@ -141,10 +150,10 @@ class Detokenizer:
                 before = offset + len(text)
         self._open_control.clear()
 
-    def _find_stop(self, before: int) -> None:
+    def _find_stop(self, before: int, may_stop: MayStop) -> None:
         for stop in self._stop:
             offset = self._text.find(stop, max(0, before - len(stop) + 1))
-            while offset >= 0 and not self._may_stop(self._text, offset):
+            while offset >= 0 and not may_stop(self._text, offset):
                 offset = self._text.find(stop, offset + 1)
             if offset >= 0 and (self._cut is None or offset < self._cut):
                 self._cut, self.stop = offset, stop

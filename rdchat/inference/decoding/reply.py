@@ -146,9 +146,8 @@ class Reply:
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
         context = prompt[-8:] if request.continue_last else ()
-        prompts = job.model.prompts
         self._text = Detokenizer(
-            job.model, request.sampling.stop, context, prompts.control, job.model.token_data, may_stop=self._may_stop
+            job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
         )
 
     @property
@@ -187,7 +186,7 @@ class Reply:
             self.finish_reason = FinishReason.EOS
         else:
             with self._ledger.stage(Stage.DETOKENIZE):
-                text = self._text.add(token_id)
+                text = self._text.add(token_id, self._may_stop)
             control = tuple(self._text.new_control_offsets)
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
@@ -216,7 +215,7 @@ class Reply:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
         self.clock.ended = perf_counter_ns()
-        trailing = self._text.finish()
+        trailing = self._text.finish(self._may_stop)
         if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
             # The held-back characters completed a stop string.
             self.finish_reason = FinishReason.STOP_STRING

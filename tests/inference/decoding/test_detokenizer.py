@@ -97,8 +97,9 @@ def test_earliest_of_several_stop_strings_wins() -> None:
 
 
 def test_a_stop_string_where_none_may_end_the_text_is_passed_over() -> None:
-    stream = Detokenizer(Pieces("(a END b)", " EN", "D c"), stop=("END",), may_stop=lambda text, at: ")" in text[:at])
-    assert "".join(run(stream, [0, 1, 2])) == stream.text == "(a END b) "
+    stream = Detokenizer(Pieces("(a END b)", " EN", "D c"), stop=("END",))
+    shown = [stream.add(token, lambda text, at: ")" in text[:at]) for token in range(3)]
+    assert "".join(shown) == stream.text == "(a END b) "
     assert stream.stopped
 
 

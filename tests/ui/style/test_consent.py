@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.chat.tool_calls import Scope, WaitingCall
+from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.layouts import column
@@ -25,6 +26,8 @@ from tests.clocks import ManualClock
 
 LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PAUSE_S = 0.5
+_TOOL = ToolDefinition("files", "read", "Reads a file.", {}, read_only=True, remote=False)
+_CALL = WaitingCall(ToolCall("files__read", "{}", "1"), _TOOL, may_always=False, status="running", remote=False)
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ class Question:
 
 
 def call_card(window: QWidget, theme: Theme) -> Question:
-    card = CallCard(ToolCall("files__read", "{}", "1"), None, False, theme)
+    card = CallCard(_CALL, theme)
     column(card, within=window)
     card.show()
     return Question(card, card.buttons[Scope.ONCE])

@@ -1,4 +1,4 @@
-"""The window after long use: it keeps no more than before. `scripts/soak.py` does the same for hours."""
+"""The window after long use: it keeps no more than before. `tests/soak.py` does the same for hours."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def test_after_long_use_no_thread_file_or_object_is_left(engine: str) -> None:
     command = [
         sys.executable,
         "-m",
-        "scripts.soak",
+        "tests.soak",
         "--actions",
         str(ACTIONS),
         *["--scripted"] * (engine == "scripted"),

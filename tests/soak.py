@@ -1,6 +1,6 @@
 """Uses the whole app at random for a long time, and prints what it keeps: memory, threads, files, and objects.
 
-    .venv/bin/python -m scripts.soak --minutes 60 --seed 1
+    .venv/bin/python -m tests.soak --minutes 60 --seed 1
 
 A person who never rests sends, stops, edits, switches and types in a window that is not seen, over a fixed number of
 chats, decides on calls of tools, loads another model and restarts a server of tools. Each minute all of it comes to
@@ -315,9 +315,9 @@ class Soak:
 
 def tiny_models(folder: Path) -> tuple[str, str]:
     """Write two models of random weights, and return their folders."""
-    import rdchat.inference.blas  # noqa: F401, PLC0415  it picks the fast BLAS; the scripted engine needs no MLX
-    from rdchat.inference.models.gguf_import import convert_gguf  # noqa: PLC0415
-    from tests.inference.gguf_samples import write_gguf  # noqa: PLC0415
+    import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS; the scripted engine needs no MLX
+    from rdchat.inference.models.gguf_import import convert_gguf
+    from tests.inference.gguf_samples import write_gguf
 
     source, models = write_gguf(folder / "tiny.gguf"), (folder / "one", folder / "two")
     for model in models:
