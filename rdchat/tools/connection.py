@@ -33,7 +33,7 @@ _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
 _TICK_S, _POLITE_S = 1.0, 0.5
 _LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
 # A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
-_BURST, _PER_TICK, _MESSAGE_COST = 16_000_000, 200_000, 4_000
+_BURST, _PER_TICK, _MESSAGE_COST = 80_000_000, 200_000, 4_000
 _MAX_GARBAGE = 100
 # The id of an answer that cannot be parsed, at its begin or its end.
 _ANSWER = re.compile(rb'^\s*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}\s*$')

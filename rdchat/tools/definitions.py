@@ -141,7 +141,7 @@ class ServerLimits:
 
     start_s: float = 120.0
     call_s: float = 300.0
-    message_bytes: int = 4_000_000
+    message_bytes: int = 32_000_000
     memory_bytes: int = 4_000_000_000
 
 

@@ -112,6 +112,9 @@ def result():  # noqa: C901
             sound = {"type": "audio", "mimeType": "audio/wav", "data": PNG}
             images = [{**image, "data": data} for data in (PNG, "aGVsbG8=", "not base64!", *[PNG] * 9)]
             return {"content": [*images, link, resource, sound], "isError": True, "structuredContent": {"a": 1}}
+        case "photo":
+            block = {"type": "image", "mimeType": "image/png", "data": PNG.rstrip("=")[:64] + "A" * 3_000_000}
+            return {"content": [block], "structuredContent": {"content": [block]}}
         case "lies":
             return {"content": [], "structuredContent": {"x": "a" * 40 + "!"}}
         case "wrong result":

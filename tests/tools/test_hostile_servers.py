@@ -20,7 +20,7 @@ from tests.tools.running import Run, hostile, processes_below, tools_child, wait
 QUICK = ServerLimits(start_s=30.0, call_s=0.3)
 ENDS = {
     "dies": "ended by itself (status 3).",
-    "1 GB": "sent a message of more than 4 MB, so it was ended.",
+    "1 GB": "sent a message of more than 32 MB, so it was ended.",
     "flood": "sent too many messages, so it was ended.",
     "pings": "sent too many messages, so it was ended.",
     "garbage": "sent lines that are not messages, so it was ended.",
@@ -29,7 +29,7 @@ ENDS = {
 SLOW = {"pings", "garbage", "grandchild goes on"}
 FAILS = {
     "ends at once": "ended by itself (status 1).",
-    "long line at start": "sent a message of more than 4 MB, so it was ended.",
+    "long line at start": "sent a message of more than 32 MB, so it was ended.",
     "old": "gave an answer that is not valid.",
     "no schema": "gave an answer that is not valid.",
 }
@@ -119,6 +119,14 @@ def test_what_is_only_odd_does_no_harm(child: ChildProcess, mode: str) -> None:
 
 def test_long_arguments_reach_a_server(good: Run) -> None:
     assert good.call(arguments=json.dumps({"text": "x" * 1_000_000}))["text"] == "done"
+
+
+def test_a_photo_is_an_image_and_no_text(child: ChildProcess) -> None:
+    """A server of files sends each twice; one of 1.6 MB once ended the server."""
+    run = Run(child, hostile("photo"))
+    result = run.call()
+    assert (result["text"], len(result["images"])) == ("[image 1]", 1)
+    run.stop()
 
 
 def test_a_list_of_tools_is_cleaned(child: ChildProcess) -> None:
