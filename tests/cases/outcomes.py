@@ -5,20 +5,27 @@ import tempfile
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import llguidance
+import mcp_types
 from starlette.datastructures import Headers
 
 from rdchat.chat.attachments.choosing import Passage, ranked
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.storage.whole_chat import DamagedChatError
 from rdchat.chat.transfer import chatgpt, jan, lm_studio
+from rdchat.chat.transfer.importing import recognised
+from rdchat.chat.transfer.source_files import open_source
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
+from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
@@ -26,10 +33,17 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions
+from rdchat.server.interfaces.chat_messages import call_for_client
 from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.messages import Messages
+from rdchat.server.interfaces.responses import Responses
 from rdchat.server.interfaces.shapes import call_shape
+from rdchat.server.reply_parts import VisibleText
 from rdchat.server.settings import ServerSettings
+from rdchat.thoughts import split_thoughts
+from rdchat.tools.results import result_fields
+from rdchat.tools.server_list import read_servers
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 
@@ -94,10 +108,12 @@ def _change(path: Path, values: dict[str, Any] | None) -> None:
 def prompt(case: Case, tokenizers: Tokenizers) -> str:
     """Return the prompt that a request's body becomes, or why it is refused."""
     prompts, tokenizer = tokenizers.read(case.get("template", ""), case.get("renamed", {}))
-    facts = {"thinking": prompts.thinking, "tool_markers": prompts.tool_markers}
+    facts = {name: getattr(prompts, name) for name in ("thinking", "tool_markers", "trained_for_tools")}
     info: Any = SimpleNamespace(context_length=8192, name="m", sampling=SamplingDefaults(), **facts)
     body = _json(case)
-    interface: Any = Messages() if ".anthropic." in case["file"] else ChatCompletions()
+    name = case.get("file", "")
+    named: dict[str, Any] = {"anthropic": Messages(), "responses": Responses()}
+    interface: Any = next((named[each] for each in named if f".{each}." in name), ChatCompletions())
     try:
         made = interface.read(Fields(body))
         request = made.request(0, info, DraftSettings(), "p")
@@ -159,14 +175,18 @@ def chat(case: Case, tokenizers: Tokenizers) -> str:
 def markdown(case: Case, tokenizers: Tokenizers) -> str:
     """Return what a text looks like: marked words, cells of tables, and its copy as Markdown read again."""
     parser = MarkdownParser()
-    blocks = blocks_of((INPUTS / case["file"]).read_text().removesuffix("\n"), parser)
+    source = case["given"] if "given" in case else (INPUTS / case["file"]).read_text()
+    blocks = blocks_of(source.removesuffix("\n"), parser)
+    runs = [run for block in blocks for run in block.runs]
+    links, formulas = [run.href for run in runs if run.href], [run.maths for run in runs if run.maths]
     again = blocks_of(as_markdown(blocks), parser)
     marked = [run.text for block in blocks for run in block.runs if run.bold or run.strike]
     cells = [["".join(run.text for run in cell) for cell in row] for block in blocks for row in block.rows]
     kinds = [block.kind.name for block in blocks]
     same = [(b.kind, b.level, b.runs, b.rows) for b in blocks] == [(b.kind, b.level, b.runs, b.rows) for b in again]
     copy = "same" if same else f"differs: {as_plain(again)!r}"
-    return f"SHOWN {as_plain(blocks)!r} KINDS {kinds} MARKED {marked} CELLS {cells} COPY {copy}"
+    end = f"LINKS {links} MATHS {formulas}"
+    return f"SHOWN {as_plain(blocks)!r} {end} KINDS {kinds} MARKED {marked} CELLS {cells} COPY {copy}"
 
 
 def file(case: Case, tokenizers: Tokenizers) -> str:
@@ -202,9 +222,57 @@ def ends(case: Case, tokenizers: Tokenizers) -> str:
 
 
 def _json(case: Case) -> Any:
-    return json.loads((INPUTS / case["file"]).read_text())
+    return case["given"] if "given" in case else json.loads((INPUTS / case["file"]).read_text())
+
+
+def stream(case: Case, tokenizers: Tokenizers) -> str:
+    """Return what a client gets of a reply letter by letter, and of the whole reply at once."""
+    given, said = _json(case), []
+    text, finish = given["text"], FinishReason(given.get("finish", "eos"))
+    for label, step in (("STREAM", 1), ("WHOLE", len(text))):
+        visible = VisibleText()
+        visible.begun = given.get("begun", False)
+        pieces = [visible.add(text[at : at + step]) for at in range(0, len(text), step)]
+        pieces.append(visible.finish(ReplyEnd(0, text, (), "", finish, Statistics(), content=text)))
+        thought, answer = ("".join(each) for each in zip(*pieces, strict=True))
+        said.append(f"{label} THOUGHT {thought!r} ANSWER {answer!r}")
+    return "\n".join(said)
+
+
+def calls(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the calls that are found in a reply, in the form of a family, and the rest of its text."""
+    given = _json(case)
+    text, form = given["text"], import_module(f"mlx_lm.tool_parsers.{given['parser']}")
+    spans = split_thoughts(text, begun=given.get("begun", False), ended=True).spans
+    marks = form.tool_call_start, form.tool_call_end
+    found, rest = find_tool_calls(
+        text, marks, form.parse_tool_call, json.dumps(given["tools"]), answers=spans, ended=True
+    )
+    event({"calls": [call_for_client(each, "c") for each in found]}).encode()
+    listed, left = [(each.name, each.arguments) for each in found], "".join(text[start:end] for start, end in rest)
+    return f"CALLS {listed!r} REST {left!r} SENT"
+
+
+def mcp(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the text of a tool's result, or the servers of another program's list."""
+    given = _json(case)
+    if "result" in given:
+        result = mcp_types.CallToolResult.model_validate(given["result"], by_alias=True, by_name=True)
+        return f"RESULT {result_fields(result)}"
+    try:
+        read = read_servers(given["config"])
+    except RdchatError as error:
+        return f"REFUSED {error}"
+    return f"SERVERS {[(each.name, each.command, each.url) for each in read.servers]} PROBLEMS {read.problems}"
+
+
+def imported(case: Case, tokenizers: Tokenizers) -> str:
+    """Return whose file of chats it is, and the number of its messages."""
+    (source,) = open_source(INPUTS / case["file"])
+    kind, chats = recognised(source)
+    return f"rc 0 {kind} {sum(len(make().messages) for *_, make in chats)} messages of 1 chat"
 
 
 OUTCOMES: dict[str, Callable[[Case, Tokenizers], str]] = {
-    each.__name__: each for each in (prompt, grammar, chat, markdown, file, passages, guard, ends)
-}
+    each.__name__: each for each in (prompt, grammar, chat, markdown, file, passages, guard, ends, stream, calls, mcp)
+} | {"import": imported}

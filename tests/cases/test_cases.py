@@ -35,7 +35,7 @@ def test_the_input_has_the_wanted_outcome(case: dict[str, Any], tokenizers: Toke
 
 
 def test_every_input_belongs_to_a_case() -> None:
-    named = {each["file"] for each in _CASES} | {each["template"] for each in _CASES if "template" in each}
+    named = {each[name] for each in _CASES for name in ("file", "template") if name in each}
     files = {str(path.relative_to(INPUTS)) for path in INPUTS.rglob("*") if path.is_file()}
 
     unnamed = {name for name in files if name not in named and name.split("/")[0] not in named}

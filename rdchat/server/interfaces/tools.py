@@ -15,6 +15,7 @@ from rdchat.server.interfaces.fields import Fields, object_of
 
 Tools = Sequence[Mapping[str, Any]]
 """Tools in OpenAI's form. `strict` stands beside the function, and `custom` or `namespace` where a client has these."""
+_NOTHING = {"type": "object", "properties": {}}
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
@@ -49,7 +50,7 @@ def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
     function = given if given.take("function") is None else given.part("function")
     if function is None or not function.text("name"):
         raise wrong(given.name("function"), f"`{given.name('function')}` must name the function.")
-    parameters = object_of(function.take("parameters", {}), function.name("parameters"))
+    parameters = object_of(function.take("parameters", _NOTHING), function.name("parameters"))
     strict = {"strict": True} if function.flag("strict") else {}
     return _tool(function, parameters, namespace) | strict
 
