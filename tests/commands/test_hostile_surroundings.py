@@ -32,7 +32,7 @@ def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> None:
     """A file of the model got its number, and was read where standard input was meant."""
-    done = run(f"ask hi --max-tokens 2 --temperature 0 --model {small_model} <&-")
+    done = run(f"ask hi --mode off --max-tokens 2 --temperature 0 --model {small_model} <&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -155,11 +155,8 @@ class OpenChat(QObject):
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
             self.conversation, self.path = self._read(conversation_id)
-            for message_id in tuple(self.edits):
-                # Its chat was deleted for good.
-                if not self._store.rows("SELECT 1 FROM messages WHERE id = ?", message_id):
-                    self.end_edit(message_id)
             self._emit_opened()
+            self._forget_unchanged_edits()
 
     def forget_all(self) -> None:
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
@@ -315,6 +312,15 @@ class OpenChat(QObject):
                 files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
                 files.restore(own)
         return self.edits.get(message.id)
+
+    def _forget_unchanged_edits(self) -> None:
+        """Forget the files of edits in other chats that are still the messages' own; an editor reads them again."""
+        for message_id, files in tuple(self.edits.items()):
+            is_there = self._store.rows("SELECT 1 FROM messages WHERE id = ?", message_id)
+            own = list(self._store.message(message_id).files) if is_there else []
+            is_changed = bool(is_there) and [each.file for each in files.files] != own
+            if not is_changed and message_id not in self.path.ids:
+                self.end_edit(message_id)
 
     def end_edit(self, message_id: int) -> None:
         """Forget the files of an edit that was saved or given up."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import mlx.core as mx
@@ -28,6 +29,7 @@ OFF = BenchCell()
 LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP))
 SPECULATIVE = BenchCell(DraftSettings(Mode.SPECULATIVE))
 PROMPTS = (Prompt("hello hello hello", "one"), Prompt("say it again", "two"))
+_SLICES = 50
 
 
 def plan(*cells: BenchCell, **options: object) -> BenchPlan:
@@ -277,7 +279,8 @@ def test_the_automatic_mode_measures_its_costs_first_and_says_what_it_chose(smal
     plain, automatic = sorted(
         runs_of(list(InterleavedRunner(asked, lambda _: small_session))), key=lambda run: run.cell
     )
-    assert not small_session.idle(), "there is nothing left to measure"
+    slices = takewhile(bool, (small_session.idle() for _ in range(_SLICES)))
+    assert len(list(slices)) < _SLICES, "nothing is left to measure but plain steps that other programs disturbed"
     assert automatic.token_ids == plain.token_ids
     assert (automatic.difference, automatic.overhead) == (None, None)
     assert automatic.chosen

@@ -278,6 +278,27 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     assert [file.name for file in chat.controller.chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
 
 
+def test_an_edit_without_new_files_is_forgotten_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """Each has a reader and two threads' queues: over days they were many."""
+    chat.start()
+    window.activateWindow()
+    chat.say("How much?")
+    window.conversation.composer.field.setFocus()
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Up)
+    own = chat.controller.chat
+    assert own.edits
+    own.open(own.id or 0)
+    assert own.edits, "the editor is open"
+    first = own.id or 0
+    own.start_new()
+    chat.say("Another")
+    own.open(own.id or 0)
+    assert not own.edits
+    own.open(first)
+    messages = window.conversation.transcript.findChildren(PersonMessage)
+    assert any(message.findChildren(PendingRow) for message in messages), "the editor is there again"
+
+
 def test_chips_take_three_lines_at_most_and_their_layout_ends(
     qtbot: QtBot, theme: Theme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
