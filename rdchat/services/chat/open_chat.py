@@ -316,10 +316,10 @@ class OpenChat(QObject):
     def _forget_unchanged_edits(self) -> None:
         """Forget the files of edits in other chats that are still the messages' own; an editor reads them again."""
         for message_id, files in tuple(self.edits.items()):
+            if message_id in self.path.ids:
+                continue
             is_there = self._store.rows("SELECT 1 FROM messages WHERE id = ?", message_id)
-            own = list(self._store.message(message_id).files) if is_there else []
-            is_changed = bool(is_there) and [each.file for each in files.files] != own
-            if not is_changed and message_id not in self.path.ids:
+            if not is_there or [each.file for each in files.files] == list(self._store.message(message_id).files):
                 self.end_edit(message_id)
 
     def end_edit(self, message_id: int) -> None:
