@@ -308,6 +308,8 @@ def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
     hub.add(ASSISTANT, files_of_drafter())
     qtbot.waitUntil(box.download.isVisible, timeout=WAIT_MS)
     assert "It is not installed." in box.drafter.text()
+    # It is shown before it is laid out, and then has no height that a click could hit.
+    qtbot.waitUntil(lambda: not box.download.main.size().isEmpty(), timeout=WAIT_MS)
     details.area.ensureWidgetVisible(box.download.main)
     qtbot.mouseClick(box.download.main, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in box.drafter.text(), timeout=WAIT_MS)
