@@ -5,8 +5,7 @@ chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and
 """
 
 import re
-import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -44,8 +43,6 @@ _MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
 _LONGEST_HEADER = 200
-# More text does not change the meaning of a marker that has so many characters after it.
-_SETTLED = 512
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
@@ -81,32 +78,84 @@ _LAST_WRAPPERS = re.compile(rf"(?:(?:{_any_of(_WRAPPERS)})\s*+)+\Z")
 # A thought may repeat its opening, with nothing but blanks between.
 _REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
 _CHANNEL = re.compile(
-    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(\w+)[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?<\|message\|>"
+    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(analysis|commentary|final)\b[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?"
+    r"<\|message\|>"
+)
+# The header of a call, whose text is from its recipient on.
+_TO_TOOL = re.compile(
+    r"(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\w+\s*)?(?P<call>to=functions\.[^\s<]+\s*(?:<\|channel\|>\w+\s*)?"
+    r"(?:<\|constrain\|>)?\w*\s*<\|message\|>)"
 )
 _RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
 _BLANK = re.compile(r"\s*+")
 _LINE_END = re.compile(r"[ \t]*\n?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
-_CLOSING = re.compile(f"(?:{_any_of([closing for _, closing in PAIRS])})\n{{0,2}}")
+_PAIR_CLOSINGS = {closing for _, closing in PAIRS}
 _BEGUN = re.compile(rf"({'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A range of a reply's text, end excluded; its markers are in none."""
+
+    start: int
+    end: int
+    is_thought: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A reply split into thought and answer.
+    """A reply told apart into thought and answer.
 
     Attributes:
-        thought: The thought, without markers.
-        answer: The rest, without markers.
-        open: Whether the text ends inside a thought.
-        spans: Ranges of the answer in the text; ends excluded.
+        text: The reply, with markers.
+        parts: Its parts in order. The last one is that in which the text ends; it may be empty.
+        control: Offsets of control tokens in it, where they are known; see `ChatMessage.own_control`.
+        unclosed: Whether the model ended inside a thought, so that the answer is a thought.
     """
 
-    thought: str
-    answer: str
-    open: bool
-    spans: tuple[tuple[int, int], ...] = ()
+    text: str
+    parts: tuple[Part, ...]
+    control: tuple[int, ...] = ()
+    unclosed: bool = False
+
+    @property
+    def thought(self) -> str:
+        """The thought, without blanks at its ends; several are apart by an empty line."""
+        thoughts = (self.text[each.start : each.end].strip() for each in self.parts if each.is_thought)
+        return "\n\n".join(filter(None, thoughts))
+
+    @property
+    def answer(self) -> str:
+        """The rest without markers; blanks between a thought and the answer belong to the marker."""
+        spans = [self.text[start:end] for start, end in self.spans]
+        first = next((begins for begins, end in self.spans if self.text[begins:end].strip()), 0)
+        return "".join(spans).lstrip() if first else "".join(spans)
+
+    @property
+    def open(self) -> bool:
+        """Whether the text ends inside a thought."""
+        return bool(self.parts) and self.parts[-1].is_thought
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of the answer in the text."""
+        return tuple((each.start, each.end) for each in self.parts if not each.is_thought and each.start < each.end)
+
+    def within(self, ranges: Sequence[tuple[int, int]]) -> "Thoughts":
+        """Return what is left of the reply in some ranges of its text."""
+        text, parts, control = "", list[Part](), list[int]()
+        for first, last in ranges:
+            moved = len(text) - first
+            clipped = ((max(each.start, first), min(each.end, last), each.is_thought) for each in self.parts)
+            parts += [Part(start + moved, end + moved, inside) for start, end, inside in clipped if start <= end]
+            control += [offset + moved for offset in self.control if first <= offset < last]
+            text += self.text[first:last]
+        return Thoughts(text, tuple(parts), tuple(control), self.unclosed)
+
+
+NOTHING_TOLD = Thoughts("", ())
 
 
 @dataclass(slots=True)
@@ -146,96 +195,69 @@ def end_of_begun(prompt: str) -> str:
     return _CLOSINGS[opened[1]] if opened else ""
 
 
-def call_start(text: str, marker: str, start: int = 0) -> int:
-    """Return where a marker begins in a text behind `start`, or may begin at its end; the text's length if nowhere."""
-    if (index := text.find(marker, start)) >= 0:
-        return index
-    held = (length for length in range(len(marker) - 1, 0, -1) if text.endswith(marker[:length], start))
-    return len(text) - next(held, 0)
-
-
-def may_mark(text: str, added: str) -> bool:
-    """Return whether a marker may begin in what was added to a text, or so near before it that its meaning may change.
-
-    If not, what was added joins the part in which the text ended.
-    """
-    end = text[-_SETTLED - len(added) :]
-    return any(each in end for each in _FIRST_CHARACTERS)
-
-
-def may_part(text: str, added: str) -> bool:
-    """Return whether a marker may end in what was added to a text; if not, it does not change thought or answer."""
-    return any(each in added for each in (">", "]", "\u25b7")) or "thought" in text[-len(added) - 7 :]
+def may_mark(text: str) -> bool:
+    """Return whether a marker may begin in a text."""
+    return any(each in text for each in _FIRST_CHARACTERS)
 
 
 def split_thoughts(
     text: str,
-    final: bool = True,
     *,
     begun: bool = False,
     ended: bool = False,
-    shaped: bool = False,
     tokens: MarkerTokens | None = None,
     old: bool = False,
 ) -> Thoughts:
-    """Split a reply at its markers.
+    """Tell a complete reply apart by its markers.
 
     A marker that begins a thought counts only at the start of a line, and no marker counts in code. A closing marker
     that neither the text nor the chat template opened is text.
 
     Args:
         text: The reply as it was written.
-        final: Whether the text is complete. If not, the start of a marker at its end is held back, and a text that
-            continues that of the last call on this thread is only read from its end on.
         begun: Whether the chat template began a thought.
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
-        shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
-        tokens: The control tokens of the text; None to recognise markers by their characters. For a text that grows it
-            is the same object in each call.
+        tokens: The control tokens of the text; None to recognise markers by their characters.
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
-    if shaped:
-        return _split_shaped(text, final, begun)
-    if not final:
-        return _GROWING.split(text, begun, tokens, old)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
-        return Thoughts("", text, False, ((0, len(text)),))
-    parting = _Parting(begun, tokens, old)
+        return Thoughts(text, (Part(0, len(text)),))
+    parting = Parting(begun, tokens, old=old)
     parting.read(text, len(text))
-    return parting.result(ended)
+    return Thoughts(text, parting.parts(ended))
 
 
-def _split_shaped(text: str, final: bool, begun: bool) -> Thoughts:
-    closed = _CLOSING.search(text) if begun else None
-    if begun and closed is None:
-        return Thoughts(text[: len(text) - (0 if final else _unfinished(text))].strip(), "", True)
-    end = closed.end() if closed else 0
-    thought = text[: closed.start()].strip() if closed else ""
-    return Thoughts(thought, text[end:], False, ((end, len(text)),))
-
-
-class _Parting:
+class Parting:
     """A scan of a text, which can continue when the text has grown.
+
+    Args:
+        begun: Whether the chat template began a thought.
+        tokens: See `split_thoughts`.
+        shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
+        old: See `split_thoughts`.
 
     It holds where the last marker ended and up to where markers are read; whether a thought is open, whether a marker
     was seen, and what ends the thought (None where unknown); the code fence that is open in the answer, and up to where
     fences are read.
     """
 
-    def __init__(self, begun: bool, tokens: MarkerTokens | None = None, old: bool = False) -> None:
-        self.tokens, self._old = tokens, old
+    def __init__(
+        self, begun: bool, tokens: MarkerTokens | None = None, *, shaped: bool = False, old: bool = False
+    ) -> None:
+        self._tokens, self._shaped, self._old = tokens, shaped, old
         self._text = ""
-        self._thoughts: list[tuple[int, int]] = []
-        self._answers: list[tuple[int, int]] = []
+        self._parts: list[Part] = []
         self._last_end = self._position = 0
         self._inside = self._seen = begun
         self._closing = None if begun else ""
         self._fence, self._fences_read = "", 0
+        # Where the last header of a call ends; 0 where that call has ended.
+        self._call_header = 0
 
-    def fork(self) -> "_Parting":
+    def fork(self) -> "Parting":
         """Return a copy of this scan, to continue from here."""
         made = copy(self)
-        made._thoughts, made._answers = self._thoughts[:], self._answers[:]
+        made._parts = self._parts[:]
         return made
 
     def read(self, text: str, limit: int) -> None:
@@ -249,7 +271,7 @@ class _Parting:
             if limit < len(text) and self._is_blank(match.end(), len(text)):
                 return
             self._position = match.end()
-            if match.start() < self._last_end or (self.tokens and self.tokens.refuse(match[0], match.start())):
+            if match.start() < max(self._last_end, self._call_header) or self._is_text(match[0], match.start()):
                 continue
             self._pass(match[0], match.start(), match.end())
             if self._last_end > match.end() + _LONGEST_HEADER:
@@ -257,26 +279,36 @@ class _Parting:
                 matches = _MARKER.finditer(text, self._last_end)
         self._position = max(self._position, limit - _LONGEST)
 
+    def _is_text(self, marker: str, start: int) -> bool:
+        """Return whether the characters of a marker are ordinary text, or data."""
+        data = self._shaped and not (self._inside and marker in _PAIR_CLOSINGS)
+        return data or (self._tokens is not None and self._tokens.refuse(marker, start))
+
     def _pass(self, marker: str, start: int, end: int) -> None:
         if marker in _HEADER_PARTS:
             self._pass_header(marker, start, end)
         elif marker in _CLOSINGS:
             self._pass_opening(marker, start, end)
         elif marker in _MESSAGE_ENDS:
-            if self._seen and self._closing in {None, marker} and not self._is_quoted(start):
-                self._part(start, end, to_thought=False)
+            self._pass_end(marker, start, end)
         elif marker in _WRAPPERS:
             if self._is_wrapper(marker, start, end):
                 self._part(start, end, to_thought=False)
         elif self._inside:
-            if self._closing in {None, marker} and self._text[start - 1 : start] != "`":
+            if self._closing in {None, marker} and not (self._old and self._text[start - 1 : start] == "`"):
                 self._part(start, end, to_thought=False)
         elif self._old and not self._seen and marker not in _FIRST_ONLY and not self._is_quoted(start):
             self._inside = True
             self._part(start, end, to_thought=False)
 
     def _pass_header(self, marker: str, start: int, end: int) -> None:
-        """Read the header of one of several messages: it shows whether the message is a thought."""
+        """Read the header of one of several messages: it shows whether the message is a thought, or a call."""
+        first = _BLANK.match(self._text)
+        begin = first.end() if first and self._text.startswith("to=", first.end()) and not self._seen else start
+        if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
+            self._part(call.start(), call.start("call"), to_thought=False)
+            self._closing, self._call_header = None, call.end()
+            return
         if marker == "<|message|>":
             position = max(self._last_end, start - _LONGEST_HEADER)
             # A regular expression alone would take a hundred times as long.
@@ -284,9 +316,18 @@ class _Parting:
             header = _RECIPIENT.search(self._text, position, end) if named else None
         else:
             header = _CHANNEL.match(self._text, start)
+        if header is not None and not header[0].startswith("<|") and not self._is_blank(0, header.start()):
+            return
         if header is not None and (self._inside or not self._is_quoted(header.start())):
             self._part(header.start(), header.end(), to_thought=header[1] in _THINKING_HEADERS)
             self._closing = None
+
+    def _pass_end(self, marker: str, start: int, end: int) -> None:
+        """Read the end of one of several messages; that of a call belongs to the call."""
+        if marker == "<|call|>" and self._call_header:
+            self._call_header = 0
+        elif self._seen and self._closing in {None, marker} and not self._is_quoted(start):
+            self._part(start, end, to_thought=False)
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
         if self._inside:
@@ -319,7 +360,7 @@ class _Parting:
 
     def _close(self, position: int) -> None:
         if position > self._last_end:
-            (self._thoughts if self._inside else self._answers).append((self._last_end, position))
+            self._parts.append(Part(self._last_end, position, self._inside))
 
     def _is_quoted(self, position: int) -> bool:
         """Return whether a position of the answer is in code."""
@@ -340,44 +381,17 @@ class _Parting:
                 self._fence = ""
         self._fences_read = position
 
-    def result(self, ended: bool) -> Thoughts:
-        unclosed = self._inside and not ended
-        if ended:
-            self._inside = False
-        self._close(len(self._text))
-        thoughts = (self._text[start:end].strip() for start, end in self._thoughts)
-        answer = "".join(self._text[start:end] for start, end in self._answers).lstrip()
-        return Thoughts("\n\n".join(filter(None, thoughts)), answer, unclosed, tuple(self._answers))
+    def parts(self, ended: bool = False) -> tuple[Part, ...]:
+        """Return the parts of the text that was read.
+
+        Args:
+            ended: Whether the model ended the text itself; then a thought that it did not close is its answer.
+        """
+        end = len(self._text)
+        return (*self._parts, Part(min(self._last_end, end), end, self._inside and not ended))
 
 
-class _GrowingText(threading.local):
-    """The growing text that was last split on this thread.
-
-    Markers with enough text after them are read once, those near its end each time.
-    """
-
-    def __init__(self) -> None:
-        self._kind, self._text, self._settled = (False, False), "", _Parting(False)
-        self._parts: Thoughts | None = None
-
-    def split(self, text: str, begun: bool, tokens: MarkerTokens | None, old: bool) -> Thoughts:
-        """Split a text, which continues that of the last call, or begins anew."""
-        if (begun, old) != self._kind or tokens is not self._settled.tokens or not text.startswith(self._text):
-            self._kind, self._text, self._settled, self._parts = (begun, old), "", _Parting(begun, tokens, old), None
-        if self._parts is None or len(text) != len(self._text):
-            self._text = text
-            self._settled.read(text, len(text) - _SETTLED)
-            visible = text[: len(text) - _unfinished(text)]
-            parting = self._settled.fork()
-            parting.read(visible, len(visible))
-            self._parts = parting.result(ended=False)
-        return self._parts
-
-
-_GROWING = _GrowingText()
-
-
-def _unfinished(text: str) -> int:
+def unfinished(text: str) -> int:
     """Return the length of the end of a text that may not be what it seems: a marker's beginning, or a wrapper.
 
     Whether a wrapper ends an answer or is a word in it shows only in what follows.
@@ -395,7 +409,7 @@ def _begun_marker(text: str) -> int:
         position = end.rfind(start)
         if position >= 0 and "<|message|>" not in end[position:]:
             return len(end) - position
-    if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w<|]*)", text):
+    if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w.<|]*)", text):
         return len(text)
     beginning = len(text) - _LONGEST
     for position in range(max(0, beginning), len(text)):

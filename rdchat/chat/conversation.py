@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice, check_thinking_tokens
-from rdchat.thoughts import Thoughts, split_thoughts
+from rdchat.thoughts import Part, Thoughts, split_thoughts
 
 
 class MessageStatus(StrEnum):
@@ -177,11 +177,13 @@ class Thinking:
         begun: Whether the chat template began a thought, so that the reply begins inside one.
         ms: How long the model thought; 0 where it was not measured.
         paired: Whether a closing marker counts only for an opening one; replies of rdchat 0.1.0 are read otherwise.
+        parts: The reply's parts, as they were told apart while it was written; empty where its markers are to be read.
     """
 
     begun: bool = False
     ms: float = 0.0
     paired: bool = False
+    parts: tuple[Part, ...] = ()
 
 
 NO_THINKING = Thinking()
@@ -283,9 +285,11 @@ class Message:
     @property
     def parts(self) -> Thoughts:
         """The text split into thought and answer; a thought with which the model ended counts as the answer."""
+        if self.thinking.parts:
+            return Thoughts(self.text, self.thinking.parts)
         final = self.status is not MessageStatus.STREAMING
         ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
-        return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended, old=not self.thinking.paired)
+        return split_thoughts(self.text, begun=self.thinking.begun, ended=ended, old=not self.thinking.paired)
 
     @property
     def runs_nothing(self) -> bool:

@@ -2,8 +2,6 @@
 
 import re
 
-from rdchat.thoughts import split_thoughts
-
 NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
 TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
 # The longest title that a person can give, in characters.
@@ -40,19 +38,9 @@ def title_from_prompt(prompt: str) -> str:
     return title or NEW_CHAT
 
 
-def title_from_model(written: str, *, begins_in_thought: bool) -> str:
-    """Return the title in a model's answer to a request for one; may be empty.
-
-    Thoughts are not titles, neither between think tags nor in a channel other than the final one.
-
-    Args:
-        written: The whole answer; it ended by itself.
-        begins_in_thought: The model's replies begin inside a thought that only a closing tag ends.
-    """
-    parts = split_thoughts(written, begun=begins_in_thought)
-    if parts.open:
-        return ""
-    lines = (_LEFT_OVER.sub("", _plain(line)) for line in _CONTROL.sub("", parts.answer).splitlines())
+def title_from_model(answer: str) -> str:
+    """Return the title in a model's answer to a request for one, which ended by itself; may be empty."""
+    lines = (_LEFT_OVER.sub("", _plain(line)) for line in _CONTROL.sub("", answer).splitlines())
     line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
     if not any(character.isalnum() for character in line):
         return ""
@@ -65,8 +53,3 @@ def title_from_model(written: str, *, begins_in_thought: bool) -> str:
 def _plain(line: str) -> str:
     """Return a line of Markdown without its marks."""
     return _MARKED.sub(r"\2", _LINK.sub(r"\1", line)).strip(_MARKS)
-
-
-def begins_in_thought(reply: str) -> bool:
-    """Return whether the chat template began a reply's first thought: a closing tag without an opening one."""
-    return "</think>" in reply and "<think>" not in reply.partition("</think>")[0]

@@ -32,8 +32,8 @@ from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.caches.disk_caches import DiskCaches
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator, thought_end
+from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.thought_limit import ThoughtLimit
@@ -254,14 +254,8 @@ class ChatSession:
         """Return what keeps a reply within its format and its thought's limit; None where it has neither."""
         if request.shape is None and request.thinking_tokens is None:
             return None
-        model, begun, rules, start = self.model, "", None, len(prompt)
-        if request.continue_last:
-            begun = request.messages[-1].content
-            missing = len(begun.encode())
-            # The prompt ends with the tokens of what was begun.
-            while missing > 0 and start:
-                start -= 1
-                missing -= len(model.token_data(prompt[start]))
+        model, rules, start = self.model, None, reply_start(self.model, prompt, request)
+        begun = request.messages[-1].content if request.continue_last else ""
         closing = thought_end(model, prompt[:start])
         if request.shape is not None:
             rules = self._shape_rules(request.shape, closing, begun, stopped)

@@ -216,7 +216,7 @@ class RequestQueue:
                 generation = request.request(index, info, self.engine.draft, self._settings.partition)
             except InvalidSettingError as error:
                 raise wrong("prompt" if request.raw else "messages", str(error)) from error
-            made = ReplyParts(index, request, info, generation.seed)
+            made = ReplyParts(index, request, generation.seed)
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
                 async for batch in batches:

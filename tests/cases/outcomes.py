@@ -22,8 +22,8 @@ from rdchat.chat.transfer.importing import recognised
 from rdchat.chat.transfer.source_files import open_source
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts
@@ -39,13 +39,13 @@ from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.interfaces.shapes import call_shape
-from rdchat.server.reply_parts import VisibleText
 from rdchat.server.settings import ServerSettings
 from rdchat.thoughts import split_thoughts
 from rdchat.tools.results import result_fields
 from rdchat.tools.server_list import read_servers
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from tests.told import client_of
 
 INPUTS = Path(__file__).parent / "inputs"
 
@@ -230,11 +230,9 @@ def stream(case: Case, tokenizers: Tokenizers) -> str:
     given, said = _json(case), []
     text, finish = given["text"], FinishReason(given.get("finish", "eos"))
     for label, step in (("STREAM", 1), ("WHOLE", len(text))):
-        visible = VisibleText()
-        visible.begun = given.get("begun", False)
-        pieces = [visible.add(text[at : at + step]) for at in range(0, len(text), step)]
-        pieces.append(visible.finish(ReplyEnd(0, text, (), "", finish, Statistics(), content=text)))
-        thought, answer = ("".join(each) for each in zip(*pieces, strict=True))
+        texts = [text[at : at + step] for at in range(0, len(text), step)]
+        client = client_of(texts, PartsReader(given.get("begun", False)), finish=finish)
+        thought, answer = client.streamed if step == 1 else client.at_once
         said.append(f"{label} THOUGHT {thought!r} ANSWER {answer!r}")
     return "\n".join(said)
 

@@ -18,8 +18,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.state import AvailableDrafters
-from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.reply_iterator import thought_end
+from rdchat.inference.decoding.reply import ReplyJob, thought_end
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, mask_of
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary

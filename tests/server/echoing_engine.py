@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.served_models import Stop
+from tests.told import told
 
 _Take = Callable[[GenerationEvent | ApiError], object]
 MODEL = ModelInfo("tiny/echo", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
@@ -98,8 +100,8 @@ class EchoingEngine:
             token = words[index % len(words)] if index == 0 else f" {words[index % len(words)]}"
             text += token
             ids.append(index)
-            on_event(TokenEvent(request.request_id, index, index, token))
+            on_event(TokenEvent(request.request_id, index, index, token, pieces=(Piece(token),)))
         with self._lock:
             self._asked -= 1
         counters = Statistics(prompt_tokens=len(words), generated_tokens=len(ids), decode_ms=1.0)
-        on_event(ReplyEnd(request.request_id, text, tuple(ids), "", finish, counters, content=text))
+        on_event(ReplyEnd(request.request_id, text, tuple(ids), "", finish, counters, told=told(text)))

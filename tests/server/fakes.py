@@ -11,11 +11,14 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.served_models import Stop
+from rdchat.thoughts import Part, Thoughts
 from tests.services.fakes import Gate
+from tests.told import told
 
 KEY = "a-key-for-tests"
 MODEL = ModelInfo(
@@ -131,6 +134,11 @@ class ScriptedGate:
             return
         on_event(PrefillProgress(0, 8, 8, 2, script.in_thought))
         written, finish = 0, script.finish
+        marks = self.model.tool_markers[:1] if request.tools and self.model and self.model.tool_markers else ()
+        reader = PartsReader(
+            script.in_thought, shaped=request.shape is not None, plain=request.text is not None,
+            markers=MODEL.token_markers, call_marks=marks,
+        )  # fmt: skip
         for index, text in enumerate(script.tokens):
             self.gate.wait(running.cancelled.is_set)
             if running.cancelled.is_set():
@@ -138,7 +146,8 @@ class ScriptedGate:
                 self.cancelled += 1
                 break
             places = script.offsets((index,))
-            on_event(replace(_token(index, text, request.top_log_probs), control_offsets=places))
+            pieces = reader.feed(text, places)
+            on_event(replace(_token(index, text, request.top_log_probs), control_offsets=places, pieces=pieces))
             written += 1
         if script.failure and finish is not FinishReason.CANCELLED:
             on_event(script.failure)
@@ -150,9 +159,12 @@ class ScriptedGate:
         counters = Statistics(8, 2, len(ids), 1.0, 1.0, 500.0, 2, 4, 3, target_calls=2)
         content = text if script.content is None else script.content
         places = script.offsets(range(written))
+        whole = told(content, begun=script.in_thought, ended=finish is FinishReason.EOS, control=places,
+                     markers=MODEL.token_markers)  # fmt: skip
+        whole = Thoughts(content, (Part(0, len(content)),)) if request.shape or request.text else whole
         on_event(
             ReplyEnd(0, text, ids, "", finish, counters, control_offsets=places, tool_calls=script.calls,
-                     content=content, stop=script.stop, content_control_offsets=places)
+                     told=whole, stop=script.stop)
         )  # fmt: skip
 
 

@@ -6,9 +6,9 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.reply_parts import VisibleText
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.parts_reader import PartsReader
+from tests.told import client_of
 
 _MARKS = (
     "<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>thought", "<channel|>", "<|START_THINKING|>",
@@ -21,16 +21,6 @@ _PIECES = some.lists(
 )
 
 
-def _said(text: str, begun: bool, finish: FinishReason, step: int) -> tuple[str, str]:
-    """Return the thought and the answer that a client gets of a text in pieces of so many letters."""
-    visible = VisibleText()
-    visible.begun = begun
-    given = [visible.add(text[at : at + step]) for at in range(0, len(text), step)]
-    given.append(visible.finish(ReplyEnd(0, text, (), "", finish, Statistics(), content=text)))
-    thought, answer = ("".join(each) for each in zip(*given, strict=True))
-    return thought, answer
-
-
 @given(pieces=_PIECES, begun=some.booleans(), ended=some.booleans())
 @example(pieces=["@", "</think>", "@"], begun=False, ended=True)
 @example(pieces=["@", "<think>", "@", "</think>", "@"], begun=False, ended=True)
@@ -40,9 +30,18 @@ def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
     numbers = itertools.count()
     text = "".join(f"w{next(numbers)}." if piece == "@" else piece for piece in pieces)
     finish = FinishReason.EOS if ended else FinishReason.LENGTH
-    streamed, whole = (_said(text, begun, finish, step) for step in (1, max(len(text), 1)))
-    for said in (streamed, whole):
-        assert all(word in said[0] + said[1] for word in re.findall(r"w\d+\.", text)), said
-    # A thought that the model ended without its mark is the answer too, so that no client gets an empty reply.
-    if not (ended and streamed[0].strip() and streamed[0].strip() in "".join(whole)):
-        assert [each.strip() for each in streamed] == [each.strip() for each in whole]
+    steps = [text[at : at + step] for step in (1, max(len(text), 1)) for at in range(0, len(text), step)]
+    one, whole = client_of(steps[: len(text)], PartsReader(begun), finish=finish), None
+    for client in (one, client_of(steps[len(text) :], PartsReader(begun), finish=finish)):
+        # The pieces are the reply, in order; blanks, marks that may go on and calls are held back.
+        assert text.startswith("".join(piece.text for piece in client.pieces))
+        assert whole in (None, client.at_once)
+        whole = client.at_once
+        for said in (client.streamed, whole):
+            assert all(word in said[0] + said[1] for word in re.findall(r"w\d+\.", text)), said
+        # A thought that the model ended without its mark is the answer too, so that no client gets an empty reply.
+        if ended and client.streamed != whole:
+            assert client.streamed[1] == whole[1]
+            assert client.streamed[0].rpartition("\n\n")[2].strip() in whole[1]
+        else:
+            assert [each.rstrip() for each in client.streamed] == [each.rstrip() for each in whole]

@@ -3,19 +3,20 @@
 import pytest
 
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyRequest
 from rdchat.server.reply_parts import ReplyParts
-from tests.server.fakes import MODEL
+from tests.told import told
 
 _START = PrefillProgress(0, 8, 8, 2, False)
-_TOKENS = (TokenEvent(0, 0, 1, "Yes", log_prob=-0.5), TokenEvent(0, 1, 99, "", log_prob=-0.5))
-_END = ReplyEnd(0, "Yes", (1, 99), "", FinishReason.EOS, Statistics(), content="Yes")
+_TOKENS = (TokenEvent(0, 0, 1, "Yes", log_prob=-0.5, pieces=(Piece("Yes"),)), TokenEvent(0, 1, 99, "", log_prob=-0.5))
+_END = ReplyEnd(0, "Yes", (1, 99), "", FinishReason.EOS, Statistics(), told=told("Yes"))
 
 
 @pytest.mark.parametrize("first", [2, 3])
 def test_the_end_of_a_reply_is_no_token_of_it_however_events_come(first: int) -> None:
-    parts = ReplyParts(0, ReplyRequest("", (Prompt(text="Go on"),), {}, 0, top_log_probs=0), MODEL, 0)
+    parts = ReplyParts(0, ReplyRequest("", (Prompt(text="Go on"),), {}, 0, top_log_probs=0), 0)
     events = (_START, *_TOKENS, _END)
     made = [*parts.take(events[:first]), *parts.take(events[first:])]
     deltas = [part if isinstance(part, Delta) else part[1] for part in made if not isinstance(part, PrefillProgress)]

@@ -23,6 +23,7 @@ from rdchat.inference.api.events import (
 from rdchat.inference.api.messages import ChatMessage, ToolCall
 from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import DrafterFit
+from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     DraftSettings,
@@ -32,6 +33,8 @@ from rdchat.inference.api.requests import (
     SamplingDefaults,
     ThinkingChoice,
 )
+from rdchat.inference.prompts.generic_tools import CALL_MARKERS
+from tests.told import told
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 49_152, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
@@ -284,7 +287,8 @@ class ScriptedReply:
         return next(self._events)
 
     def _make(self, request_id: int, script: Reply) -> Iterator[GenerationEvent]:
-        reason = script.finish_reason
+        reason, calls = script.finish_reason, CALL_MARKERS[:1] if script.calls else ()
+        reader = PartsReader(script.in_thought, call_marks=calls)
         for processed in range(script.prefill_chunk, script.prompt_tokens + 1, script.prefill_chunk):
             self._gate.wait(self._cancelled.is_set)
             if self._cancelled.is_set():
@@ -297,7 +301,7 @@ class ScriptedReply:
                 reason = FinishReason.CANCELLED
                 break
             self._written = index + 1
-            yield TokenEvent(request_id, index, index, token)
+            yield TokenEvent(request_id, index, index, token, pieces=reader.feed(token))
         if script.error and reason is not FinishReason.CANCELLED:
             raise script.error
         trailing = "" if reason is FinishReason.CANCELLED else script.trailing_text
@@ -313,7 +317,12 @@ class ScriptedReply:
             script.mode_reason,
             control_offsets=script.control_offsets,
             tool_calls=script.calls if reason is script.finish_reason else (),
-            content=script.content if script.calls else text,
+            told=told(
+                script.content if script.calls else text,
+                begun=script.in_thought,
+                ended=reason is FinishReason.EOS,
+                control=script.control_offsets,
+            ),
         )
 
     def paused(self) -> AbstractContextManager[None]:

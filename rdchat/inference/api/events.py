@@ -6,8 +6,10 @@ from pathlib import Path
 
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, TargetMatch
+from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
+from rdchat.thoughts import NOTHING_TOLD, Thoughts
 
 UNKNOWN_LENGTH = 2**31 - 1
 """The context length of a model whose server does not say it."""
@@ -154,6 +156,8 @@ class TokenEvent:
         data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
         control_offsets: Offsets in the reply's text of the control tokens that became known with this token. Their
             text may come later.
+        pieces: What is told apart of the reply since the last token; what is held back until the end is in
+            `ReplyEnd.told`.
     """
 
     request_id: int
@@ -168,6 +172,7 @@ class TokenEvent:
     alternatives: tuple[LikelyToken, ...] = ()
     data: bytes = b""
     control_offsets: tuple[int, ...] = ()
+    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +194,8 @@ class ReplyEnd:
         kind: Kind of the drafter head that drafted, or that `auto` could use; None without one.
         tool_calls: Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that
             cannot be parsed stays text.
-        content: `text` without the tool calls and their markers.
+        told: `text` without the tool calls and their markers, told apart into thought and answer.
         stop: The stop string that ended the reply; empty if none did.
-        content_control_offsets: Offsets in `content` of control tokens.
     """
 
     request_id: int
@@ -206,9 +210,8 @@ class ReplyEnd:
     control_offsets: tuple[int, ...] = ()
     kind: HeadKind | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    content: str = ""
+    told: Thoughts = NOTHING_TOLD
     stop: str = ""
-    content_control_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

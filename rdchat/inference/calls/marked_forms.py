@@ -16,12 +16,20 @@ _MISTRAL = re.compile(
 _KIMI = re.compile(
     r"\s*<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^\s<]+?):\d+)\s*<\|tool_call_argument_begin\|>\s*"
 )
+_CHANNEL = re.compile(
+    r"(?P<name>[^\s<]+)\s*(?:<\|channel\|>\w+\s*)?(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?P<id>)(?={)"
+)
 _NO_ID = re.compile(r"\s*(?P<name>[^\s<>{}]+)\s*(?={)")
 
 
 def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of Mistral's models: a list of JSON, or names with arguments and perhaps ids."""
     return json_calls(text, tools) if text.lstrip()[:1] == "[" else _named_calls(text, tools, _MISTRAL, "")
+
+
+def channel_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
+    """Return the call in a message of gpt-oss to a tool."""
+    return _named_calls(text, tools, _CHANNEL, "")
 
 
 def kimi_k2_calls(text: str, tools: OfferedTools) -> list[ToolCall]:

@@ -13,14 +13,15 @@ from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.tool_calls import Spans, find_tool_calls
+from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.thoughts import MarkerTokens, split_thoughts
+from rdchat.thoughts import Thoughts, end_of_begun
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.reply_matcher import ReplyMatcher
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 RowsFor = Callable[[int, int], int]
 # Number of speed samples, and the shortest time of one.
 _SPEEDS, _SPEED_NS = 120, 250_000_000
+# Tokens at the end of a prompt in which the start of a thought is looked for.
+_MARKER_TOKENS = 16
 # Tokens; MLX keeps freed buffers for reuse, which grow with the context.
 _FREE_BUFFERS_EVERY = 256
 
@@ -107,6 +110,21 @@ class ReplyJob:
         return cls(model, cache or KVCache(model.network), prompt, request, Ledger(), Clock())
 
 
+def reply_start(model: LoadedModel, prompt: list[int], request: GenerationRequest) -> int:
+    """Return where in a prompt the reply begins: before the tokens of a text that it continues."""
+    start = len(prompt)
+    missing = len(request.messages[-1].content.encode()) if request.continue_last else 0
+    while missing > 0 and start:
+        start -= 1
+        missing -= len(model.token_data(prompt[start]))
+    return start
+
+
+def thought_end(model: LoadedModel, prompt: list[int]) -> str:
+    """Return the marker that ends the thought which a prompt opens for the reply; empty if it opens none."""
+    return end_of_begun(model.decode(prompt[-_MARKER_TOKENS:]))
+
+
 class Reply:
     """The tokens, text and counters of one reply; decides when it ends.
 
@@ -115,7 +133,6 @@ class Reply:
 
     Attributes:
         choice: Returns the automatic mode's present choice; None in other modes.
-        in_thought: Whether the prompt opens a thought, which the reply begins with.
         matcher: That of the job; it has all the reply's tokens.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
     """
@@ -130,7 +147,6 @@ class Reply:
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
         self.matcher = job.matcher
-        self.in_thought = False
         self.token_ids: list[int] = []
         # For each token, when it came, and the counters then.
         self._taken: list[tuple[int, Statistics]] = []
@@ -148,6 +164,17 @@ class Reply:
         context = prompt[-8:] if request.continue_last else ()
         self._text = Detokenizer(
             job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
+        )
+        info, before = job.model.info, request.messages[-1] if request.continue_last else None
+        self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
+        self._reader = PartsReader(
+            bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)])),
+            shaped=request.shape is not None,
+            plain=request.text is not None,
+            markers=info.token_markers,
+            call_marks=call_marks(self._parse, info.tool_markers) if request.tools and info.tool_markers else (),
+            before=before.content if before else "",
+            before_control=before.own_control if before else (),
         )
 
     @property
@@ -193,7 +220,10 @@ class Reply:
             elif len(self.token_ids) > self.last_index:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, control_offsets=control)
+        return TokenEvent(
+            self.request.request_id, len(self.token_ids) - 1, token_id, text, control_offsets=control,
+            pieces=self._reader.feed(text, control),
+        )  # fmt: skip
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -221,9 +251,11 @@ class Reply:
             self.finish_reason = FinishReason.STOP_STRING
         if self._text.stopped:
             self._cut(self._text.held_tokens)
-        calls, spans = self._tool_calls()
-        content, content_control = self._text_in(spans)
-        self._check_answer()
+        self._reader.feed(trailing)
+        whole = self._reader.finish(self.finish_reason is FinishReason.EOS)
+        told = whole.within([(len(whole.text) - len(self._text.text), len(whole.text))])
+        self._check_answer(whole.answer)
+        calls, spans = self._tool_calls(told)
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -237,18 +269,9 @@ class Reply:
             self._text.control_offsets,
             self._job.kind,
             calls,
-            content,
+            told.within(spans),
             self._text.stop,
-            content_control,
         )
-
-    def _text_in(self, spans: Spans) -> tuple[str, tuple[int, ...]]:
-        """Return the text of some ranges, and the offsets of control tokens in it."""
-        text, control, offsets = "", self._text.control_offsets, list[int]()
-        for start, end in spans:
-            offsets += [len(text) + offset - start for offset in control if start <= offset < end]
-            text += self._text.text[start:end]
-        return text, tuple(offsets)
 
     def _may_stop(self, text: str, offset: int) -> bool:
         """Return whether a stop string at an offset stands in the answer: not in a thought before it, nor in a call."""
@@ -258,36 +281,26 @@ class Reply:
         call = text.rfind(begin, 0, offset) if begin else -1
         if call >= 0 and (not end or text.find(end, call, offset) < 0):
             return False
-        shaped = self.request.shape is not None
-        spans = split_thoughts(text, begun=self.in_thought, shaped=shaped, tokens=self._tokens()).spans
-        return any(start <= offset < end for start, end in spans)
+        return self._reader.is_answer(text, offset)
 
-    def _tokens(self) -> MarkerTokens:
-        return MarkerTokens(self._job.model.info.token_markers, set(self._text.control_offsets))
-
-    def _tool_calls(self) -> tuple[tuple[ToolCall, ...], Spans]:
-        """Return the tool calls in the text, and the ranges of the text without them."""
-        text, model, tools = self._text.text, self._job.model, self.request.tools
-        markers = model.info.tool_markers if tools else None
+    def _tool_calls(self, told: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:
+        """Return the tool calls in the reply, and the ranges of its text without them."""
+        request, markers = self.request, self._job.model.info.tool_markers
         # The text of an answer with a format is data.
-        if markers is None or self.request.shape is not None:
-            return (), ((0, len(text)),)
+        if not request.tools or markers is None or request.shape is not None:
+            return (), ((0, len(told.text)),)
         ended = self.finish_reason is FinishReason.EOS
-        answers = split_thoughts(text, begun=self.in_thought, ended=ended, tokens=self._tokens()).spans
-        parse = model.tokenizer.tool_parser if model.info.trained_for_tools else parse_tool_call
-        return find_tool_calls(text, markers, parse, tools, answers=answers, ended=ended)
+        return find_tool_calls(told.text, markers, self._parse, request.tools, answers=told.spans, ended=ended)
 
-    def _check_answer(self) -> None:
+    def _check_answer(self, answer: str) -> None:
         """Check what the grammar of the answer's shape does not enforce; an answer that was cut off is not checked.
 
         Raises:
             ModelError: If it does not fit.
         """
-        shape, request = self.request.shape, self.request
+        shape = self.request.shape
         if shape is None or not shape.unenforced:
             return
-        begun = request.messages[-1].content if request.continue_last else ""
-        answer = split_thoughts(begun + self._text.text, begun=self.in_thought, shaped=True).answer
         if json_or_none(answer) is not None:
             self._job.model.prompts.check_answer(shape, answer)
 

@@ -15,19 +15,16 @@ from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillPr
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import Reply, ReplyJob
+from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors, was_stopped
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.thoughts import end_of_begun
 
 _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,
 # and with Metal each new buffer costs a commit of the wired memory.
 _MEMORY_SHARE = 0.05
-# Tokens at the end of a prompt in which the start of a thought is looked for.
-_MARKER_TOKENS = 16
 
 
 def prefill(
@@ -73,11 +70,6 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
     logits: mx.array = model.network(mx.array([prompt[-1:]]), cache=cache.layers)
     cache.tokens.append(prompt[-1])
     return logits[:, -1]
-
-
-def thought_end(model: LoadedModel, prompt: list[int]) -> str:
-    """Return the marker that ends the thought which a prompt opens for the reply; empty if it opens none."""
-    return end_of_begun(model.decode(prompt[-_MARKER_TOKENS:]))
 
 
 class ReplyIterator(ABC):
@@ -195,7 +187,6 @@ class ReplyIterator(ABC):
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
-        self._reply.in_thought = in_thought
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 

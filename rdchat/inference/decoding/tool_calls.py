@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.calls import tagged_form as tagged
 from rdchat.inference.calls.json_form import json_calls
-from rdchat.inference.calls.marked_forms import Gemma, kimi_k2_calls, mistral_calls, pythonic_calls
+from rdchat.inference.calls.marked_forms import Gemma, channel_calls, kimi_k2_calls, mistral_calls, pythonic_calls
 from rdchat.inference.calls.offered import OfferedTools
 from rdchat.inference.calls.repair import repaired
 
@@ -39,7 +39,7 @@ _ONLY_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
 
 def find_tool_calls(
-    text: str, markers: tuple[str, str], parse: Parse, tools: str, *, answers: Spans, ended: bool
+    text: str, markers: tuple[str, str], parse: Parse | None, tools: str, *, answers: Spans, ended: bool
 ) -> tuple[tuple[ToolCall, ...], Spans]:
     """Return the calls in a reply, and the ranges of its text without them.
 
@@ -52,7 +52,7 @@ def find_tool_calls(
     Args:
         text: The complete reply.
         markers: See `ModelInfo.tool_markers`.
-        parse: mlx-lm's parser of the model's form.
+        parse: mlx-lm's parser of the model's form; None for gpt-oss's channels, of which it has none.
         tools: JSON list of the request's tools.
         answers: Ranges outside thoughts.
         ended: Whether the model ended the reply itself. Then a call without an end marker is read too.
@@ -63,6 +63,15 @@ def find_tool_calls(
     lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, head)
     calls, spans = _find(strict, answers)
     return (calls, spans) if calls else _find(lenient, answers)
+
+
+def call_marks(parse: Parse | None, markers: tuple[str, str]) -> tuple[str, ...]:
+    """Return the texts with which a call may begin; arguments are those of `find_tool_calls`."""
+    read = _reader(parse)
+    if isinstance(read, tagged.TaggedForm) and read.call_end:
+        # What the pattern of a call begins with, up to its first class or group.
+        return markers[0], re.split(r"[\\(\[]", read.call.pattern)[0]
+    return markers[:1]
 
 
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
@@ -143,8 +152,10 @@ def _is_code(text: str, first: int, position: int) -> bool:
     return bool(fence) or text[position - 1 : position] == "`"
 
 
-def _reader(parse: Parse) -> Reader:
+def _reader(parse: Parse | None) -> Reader:
     """Return our reader of the form that a parser of mlx-lm is named after; else one that trusts the parser."""
+    if parse is None:
+        return channel_calls
 
     def trusting(text: str, offered: OfferedTools) -> list[ToolCall]:
         data = parse(text, offered.tools)

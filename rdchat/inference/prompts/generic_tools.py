@@ -15,6 +15,8 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 
 CALL_MARKERS = ("<tool_call>", "</tool_call>")
 """What begins and ends a call; `mlx_lm.tool_parsers.json_tools` has the same."""
+CHANNEL_MARKERS = ("to=functions.", "<|call|>")
+"""What begins and ends a call of gpt-oss, as it is told apart."""
 _RESULT_MARKERS = ("<tool_response>", "</tool_response>")
 # The first character of a marker that other text spells.
 _SPELLED = re.compile(r"<(?=\s*/?\s*tool_(?:call|response))", re.IGNORECASE)

@@ -12,7 +12,7 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
-from rdchat.inference.prompts.generic_tools import CALL_MARKERS, tools_as_text
+from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
 from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
 
@@ -174,14 +174,21 @@ class ModelPrompts:
 
     @property
     def trained_for_tools(self) -> bool:
-        """Whether the chat template has a place for tools, and mlx-lm has a parser for the model's calls."""
-        return bool(self._tokenizer.has_tool_calling) and self._mentions("tools")
+        """Whether the chat template has a place for tools, and the model's calls can be read."""
+        return bool(self._tokenizer.has_tool_calling or self._has_channels) and self._mentions("tools")
+
+    @property
+    def _has_channels(self) -> bool:
+        return CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:
         """See `ModelInfo.tool_markers`."""
         if self.trained_for_tools:
-            return self._tokenizer.tool_call_start, self._tokenizer.tool_call_end
+            tokenizer = self._tokenizer
+            return (
+                (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else CHANNEL_MARKERS
+            )
         return CALL_MARKERS if self._tokenizer.has_chat_template else None
 
     def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:

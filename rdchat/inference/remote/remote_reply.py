@@ -14,11 +14,12 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.connection import Connection
-from rdchat.thoughts import THINK
+from rdchat.thoughts import THINK, markers_among
 
 UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
@@ -55,7 +56,19 @@ class RemoteReply:
         self._ready: deque[GenerationEvent] = deque()
         self._answer = _Answer(connection, request.sampling.max_tokens)
         self._begun_at, self._text_at, self._last_at = time.monotonic(), 0.0, 0.0
-        self._index = 0
+        self._index, self._is_rdchat = 0, is_rdchat
+        self._reader = self._new_reader()
+
+    def _new_reader(self) -> PartsReader:
+        before = self._request.messages[-1] if self._request.continue_last else None
+        return PartsReader(
+            self._answer.begun,
+            shaped=self._request.shape is not None,
+            # Markers in the text of rdchat's server are plain text.
+            markers=markers_among([""]) if self._is_rdchat else frozenset(),
+            before=before.content if before else "",
+            before_control=before.own_control if before else (),
+        )
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -119,9 +132,11 @@ class RemoteReply:
         self._last_at, number = time.monotonic(), self._request.request_id
         if not before:
             self._text_at = self._last_at
+            self._reader = self._new_reader()
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
         offsets = tuple(self._answer.offsets[bisect_left(self._answer.offsets, before) :])
-        self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets))
+        pieces = self._reader.feed(text, offsets)
+        self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets, pieces=pieces))
         self._index += 1
 
     def _end(self, reason: FinishReason | None) -> None:
@@ -133,9 +148,12 @@ class RemoteReply:
         calls = answer.calls() if reason is None else ()
         self._ended = True
         number, text, offsets = self._request.request_id, answer.text, tuple(answer.offsets)
+        self._reader.feed(trailing, offsets)
+        whole = self._reader.finish(finish is FinishReason.EOS)
+        told = whole.within([(len(whole.text) - len(text), len(whole.text))])
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
-                     control_offsets=offsets, tool_calls=calls, content=text, content_control_offsets=offsets)
+                     control_offsets=offsets, tool_calls=calls, told=told)
         )  # fmt: skip
 
 

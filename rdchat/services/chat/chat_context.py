@@ -29,7 +29,6 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, ReplyProgress
-from rdchat.thoughts import split_thoughts
 from rdchat.work.job import Job
 
 # The pause after the last letter before tokens are counted.
@@ -230,8 +229,6 @@ class ChatContext(QObject):
         self._task = BackgroundWork("cut", self)
         self._plan: SummaryPlan | None = None
         self._progress = SummaryProgress(0, 0)
-        # Whether the chat template began a thought.
-        self._in_thought = False
         self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
             another.connect(self.stop)
@@ -322,7 +319,6 @@ class ChatContext(QObject):
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens + thoughts)
         thinking = None if thoughts else ThinkingChoice.OFF
-        self._in_thought = False
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
         generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.AUTO), thinking=thinking)
         request = self._model.engine.submit(generation, lambda event: self._on_event(request, event), background=True)
@@ -333,7 +329,6 @@ class ChatContext(QObject):
             return
         match event:
             case PrefillProgress():
-                self._in_thought = event.in_thought
                 self._show_progress(read=event.processed, to_read=event.total)
             case ReplyProgress():
                 self._show_progress(written=self._progress.written + len(event.tokens))
@@ -350,7 +345,7 @@ class ChatContext(QObject):
 
     def _take_summary(self, end: ReplyEnd) -> None:
         """Continue with the next piece, or use the summary of the last one."""
-        summary = split_thoughts(end.text, begun=self._in_thought).answer.strip()
+        summary = "" if end.told.unclosed else end.told.answer.strip()
         if end.finish_reason is FinishReason.CANCELLED:
             self._fail(_STOPPED)
         elif not summary:

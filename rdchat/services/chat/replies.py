@@ -211,7 +211,6 @@ class Replies(QObject):
         # An answer with a format cannot have calls.
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
         tools = tools_json(live.offered)
-        live.call_marker = model.tool_markers[0] if tools and model.tool_markers else ""
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
@@ -255,13 +254,13 @@ class Replies(QObject):
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
-        text = live.before_calls(progress.text)
-        self.recorder.add_text(live, text, progress.written_at)
+        pieces = [piece for token in progress.tokens for piece in token.pieces]
+        self.recorder.add(live, pieces, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)
-        elif text:
-            self.grew.emit(live.message, text)
+        elif pieces:
+            self.grew.emit(live.message, "".join(piece.text for piece in pieces))
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.state_changed.emit()

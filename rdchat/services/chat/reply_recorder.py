@@ -29,6 +29,7 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api.parts_reader import Piece, grown
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
@@ -36,7 +37,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.chat_tools import with_refusals
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.thoughts import call_start, may_part
+from rdchat.thoughts import NOTHING_TOLD, Part, Thoughts
 from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)
@@ -62,12 +63,8 @@ class Reply:
         writing: Whether the first token has come.
         saved_text: The text that is stored.
         unsaved_since: When the first text was written that is not stored.
-        in_thought: Whether the text ends inside a thought.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
         offered: The tools of the request, by their full names.
-        call_marker: The text that begins a tool call; empty for a reply without tools.
-        in_call: Whether a tool call is being written; none of it is in the message's text.
-        pending: The end of the text so far that may be the beginning of a call's marker.
     """
 
     message: Message
@@ -79,12 +76,8 @@ class Reply:
     writing: bool = False
     saved_text: str = ""
     unsaved_since: float | None = None
-    in_thought: bool = False
     thought_until: float | None = None
     offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
-    call_marker: str = ""
-    in_call: bool = False
-    pending: str = ""
 
     @property
     def missing(self) -> int:
@@ -99,36 +92,25 @@ class Reply:
     def ended(self) -> bool:
         return self.message.status is not MessageStatus.STREAMING
 
-    def grow(self, text: str, at: float) -> None:
+    @property
+    def in_thought(self) -> bool:
+        """Whether the text ends inside a thought."""
+        return self.message.parts.open
+
+    def grow(self, pieces: Sequence[Piece], at: float) -> None:
         """Append text that was written from `at` on, and count the time of its thoughts."""
-        thinking = self.message.thinking
+        thinking, text = self.message.thinking, "".join(piece.text for piece in pieces)
         if self.in_thought and self.thought_until is not None:
             thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
+        thinking = replace(thinking, parts=grown(thinking.parts, pieces))
         self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
-        if may_part(self.message.text, text):
-            self.in_thought = self.message.parts.open
         self.thought_until = at if self.in_thought else None
-
-    def before_calls(self, text: str) -> str:
-        """Return what may be shown of more text: nothing of a tool call, nor of what may be its marker's beginning.
-
-        A marker in a thought begins no call.
-        """
-        if not self.call_marker or self.in_call:
-            return "" if self.in_call else text
-        text, start = self.pending + text, -1
-        while text.startswith(self.call_marker, start := call_start(text, self.call_marker, start + 1)):
-            if not replace(self.message, text=self.message.text + text[:start]).parts.open:
-                self.in_call = True
-                break
-        self.pending = "" if self.in_call else text[start:]
-        return text[:start]
 
     def begin_thought(self) -> None:
         """Record that the chat template began a thought, if there is no text yet."""
         if not self.message.text:
-            self.in_thought = True
-            self.message = replace(self.message, thinking=Thinking(begun=True, paired=True))
+            thinking = Thinking(begun=True, paired=True, parts=(Part(0, 0, is_thought=True),))
+            self.message = replace(self.message, thinking=thinking)
 
     def set_sampling(self, usual: SamplingParams) -> SamplingParams:
         """Record how the tokens are chosen: by the reply's own options, or else by the given ones."""
@@ -147,17 +129,16 @@ class Reply:
         The engine's final text counts; of a continued reply it knows the last part.
         """
         message, begins_at = self.message, self.begins_at
-        text, offsets, calls = (end.text, end.control_offsets, end.tool_calls) if end else ("", (), ())
-        if end and calls:
-            text, offsets = end.content, end.content_control_offsets
+        told = end.told if end else NOTHING_TOLD
         ended = replace(
             message,
-            text=message.text[:begins_at] + text,
+            text=message.text[:begins_at] + told.text,
+            thinking=replace(message.thinking, parts=_joined(message, begins_at, told)),
             status=MessageStatus.COMPLETE,
             finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
         )
         if end is not None:
-            own_control = (begins_at + offset for offset in offsets)
+            own_control = (begins_at + offset for offset in told.control)
             # Each part of a continued reply has a prefill: the counters would not add up.
             server = model.server if model else ""
             drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind, server)
@@ -167,13 +148,20 @@ class Reply:
                 statistics=end.statistics,
                 drafting=drafting,
                 model=model.name if model else message.model,
-                tool_calls=with_refusals(_with_ids(calls, message.id), self.offered),
+                tool_calls=with_refusals(_with_ids(end.tool_calls, message.id), self.offered),
             )
         self.message = ended
 
     def break_off(self, status: MessageStatus, error: str = "") -> None:
         """End with the text that there is: the reply failed, or rdchat closes."""
-        self.message = replace(self.message, text=self.message.text + self.pending, status=status, error=error)
+        self.message = replace(self.message, status=status, error=error)
+
+
+def _joined(message: Message, begins_at: int, told: Thoughts) -> tuple[Part, ...]:
+    """Return the parts of a message from `begins_at` on as they are in the reply, which continues its last part."""
+    before = [replace(part, end=min(part.end, begins_at)) for part in message.thinking.parts if part.start <= begins_at]
+    moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in told.parts]
+    return (*before, *moved) if begins_at else told.parts
 
 
 def _with_ids(calls: Sequence[ToolCall], message_id: int) -> tuple[ToolCall, ...]:
@@ -238,8 +226,8 @@ class ReplyRecorder(QObject):
         saved_text = message.text
         if not saved_text.strip():
             message = replace(message, text="", control_offsets=(), thinking=Thinking(paired=True))
-        begins_at, in_thought = len(message.text), message.parts.open
-        reply = Reply(message, prompt, conversation, begins_at, saved_text=saved_text, in_thought=in_thought)
+        message = replace(message, thinking=replace(message.thinking, parts=message.parts.parts))
+        reply = Reply(message, prompt, conversation, len(message.text), saved_text=saved_text)
         self.held.append(reply)
         return reply
 
@@ -250,13 +238,13 @@ class ReplyRecorder(QObject):
             reply.message = replace(stored, made_with=reply.message.made_with)
             reply.conversation, reply.saved_text = conversation, stored.text
 
-    def add_text(self, reply: Reply, text: str, written_at: float | None = None) -> None:
+    def add(self, reply: Reply, pieces: Sequence[Piece], written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
-        if not text:
+        if not pieces:
             return
         at = self.clock() if written_at is None else written_at
-        reply.grow(text, at)
+        reply.grow(pieces, at)
         if reply.unsaved_since is None:
             reply.unsaved_since = at
         left_s = reply.unsaved_since + _SAVE_AFTER_S - self.clock()

@@ -36,13 +36,11 @@ class ReplyProgress:
     """The tokens that a reply gained since the last event of its kind.
 
     Attributes:
-        text: The new characters; empty where a token finished no character.
         statistics: The reply's counters, up to a tenth of a second old.
         tokens: The new tokens.
         written_at: When the first of them was written, by `time.monotonic`.
     """
 
-    text: str
     statistics: Statistics
     tokens: tuple[TokenEvent, ...] = ()
     written_at: float = field(default_factory=time.monotonic, compare=False)
@@ -225,6 +223,5 @@ def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:
     replies = [each for each in parts if isinstance(each, ReplyProgress)]
     if len(replies) < 2:
         return request, parts[-1]
-    text = "".join(each.text for each in replies)
     tokens = tuple(token for each in replies for token in each.tokens)
-    return request, ReplyProgress(text, replies[-1].statistics, tokens, replies[0].written_at)
+    return request, ReplyProgress(replies[-1].statistics, tokens, replies[0].written_at)

@@ -182,7 +182,7 @@ class EngineWorker(QObject):
             if isinstance(event, TokenEvent):
                 if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
                     statistics, taken = iterator.statistics, now
-                self._post(request, ReplyProgress(event.text, statistics, (event,)))
+                self._post(request, ReplyProgress(statistics, (event,)))
             else:
                 self._post(request, event)
             if request.direct:

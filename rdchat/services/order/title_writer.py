@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.titles import TITLE_WISH, begins_in_thought, title_from_model
+from rdchat.chat.titles import TITLE_WISH, title_from_model
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -97,7 +97,6 @@ class TitleWriter(QObject):
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         system_prompt = self._replies.order.values(self._store.conversation(conversation_id)).system_prompt
-        in_thought = reply.thinking.begun or (not reply.thinking.paired and begins_in_thought(reply.text))
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         is_complete = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS
@@ -110,10 +109,10 @@ class TitleWriter(QObject):
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
         generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF))
         self._request = self._engine.submit(
-            generation, lambda event: self._on_event(conversation_id, event, in_thought), background=True
+            generation, lambda event: self._on_event(conversation_id, event), background=True
         )
 
-    def _on_event(self, conversation_id: int, event: EngineEvent, in_thought: bool) -> None:
+    def _on_event(self, conversation_id: int, event: EngineEvent) -> None:
         if not isinstance(event, ReplyEnd | Failure):
             return
         self._request = None
@@ -121,8 +120,8 @@ class TitleWriter(QObject):
             self._failed.add(conversation_id)
         elif event.finish_reason is not FinishReason.CANCELLED:
             # A reply that was cut off may be a thought; that there is no title is stored too.
-            text = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
-            title = title_from_model(text, begins_in_thought=in_thought)
+            is_answer = event.finish_reason in _ENDED_BY_ITSELF and not event.told.unclosed
+            title = title_from_model(event.told.answer if is_answer else "")
             try:
                 if self._store.organiser.set_title_by_model(conversation_id, title):
                     self._titled()

@@ -1,13 +1,13 @@
 """The two kinds of messages: a prompt in a bubble at the right, and a model's reply."""
 
 import re
+from dataclasses import replace
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.thoughts import may_mark
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.layouts import column, row
@@ -137,7 +137,9 @@ class ReplyMessage(MessageWidget):
 
     def append_text(self, message: Message, text: str) -> None:
         """Show a reply that is being written, which has gained a text."""
-        if self.body.is_empty or self._thinking or may_mark(message.text, text) or _BRACE.match(message.text):
+        before, parts = self.message.thinking.parts, message.thinking.parts
+        joins = before and parts and parts == (*before[:-1], replace(before[-1], end=before[-1].end + len(text)))
+        if self.body.is_empty or self._thinking or not joins or _BRACE.match(message.text):
             self.show_message(message)
             return
         self.message = message

@@ -1,0 +1,162 @@
+"""Tells the parts of a reply apart while it is written; all who show, send or store a reply get its parts from here."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rdchat.thoughts import MarkerTokens, Part, Parting, Thoughts, may_mark, unfinished
+
+# More text does not change the meaning of a marker that has so many characters after it.
+_SETTLED = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """More text of a reply, all of one part.
+
+    Attributes:
+        text: The text; the texts of all pieces are the reply, in order.
+        is_thought: Whether it belongs to a thought; otherwise to the answer.
+        is_mark: Whether it is the marker that begins the part, with the blanks beside it.
+    """
+
+    text: str
+    is_thought: bool = False
+    is_mark: bool = False
+
+
+def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
+    """Return the parts of a text that has grown by pieces."""
+    made = list(parts)
+    for piece in pieces:
+        end = (made[-1].end if made else 0) + len(piece.text)
+        if piece.is_mark:
+            made.append(Part(end, end, piece.is_thought))
+        elif made:
+            made[-1] = replace(made[-1], end=end)
+        else:
+            made.append(Part(0, end, piece.is_thought))
+    return tuple(made)
+
+
+class PartsReader:
+    """Tells one reply apart, once: a piece that it has given never changes.
+
+    It holds back what may be the beginning of a marker, blanks that may stand beside one, and all from a tool call on:
+    whether that is a call shows at the end.
+
+    Args:
+        begun: Whether the prompt opened a thought.
+        shaped: Whether the answer has a shape, so that markers in it are data.
+        plain: Whether all text is the answer.
+        markers: See `MarkerTokens`.
+        call_marks: Texts with which a tool call may begin.
+        before: The text that the reply continues.
+        before_control: Offsets of control tokens in it.
+    """
+
+    def __init__(
+        self,
+        begun: bool = False,
+        *,
+        shaped: bool = False,
+        plain: bool = False,
+        markers: frozenset[str] = frozenset(),
+        call_marks: Sequence[str] = (),
+        before: str = "",
+        before_control: Sequence[int] = (),
+    ) -> None:
+        self._plain = plain or (shaped and not begun)
+        self._call_marks = () if shaped else call_marks
+        self._tokens = MarkerTokens(markers, set(before_control))
+        # What is behind the settled text is read again.
+        self._settled = Parting(begun, self._tokens, shaped=shaped)
+        self._text, self._begins_at = before, len(before)
+        # Up to where pieces were given, the part that they ended in, and whether they had text of it.
+        self._given, self._inside, self._in_text = len(before), begun, False
+        self._has_answer = self._has_call = False
+        if before:
+            parting = self._settled.fork()
+            parting.read(before, len(before))
+            *_, last = parts = parting.parts()
+            self._inside, self._in_text = last.is_thought, last.start < last.end
+            self._has_answer = bool(Thoughts(before, parts).answer)
+
+    def feed(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
+        """Take more of the reply, and return what is told apart now.
+
+        Args:
+            text: The text.
+            control: Offsets in the reply of the control tokens that are known since.
+        """
+        self._text += text
+        self._tokens.offsets.update(self._begins_at + offset for offset in control)
+        if self._has_call or not text:
+            return ()
+        if self._plain:
+            return (Piece(text),)
+        pieces: list[Piece] = []
+        if self._in_text and not self._may_mark(self._text[-_SETTLED - len(text) :]):
+            self._give(pieces, self._text[self._given :].rstrip(), self._inside)
+            return tuple(pieces)
+        self._settled.read(self._text, len(self._text) - _SETTLED)
+        parting, visible = self._settled.fork(), self._text[: len(self._text) - unfinished(self._text)]
+        parting.read(visible, len(visible))
+        *closed, last = parting.parts()
+        for part in closed:
+            if not self._has_call:
+                self._add(pieces, visible, part)
+        if not self._has_call:
+            self._add(pieces, visible, last, is_last=True)
+        return tuple(pieces)
+
+    def _add(self, pieces: list[Piece], text: str, part: Part, *, is_last: bool = False) -> None:
+        """Give what is new of a part; what stays between the parts belongs to the marker of the next one."""
+        start, end, inside = part.start, part.end, part.is_thought
+        if start >= self._given or not self._in_text:
+            first = max(start, self._given)
+            blanks = len(text[first:end]) - len(text[first:end].lstrip())
+            behind_mark = inside or (start > 0 and not self._has_answer)
+            self._give(pieces, text[self._given : first + blanks * behind_mark], inside, is_mark=True)
+        body = text[self._given : end]
+        if not inside:
+            at, self._has_call = self._call_in(body)
+            body = body[:at] if is_last or self._has_call else body
+        if is_last or inside or self._has_call or not (self._has_answer or body.strip()):
+            body = body.rstrip()
+        self._give(pieces, body, inside)
+
+    def _give(self, pieces: list[Piece], text: str, inside: bool, *, is_mark: bool = False) -> None:
+        if text:
+            pieces.append(Piece(text, inside, is_mark))
+            self._given += len(text)
+            self._inside, self._in_text = inside, not is_mark
+            self._has_answer |= not (inside or is_mark)
+
+    def _call_in(self, text: str) -> tuple[int, bool]:
+        """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""
+        if found := [at for mark in self._call_marks if (at := text.find(mark)) >= 0]:
+            return min(found), True
+        ends = (text[len(text) - n :] for n in range(max(map(len, self._call_marks), default=0), 0, -1))
+        held = next((end for end in ends if any(mark.startswith(end) for mark in self._call_marks)), "")
+        return len(text) - len(held), False
+
+    def _may_mark(self, text: str) -> bool:
+        return may_mark(text) or any(mark[0] in text for mark in self._call_marks)
+
+    def is_answer(self, text: str, offset: int) -> bool:
+        """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""
+        text, end = self._text[: self._begins_at] + text, self._begins_at + offset
+        parting = self._settled.fork()
+        parting.read(text[:end], end)
+        return self._plain or not parting.parts()[-1].is_thought
+
+    def finish(self, ended: bool) -> Thoughts:
+        """Return the text with which the reply begins and all of the reply, told apart.
+
+        Args:
+            ended: Whether the model ended it itself. Then a thought that it did not close is its answer.
+        """
+        self._settled.read(self._text, len(self._text))
+        control, last = tuple(sorted(self._tokens.offsets)), self._settled.parts()[-1]
+        parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
+        return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)

@@ -1,0 +1,85 @@
+"""Replies told apart as the engine does it, and what a client of the server gets of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.parts_reader import PartsReader, Piece
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest
+from rdchat.server.reply_parts import ReplyParts
+from rdchat.thoughts import Thoughts
+
+_PROMPT = Prompt((ChatMessage(Role.USER, "Hi"),))
+
+
+def told(text: str, *, begun: bool = False, ended: bool = True, control: Sequence[int] = (),
+         markers: frozenset[str] = frozenset()) -> Thoughts:  # fmt: skip
+    """Return a whole reply, told apart."""
+    reader = PartsReader(begun, markers=markers)
+    reader.feed(text, control)
+    return reader.finish(ended)
+
+
+@dataclass
+class Client:
+    """What a client of the server got.
+
+    Attributes:
+        thoughts: More of the thought, each time that something came.
+        answers: More of the answer.
+        pieces: What the engine told apart.
+        whole: The reply as a client gets it that does not stream.
+    """
+
+    whole: Choice
+    thoughts: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def streamed(self) -> tuple[str, str]:
+        return "".join(self.thoughts), "".join(self.answers)
+
+    @property
+    def at_once(self) -> tuple[str, str]:
+        return self.whole.thought, self.whole.answer
+
+
+def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason = FinishReason.EOS,
+              control: Iterable[int] = (), cut: tuple[int, int] | None = None) -> Client:  # fmt: skip
+    """Return what a client gets of a reply.
+
+    Args:
+        texts: The texts of its tokens.
+        reader: Tells it apart.
+        finish: Why it ended.
+        control: Indexes of control tokens.
+        cut: Range of the text that a call of a tool took.
+    """
+    begins, marks = [0, *accumulate(map(len, texts))], set(control)
+    parts = ReplyParts(0, ReplyRequest("", (_PROMPT,), {}, 0), 0)
+    client = Client(Choice(0, 0))
+    for at, text in enumerate(texts):
+        offsets = (begins[at],) if at in marks else ()
+        event = TokenEvent(0, at, at, text, control_offsets=offsets, pieces=reader.feed(text, offsets))
+        client.pieces += event.pieces
+        for part in parts.take([event]):
+            assert isinstance(part, Delta)
+            client.thoughts.append(part.thought)
+            client.answers.append(part.answer)
+    told = reader.finish(finish is FinishReason.EOS)
+    calls = (ToolCall("f", "{}"),) if cut else ()
+    told = told.within([(0, cut[0]), (cut[1], len(told.text))]) if cut else told
+    ((choice, rest),) = parts.take([ReplyEnd(0, "".join(texts), tuple(range(len(texts))), "", finish, Statistics(),
+                                             tool_calls=calls, told=told)])  # type: ignore[misc]  # fmt: skip
+    assert isinstance(choice, Choice)
+    assert isinstance(rest, Delta)
+    client.whole, client.thoughts, client.answers = (
+        choice,
+        [*client.thoughts, rest.thought],
+        [*client.answers, rest.answer],
+    )
+    return client
