@@ -48,6 +48,7 @@ _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
 _LITERALS = {*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}
 _LONGEST = max(map(len, _LITERALS))
+_PREFIXES = {literal[:n] for literal in _LITERALS for n in range(1, len(literal))}
 # Each first marker contains one of these.
 _HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
@@ -195,9 +196,10 @@ def end_of_begun(prompt: str) -> str:
     return _CLOSINGS[opened[1]] if opened else ""
 
 
-def may_mark(text: str) -> bool:
-    """Return whether a marker may begin in a text."""
-    return any(each in text for each in _FIRST_CHARACTERS)
+def has_marker(text: str, added: int) -> bool:
+    """Return whether a marker may stand at the end of a text that has gained some characters."""
+    end = text[-added - _LONGEST :]
+    return any(first in end for first in _FIRST_CHARACTERS) and _MARKER.search(end) is not None
 
 
 def split_thoughts(
@@ -251,7 +253,7 @@ class Parting:
         self._inside = self._seen = begun
         self._closing = None if begun else ""
         self._fence, self._fences_read = "", 0
-        # Where the last header of a call ends; 0 where that call has ended.
+        # Where the last header of a call ends; 0 without one.
         self._call_header = 0
 
     def fork(self) -> "Parting":
@@ -324,9 +326,8 @@ class Parting:
 
     def _pass_end(self, marker: str, start: int, end: int) -> None:
         """Read the end of one of several messages; that of a call belongs to the call."""
-        if marker == "<|call|>" and self._call_header:
-            self._call_header = 0
-        elif self._seen and self._closing in {None, marker} and not self._is_quoted(start):
+        in_call = marker == "<|call|>" and self._call_header
+        if not in_call and self._seen and self._closing in {None, marker} and not self._is_quoted(start):
             self._part(start, end, to_thought=False)
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
@@ -396,6 +397,8 @@ def unfinished(text: str) -> int:
 
     Whether a wrapper ends an answer or is a word in it shows only in what follows.
     """
+    if len(text) > _LONGEST_HEADER and not any(first in text[-_LONGEST_HEADER:] for first in _FIRST_CHARACTERS):
+        return 0
     held = _begun_marker(text)
     end = text[: len(text) - held][-_LONGEST_HEADER:]
     wrapped = _LAST_WRAPPERS.search(end)
@@ -411,10 +414,4 @@ def _begun_marker(text: str) -> int:
             return len(end) - position
     if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w.<|]*)", text):
         return len(text)
-    beginning = len(text) - _LONGEST
-    for position in range(max(0, beginning), len(text)):
-        if text[position] in _FIRST_CHARACTERS and any(
-            literal.startswith(text[position:]) and len(literal) > len(text) - position for literal in _LITERALS
-        ):
-            return len(text) - position
-    return 0
+    return next((n for n in range(min(_LONGEST, len(text)), 0, -1) if text[-n:] in _PREFIXES), 0)

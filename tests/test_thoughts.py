@@ -1,6 +1,17 @@
 import pytest
 
-from rdchat.thoughts import PAIRS, end_of_begun, may_part, split_thoughts
+from rdchat.inference.api.parts_reader import PartsReader, grown
+from rdchat.thoughts import PAIRS, Thoughts, end_of_begun, split_thoughts
+
+
+def growing(text: str, begun: bool = False) -> Thoughts:
+    """Return what is told apart of a reply that has come letter by letter."""
+    reader, shown, parts = PartsReader(begun), "", ()
+    for letter in text:
+        pieces = reader.feed(letter)
+        shown += "".join(piece.text for piece in pieces)
+        parts = grown(parts, pieces)
+    return Thoughts(shown, parts)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +43,7 @@ def test_a_lone_closing_tag_of_an_earlier_rdchat_ends_a_thought() -> None:
 def test_no_half_tag_shows_while_a_reply_grows() -> None:
     whole = "<think>\nI wonder.\n</think>\nYes, 1 < 2."
     for end in range(len(whole)):
-        parts = split_thoughts(whole[:end], final=False)
+        parts = growing(whole[:end])
         assert "think" not in parts.thought + parts.answer
         assert "</" not in parts.thought + parts.answer
         assert parts.open == (len("<think>") <= end < whole.index("</think>") + len("</think>"))
@@ -42,7 +53,7 @@ def test_no_half_tag_shows_while_a_reply_grows() -> None:
 
 def test_a_lone_bracket_at_the_end_of_a_finished_reply_stays() -> None:
     assert split_thoughts("1 <").answer == "1 <"
-    assert split_thoughts("1 <", final=False).answer == "1 "
+    assert growing("1 <").answer == "1"
 
 
 GPT_OSS = (
@@ -68,9 +79,9 @@ def test_every_familys_markers_part_a_reply_and_none_shows_while_it_grows(whole:
     assert not parts.open
     assert "".join(whole[start:end] for start, end in parts.spans).strip() == parts.answer.strip()
     for end in range(len(whole)):
-        growing = split_thoughts(whole[:end], final=False)
-        assert parts.thought.startswith(growing.thought.strip())
-        assert parts.answer.startswith(growing.answer.rstrip())
+        shown = growing(whole[:end])
+        assert parts.thought.startswith(shown.thought)
+        assert parts.answer.startswith(shown.answer)
 
 
 def test_what_gpt_oss_says_before_a_call_is_part_of_its_answer() -> None:
@@ -82,8 +93,8 @@ def test_what_gpt_oss_says_before_a_call_is_part_of_its_answer() -> None:
 def test_a_thought_that_the_template_began_is_one_from_the_first_character(opening: str, closing: str) -> None:
     assert end_of_begun(f"user: hi\nassistant: {opening}\n") == closing
     assert not end_of_begun(f"{opening}\n\n{closing}\n\n")
-    growing = split_thoughts("I wond", final=False, begun=True)
-    assert (growing.thought, growing.answer, growing.open) == ("I wond", "", True)
+    shown = growing("I wond", begun=True)
+    assert (shown.thought, shown.answer, shown.open) == ("I wond", "", True)
     parts = split_thoughts(f"I wonder.\n{closing}\nHello.", begun=True)
     assert (parts.thought, parts.answer, parts.open) == ("I wonder.", "Hello.", False)
 
@@ -128,16 +139,8 @@ GROWING = [
 
 @pytest.mark.parametrize("whole", GROWING)
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_reply_that_grows_is_parted_as_if_it_were_read_anew(whole: str, begun: bool) -> None:
-    growing = []
-    for end in range(0, len(whole), 7):
-        growing.append(split_thoughts(whole[:end], final=False, begun=begun))
-    for end, parts in zip(range(0, len(whole), 7), growing, strict=True):
-        split_thoughts("", final=False, begun=begun)  # nothing is known of the last text
-        assert split_thoughts(whole[:end], final=False, begun=begun) == parts
-
-
-@pytest.mark.parametrize("opening", [opening for opening, _ in PAIRS])
-def test_the_end_of_an_opening_is_seen_wherever_tokens_part_it(opening: str) -> None:
-    for split in range(1, len(opening)):
-        assert may_part(opening, opening[split:])
+def test_a_reply_that_grows_is_told_apart_as_if_it_were_read_whole(whole: str, begun: bool) -> None:
+    shown, parts = growing(whole, begun), split_thoughts(whole, begun=begun)
+    assert parts.thought.startswith(shown.thought)
+    assert parts.answer.startswith(shown.answer)
+    assert len(shown.thought + shown.answer) > len(parts.thought + parts.answer.rstrip()) - 40

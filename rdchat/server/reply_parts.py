@@ -1,5 +1,6 @@
 """Turns the engine's events into the parts of a reply that a client gets."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from rdchat.inference.api.events import GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
@@ -30,7 +31,7 @@ class ReplyParts:
         # Tokens whose log-probabilities were sent.
         self._sent = 0
         # Where the text of each token begins, and where the text ends; ranges of thoughts and marks; where pieces end.
-        self._starts, self._thinking, self._told = [0], list[range](), 0
+        self._starts, self._thinking, self._told = [0], list[tuple[int, int]](), 0
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events."""
@@ -43,7 +44,7 @@ class ReplyParts:
             self._starts.append(self._starts[-1] + len(token.text))
             for piece in token.pieces:
                 if piece.is_thought or piece.is_mark:
-                    self._thinking.append(range(self._told, self._told + len(piece.text)))
+                    self._thinking.append((self._told, self._told + len(piece.text)))
                 self._told += len(piece.text)
                 if piece.is_mark:
                     self._is_next = bool(self._thought + thought)
@@ -74,7 +75,8 @@ class ReplyParts:
         choice.end, choice.thought, choice.answer = end, told.thought, told.answer
         if choice.thought:
             starts = self._starts[: len(end.token_ids)]
-            choice.thought_tokens = sum(any(start in each for each in self._thinking) for start in starts)
+            counts = (bisect_left(starts, last) - bisect_left(starts, first) for first, last in self._thinking)
+            choice.thought_tokens = sum(counts)
         choice.calls = end.tool_calls[:1] if self._request.one_call else end.tool_calls
         if self._may_be_call and (call := call_of(choice.answer, self._request.tools)):
             choice.calls, choice.answer = call, ""

@@ -37,4 +37,4 @@ def test_a_persons_title_is_one_line_of_a_bearable_length() -> None:
 
 def test_a_models_title_has_no_marks_of_markdown() -> None:
     for written in ("The secret word is: **marmalade", "The *secret* word is: `marmalade`"):
-        assert title_from_model(written, begins_in_thought=False) == "The secret word is: marmalade"
+        assert title_from_model(written) == "The secret word is: marmalade"

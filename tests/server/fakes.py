@@ -133,11 +133,11 @@ class ScriptedGate:
             on_event(script.refusal)
             return
         on_event(PrefillProgress(0, 8, 8, 2, script.in_thought))
-        written, finish = 0, script.finish
+        written, finish, markers = 0, script.finish, (self.model or MODEL).token_markers
         marks = self.model.tool_markers[:1] if request.tools and self.model and self.model.tool_markers else ()
         reader = PartsReader(
             script.in_thought, shaped=request.shape is not None, plain=request.text is not None,
-            markers=MODEL.token_markers, call_marks=marks,
+            markers=markers, call_marks=marks,
         )  # fmt: skip
         for index, text in enumerate(script.tokens):
             self.gate.wait(running.cancelled.is_set)
@@ -160,7 +160,7 @@ class ScriptedGate:
         content = text if script.content is None else script.content
         places = script.offsets(range(written))
         whole = told(content, begun=script.in_thought, ended=finish is FinishReason.EOS, control=places,
-                     markers=MODEL.token_markers)  # fmt: skip
+                     markers=markers)  # fmt: skip
         whole = Thoughts(content, (Part(0, len(content)),)) if request.shape or request.text else whole
         on_event(
             ReplyEnd(0, text, ids, "", finish, counters, control_offsets=places, tool_calls=script.calls,

@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.parts_reader import PartsReader
+from rdchat.inference.api.parts_reader import PartsReader, grown
+from rdchat.thoughts import Part, Thoughts
 from tests.told import client_of
 
 _MARKS = (
@@ -45,3 +46,26 @@ def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
             assert client.streamed[0].rpartition("\n\n")[2].strip() in whole[1]
         else:
             assert [each.rstrip() for each in client.streamed] == [each.rstrip() for each in whole]
+
+
+@given(pieces=_PIECES, begun=some.booleans(), cut=some.integers(0, 60))
+def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, cut: int) -> None:
+    text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
+    before, more = text[:cut], text[cut:]
+    reader, whole = PartsReader(begun, before=before), PartsReader(begun)
+    given = [piece for letter in more for piece in reader.feed(letter)]
+    whole.feed(text)
+    assert more.startswith("".join(piece.text for piece in given))
+    assert reader.finish(ended=False) == whole.finish(ended=False)
+
+
+@given(pieces=_PIECES, begun=some.booleans())
+def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[str], begun: bool) -> None:
+    text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
+    reader, parts, shown = PartsReader(begun), (Part(0, 0, is_thought=True),) if begun else (), ""
+    for letter in text:
+        more = reader.feed(letter)
+        parts, shown = grown(parts, more), shown + "".join(piece.text for piece in more)
+    stored, whole = Thoughts(shown, parts), reader.finish(ended=False)
+    assert (whole.thought + "\n").startswith(stored.thought)
+    assert whole.answer.startswith(stored.answer)

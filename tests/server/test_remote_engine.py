@@ -38,7 +38,6 @@ from rdchat.server import certificate
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.server import Server
-from rdchat.thoughts import MarkerTokens, split_thoughts
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
 from tests.server.lying_server import Write, answer, lying_server
@@ -114,10 +113,7 @@ def test_a_thought_is_put_before_the_answer_as_the_window_reads_it(engine: Engin
     first, end = events[0], end_of(events)
     assert isinstance(first, PrefillProgress)
     assert first.in_thought
-    info = engine.load("remote:studio/tiny/model", Dtype.AUTO, lambda _: None)
-    tokens = MarkerTokens(info.token_markers, set(end.control_offsets))
-    parts = split_thoughts(end.text, begun=True, tokens=tokens)
-    assert (parts.thought, parts.answer) == ("Hm </think> no", "The <think> is")
+    assert (end.told.thought, end.told.answer) == ("Hm </think> no", "The <think> is")
 
 
 def test_thoughts_of_earlier_turns_stay_here(engine: Engine, gate: ScriptedGate) -> None:
@@ -145,7 +141,7 @@ def test_tools_are_called_and_their_results_go_back(engine: Engine, gate: Script
     gate.scripts = [Script(("Let me see", "<call>…</call>"), calls=(call,), content="Let me see")]
     tools = json.dumps([{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}])
     end = end_of(reply(engine, tools=tools))
-    assert (end.tool_calls, end.content, end.finish_reason) == ((call,), "Let me see", FinishReason.EOS)
+    assert (end.tool_calls, end.told.text, end.finish_reason) == ((call,), "Let me see", FinishReason.EOS)
     messages = (*HELLO, ChatMessage(Role.ASSISTANT, "", tool_calls=(call,)),
                 ChatMessage(Role.TOOL, "12:00", tool_call_id="c1", name="clock"))  # fmt: skip
     gate.scripts = [Script()]

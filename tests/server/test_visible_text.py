@@ -1,27 +1,19 @@
 """What clients see of a growing reply."""
 
-from itertools import accumulate
-
 import pytest
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.reply_parts import VisibleText
-from rdchat.thoughts import MarkerTokens, markers_among
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.parts_reader import PartsReader
+from rdchat.thoughts import markers_among
+from tests.told import client_of
 
 
-def shown(text: str, content: str | None = None, *, begun: bool = False, finish: FinishReason = FinishReason.EOS,
-          **options: bool | str) -> tuple[str, str]:  # fmt: skip
-    """Return thought and answer after a reply came letter by letter; what a client has never shrinks."""
-    visible = VisibleText(**options)  # type: ignore[arg-type]
-    visible.begun = begun
-    pieces = [visible.add(letter) for letter in text]
-    pieces.append(
-        visible.finish(ReplyEnd(0, text, (), "", finish, Statistics(), content=text if content is None else content))
-    )
-    for which, whole in enumerate((visible.thought, visible.answer)):
-        assert list(accumulate(piece[which] for piece in pieces))[-1] == whole
-    return visible.thought, visible.answer
+def shown(text: str, cut: tuple[int, int] | None = None, *, begun: bool = False,
+          finish: FinishReason = FinishReason.EOS, call_mark: str = "", **options: bool
+) -> tuple[str, str]:  # fmt: skip
+    """Return thought and answer of a client after a reply came letter by letter; `cut` is what a call took."""
+    reader = PartsReader(begun, call_marks=(call_mark,) if call_mark else (), **options)
+    return client_of(list(text), reader, finish=finish, cut=cut).streamed
 
 
 @pytest.mark.parametrize(
@@ -47,23 +39,17 @@ def test_a_thought_that_was_cut_off() -> None:
 
 
 def test_raw_text_stays_as_it_is() -> None:
-    assert shown("<think>x</think> y ", raw=True) == ("", "<think>x</think> y ")
+    assert shown("<think>x</think> y ", plain=True) == ("", "<think>x</think> y ")
 
 
 def test_a_call_is_held_back() -> None:
-    assert shown("So: <call>{}</call>", "So: ", call_marker="<call>") == ("", "So: ")
-    assert shown("<call>{}</call>", "", call_marker="<call>") == ("", "")
+    assert shown("So: <call>{}</call>", (4, 19), call_mark="<call>") == ("", "So: ")
+    assert shown("<call>{}</call>", (0, 15), call_mark="<call>") == ("", "")
 
 
 def test_what_was_no_call_comes_at_the_end() -> None:
     for text in ("A <cal", "A <call> that is none", "A  "):
-        assert shown(text, call_marker="<call>") == ("", text)
-
-
-def test_all_is_held_back() -> None:
-    visible = VisibleText(hold=True)
-    assert visible.add("{}") == ("", "")
-    assert visible.finish(ReplyEnd(0, "{}", (), "", FinishReason.EOS, Statistics(), content="{}")) == ("", "{}")
+        assert shown(text, call_mark="<call>") == ("", text)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +70,7 @@ def test_markers_in_an_answer_with_a_shape_are_data(text: str) -> None:
 
 def test_a_call_in_an_answer_with_a_shape_is_data() -> None:
     text = '{"a": "<call>{}</call>"}'
-    assert shown(text, call_marker="<call>", shaped=True) == ("", text)
+    assert shown(text, call_mark="<call>", shaped=True) == ("", text)
 
 
 def test_a_thought_before_a_shape_that_was_cut_off() -> None:
@@ -95,21 +81,10 @@ THINK = frozenset({"<think>", "</think>"})
 
 
 def shown_with_tokens(tokens: list[str], control: tuple[int, ...], markers: frozenset[str] = THINK, *,
-                      begun: bool = False, content: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
-    """Return thought and answer of a reply that came token by token; `content` is what no call took, in tokens."""
-    visible = VisibleText(call_marker="<call>")
-    visible.begun, visible.tokens = begun, MarkerTokens(markers)
-    begins = [0, *accumulate(map(len, tokens))]
-    for index, token in enumerate(tokens):
-        visible.tokens.offsets.update({begins[index]} if index in control else ())
-        visible.add(token)
-    text = "".join(tokens)
-    first, last = content or (0, len(tokens))
-    offsets = tuple(begins[index] - begins[first] for index in control if first <= index < last)
-    end = ReplyEnd(0, text, (), "", FinishReason.EOS, Statistics(), content=text[begins[first] : begins[last]],
-                   content_control_offsets=offsets)  # fmt: skip
-    visible.finish(end)
-    return visible.thought, visible.answer
+                      begun: bool = False, cut: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
+    """Return thought and answer of a client after a reply came token by token."""
+    reader = PartsReader(begun, markers=markers, call_marks=("<call>",))
+    return client_of(tokens, reader, control=control, cut=cut).streamed
 
 
 def test_where_a_model_has_tokens_the_characters_of_markers_are_text() -> None:
@@ -138,7 +113,7 @@ def test_replies_with_the_same_text_and_other_tokens() -> None:
 
 def test_markers_around_a_call() -> None:
     tokens = ["<think>", "Hm", "</think>", "So </think>", "<call>{}</call>"]
-    assert shown_with_tokens(tokens, (0, 2, 4), content=(0, 4)) == ("Hm", "So </think>")
+    assert shown_with_tokens(tokens, (0, 2, 4), cut=(28, 43)) == ("Hm", "So </think>")
 
 
 def test_a_marker_that_begins_with_a_token() -> None:

@@ -186,7 +186,7 @@ class ScriptedEngine:
             raise script.refusal
         if self.loaded is not None and self.loaded.server:
             script = replace(script, mode=None)
-        return ScriptedReply(request.request_id, script, self.gate, self.updates)
+        return ScriptedReply(request, script, self.gate, self.updates)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         self.threads.add(threading.get_ident())
@@ -272,13 +272,13 @@ class ScriptedBench:
 class ScriptedReply:
     """A `TokenIterator` over a `Reply`."""
 
-    def __init__(self, request_id: int, script: Reply, gate: Gate, updates: list[DraftSettings]) -> None:
+    def __init__(self, request: GenerationRequest, script: Reply, gate: Gate, updates: list[DraftSettings]) -> None:
         self._updates = updates
         self._cancelled = threading.Event()
         self._gate = gate
         self._script = script
         self._written = 0
-        self._events = self._make(request_id, script)
+        self._events = self._make(request, script)
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -286,8 +286,9 @@ class ScriptedReply:
     def __next__(self) -> GenerationEvent:
         return next(self._events)
 
-    def _make(self, request_id: int, script: Reply) -> Iterator[GenerationEvent]:
-        reason, calls = script.finish_reason, CALL_MARKERS[:1] if script.calls else ()
+    def _make(self, request: GenerationRequest, script: Reply) -> Iterator[GenerationEvent]:
+        request_id = request.request_id
+        reason, calls = script.finish_reason, CALL_MARKERS[:1] if request.tools else ()
         reader = PartsReader(script.in_thought, call_marks=calls)
         for processed in range(script.prefill_chunk, script.prompt_tokens + 1, script.prefill_chunk):
             self._gate.wait(self._cancelled.is_set)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.thoughts import MarkerTokens, Part, Parting, Thoughts, may_mark, unfinished
+from rdchat.thoughts import MarkerTokens, Part, Parting, Thoughts, has_marker, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
@@ -74,6 +74,8 @@ class PartsReader:
         # Up to where pieces were given, the part that they ended in, and whether they had text of it.
         self._given, self._inside, self._in_text = len(before), begun, False
         self._has_answer = self._has_call = False
+        # Behind this length no marker can change what was told.
+        self._open_until = len(before) + _SETTLED * bool(before)
         if before:
             parting = self._settled.fork()
             parting.read(before, len(before))
@@ -95,11 +97,14 @@ class PartsReader:
         if self._plain:
             return (Piece(text),)
         pieces: list[Piece] = []
-        if self._in_text and not self._may_mark(self._text[-_SETTLED - len(text) :]):
-            self._give(pieces, self._text[self._given :].rstrip(), self._inside)
+        if has_marker(self._text, len(text)):
+            self._open_until = len(self._text) + _SETTLED
+        held = unfinished(self._text)
+        if self._in_text and not held and len(self._text) > self._open_until:
+            self._add(pieces, self._text, Part(0, len(self._text), self._inside), is_last=True)
             return tuple(pieces)
         self._settled.read(self._text, len(self._text) - _SETTLED)
-        parting, visible = self._settled.fork(), self._text[: len(self._text) - unfinished(self._text)]
+        parting, visible = self._settled.fork(), self._text[: len(self._text) - held]
         parting.read(visible, len(visible))
         *closed, last = parting.parts()
         for part in closed:
@@ -139,9 +144,6 @@ class PartsReader:
         ends = (text[len(text) - n :] for n in range(max(map(len, self._call_marks), default=0), 0, -1))
         held = next((end for end in ends if any(mark.startswith(end) for mark in self._call_marks)), "")
         return len(text) - len(held), False
-
-    def _may_mark(self, text: str) -> bool:
-        return may_mark(text) or any(mark[0] in text for mark in self._call_marks)
 
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""

@@ -254,13 +254,13 @@ class Replies(QObject):
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
-        pieces = [piece for token in progress.tokens for piece in token.pieces]
-        self.recorder.add(live, pieces, progress.written_at)
+        length = len(live.message.text)
+        self.recorder.add(live, progress.tokens, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)
-        elif pieces:
-            self.grew.emit(live.message, "".join(piece.text for piece in pieces))
+        elif text := live.message.text[length:]:
+            self.grew.emit(live.message, text)
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.state_changed.emit()

@@ -64,6 +64,7 @@ class Reply:
         saved_text: The text that is stored.
         unsaved_since: When the first text was written that is not stored.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
+        held: The end of the text that is not told apart yet.
         offered: The tools of the request, by their full names.
     """
 
@@ -77,6 +78,7 @@ class Reply:
     saved_text: str = ""
     unsaved_since: float | None = None
     thought_until: float | None = None
+    held: str = ""
     offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
 
     @property
@@ -154,6 +156,8 @@ class Reply:
 
     def break_off(self, status: MessageStatus, error: str = "") -> None:
         """End with the text that there is: the reply failed, or rdchat closes."""
+        if self.held:
+            self.grow([Piece(self.held, self.in_thought)], self.thought_until or 0.0)
         self.message = replace(self.message, status=status, error=error)
 
 
@@ -238,9 +242,12 @@ class ReplyRecorder(QObject):
             reply.message = replace(stored, made_with=reply.message.made_with)
             reply.conversation, reply.saved_text = conversation, stored.text
 
-    def add(self, reply: Reply, pieces: Sequence[Piece], written_at: float | None = None) -> None:
+    def add(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
+        pieces = [piece for token in tokens for piece in token.pieces]
+        written = reply.held + "".join(token.text for token in tokens)
+        reply.held = written[sum(len(piece.text) for piece in pieces) :]
         if not pieces:
             return
         at = self.clock() if written_at is None else written_at

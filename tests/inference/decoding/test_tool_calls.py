@@ -175,10 +175,10 @@ def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:
     *_, end = ChatSession(saying("well :weather.")).generate(replace(asked, tools=TOOLS))
     assert isinstance(end, ReplyEnd)
     assert (end.text, end.finish_reason) == ("well :weather.", FinishReason.EOS)
-    assert (end.tool_calls, end.content) == ((ToolCall("weather", '{"text": "weather"}'),), "well ")
+    assert (end.tool_calls, end.told.text) == ((ToolCall("weather", '{"text": "weather"}'),), "well ")
     *_, end = ChatSession(saying("well :weather.")).generate(asked)
     assert isinstance(end, ReplyEnd)
-    assert (end.tool_calls, end.content) == ((), "well :weather.")
+    assert (end.tool_calls, end.told.text) == ((), "well :weather.")
 
 
 def test_a_stop_text_ends_the_answer_and_no_call() -> None:
@@ -196,7 +196,7 @@ def test_offsets_of_control_tokens_in_the_text_and_in_what_calls_leave_of_it() -
     model.prompts.control = {ALPHABET.index("o"): "o"}
     *events, end = ChatSession(model).generate(replace(ask(temperature=0, max_tokens=40), tools=TOOLS))
     assert isinstance(end, ReplyEnd)
-    assert (end.content, end.content_control_offsets) == ("so  no  o", (1, 5, 8))
+    assert (end.told.text, end.told.control) == ("so  no  o", (1, 5, 8))
     tokens = [event for event in events if isinstance(event, TokenEvent)]
     assert [offset for token in tokens for offset in token.control_offsets] == list(end.control_offsets)
     assert end.control_offsets == (1, 5, 9, 13, 16)

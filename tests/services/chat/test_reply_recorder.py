@@ -1,6 +1,7 @@
 """How soon text is stored, by a clock that the test moves."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import Role
+from rdchat.inference.api.parts_reader import PartsReader, Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, rescued_notice
@@ -18,6 +20,7 @@ from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.window import WAIT_MS
+from tests.told import told
 
 NO_PROMPT = ChatPrompt((), "")
 
@@ -48,7 +51,11 @@ def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Rep
 
 
 def end(text: str, reason: FinishReason) -> ReplyEnd:
-    return ReplyEnd(0, text, (), "", reason, Statistics())
+    return ReplyEnd(0, text, (), "", reason, Statistics(), told=told(text, ended=reason is FinishReason.EOS))
+
+
+def token(text: str, *pieces: Piece, is_thought: bool = False) -> TokenEvent:
+    return TokenEvent(0, 0, 0, text, pieces=pieces or (Piece(text, is_thought),))
 
 
 def stored(store: ConversationStore, reply: Reply) -> Message:
@@ -64,7 +71,7 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
     for _ in range(200):
         clock.now += 0.033
         written.append(clock.now)
-        recorder.add_text(reply, "x")
+        recorder.add(reply, [token("x")])
         lost = written[len(stored(store, reply).text) :]  # by a kill now
         assert not lost or clock.now - lost[0] < 0.31
 
@@ -73,12 +80,12 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add_text(reply, "late", clock.now - 0.31)
+    recorder.add(reply, [token("late")], clock.now - 0.31)
     assert stored(store, reply).text == "late"
-    recorder.add_text(reply, ", new", clock.now - 0.01)
+    recorder.add(reply, [token(", new")], clock.now - 0.01)
     assert stored(store, reply).text == "late"
     clock.now += 0.31
-    recorder.add_text(reply, " text", clock.now)
+    recorder.add(reply, [token(" text")], clock.now)
     assert stored(store, reply).text == "late, new text"
 
 
@@ -86,7 +93,7 @@ def test_the_last_text_is_stored_though_no_more_comes(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply], qtbot: QtBot
 ) -> None:
     reply = begin()
-    recorder.add_text(reply, "the last word")
+    recorder.add(reply, [token("the last word")])
     assert stored(store, reply).text == ""
     qtbot.waitUntil(lambda: stored(store, reply).text == "the last word", timeout=WAIT_MS)
 
@@ -108,7 +115,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     with held_by_another_process(store.path):
         for _ in range(30):
             clock.now += 0.1
-            recorder.add_text(reply, "x")
+            recorder.add(reply, [token("x")])
         assert len(attempts) == 1
     assert recorder.trouble is not None
     recorder.save()
@@ -119,10 +126,10 @@ def test_what_is_lacking_is_counted_in_characters(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add_text(reply, "x" * 34, clock.now - 1)
+    recorder.add(reply, [token("x" * 34)], clock.now - 1)
     assert recorder.unsaved == []
     with held_by_another_process(store.path):
-        recorder.add_text(reply, "y" * 606)
+        recorder.add(reply, [token("y" * 606)])
         assert not recorder.save()
         assert [(each.missing, len(each.message.text)) for each in recorder.unsaved] == [(606, 640)]
         reply.finish(end("x" * 30, FinishReason.STOP_STRING))
@@ -136,7 +143,7 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
 ) -> None:
     folder = store.path.parent
     reply = begin()
-    recorder.add_text(reply, "Once upon a time\n")
+    recorder.add(reply, [token("Once upon a time\n")])
     with held_by_another_process(store.path):
         recorder.close()
         file = recorder.rescue()
@@ -156,7 +163,7 @@ def test_a_file_with_unsaved_text_has_the_title_that_the_chat_was_renamed_to(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add_text(reply, "Once upon a time\n")
+    recorder.add(reply, [token("Once upon a time\n")])
     store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
         recorder.close()
@@ -183,7 +190,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     recorder = ReplyRecorder(store, StorageWatch())
     reply = recorder.begin(message, NO_PROMPT, chat)
     disk.fill()
-    recorder.add_text(reply, "word " * 50_000)
+    recorder.add(reply, [token("word " * 50_000)])
     recorder.close()
     file = recorder.rescue()
     assert file is not None
@@ -200,10 +207,11 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
 ) -> None:
     reply = begin()
     pieces = ("<thi", "nk>\n", "I wonder", " <b>much</b>", ".</think>", "\nHello", " you")
+    reader = PartsReader()
     for piece in pieces:
         clock.now += 1.0
-        recorder.add_text(reply, piece)
-    assert reply.message.thinking == Thinking(begun=False, ms=3000.0, paired=True)
+        recorder.add(reply, [token(piece, *reader.feed(piece))])
+    assert replace(reply.message.thinking, parts=()) == Thinking(begun=False, ms=3000.0, paired=True)
     reply.finish(end("".join(pieces), FinishReason.EOS))
     recorder.save()
     assert stored(store, reply).thinking.ms == 3000.0
@@ -216,10 +224,10 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
     reply.begin_thought()
     clock.now += 60.0  # reading the prompt
     for piece in ("I", " wonder"):
-        recorder.add_text(reply, piece)
+        recorder.add(reply, [token(piece, is_thought=True)])
         clock.now += 1.0
     recorder.save()
-    assert stored(store, reply).thinking == Thinking(begun=True, ms=1000.0, paired=True)
+    assert replace(stored(store, reply).thinking, parts=()) == Thinking(begun=True, ms=1000.0, paired=True)
     assert stored(store, reply).parts.thought == "I wonder"
 
 
@@ -228,15 +236,17 @@ def test_a_continued_thought_does_not_count_the_pause(
 ) -> None:
     reply = begin()
     reply.begin_thought()
-    recorder.add_text(reply, "I")
+    recorder.add(reply, [token("I", is_thought=True)])
     clock.now += 1.0
-    recorder.add_text(reply, " wonder")
-    reply.finish(end("I wonder", FinishReason.CANCELLED))
+    recorder.add(reply, [token(" wonder", is_thought=True)])
+    whole = told("I wonder", begun=True, ended=False)
+    reply.finish(replace(end("I wonder", FinishReason.CANCELLED), told=whole))
     recorder.save()
     clock.now += 3600.0
     again = recorder.begin(store.reopen_message(reply.message.id), NO_PROMPT, reply.conversation)
+    reader = PartsReader(begun=True, before="I wonder")
     for piece in (" on", ".</think>Hello"):
-        recorder.add_text(again, piece)
+        recorder.add(again, [token(piece, *reader.feed(piece))])
         clock.now += 2.0
-    assert again.message.thinking == Thinking(begun=True, ms=3000.0, paired=True)
+    assert replace(again.message.thinking, parts=()) == Thinking(begun=True, ms=3000.0, paired=True)
     assert again.message.parts.answer == "Hello"

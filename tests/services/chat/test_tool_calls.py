@@ -64,7 +64,7 @@ def test_a_call_waits_for_its_approval_and_its_result_is_answered(
 def test_text_of_a_call_is_never_shown_while_it_is_written(tools: Window, engine: ScriptedEngine) -> None:
     pieces = ("So: 1 <", " 2. ", "<tool", '_call>{"na', 'me": 1}', "</tool_call>")
     ask(tools, engine, Reply(pieces, calls=(read(),), content="So: 1 < 2. "))
-    assert "".join(tools.seen.grown) == "So: 1 < 2. "
+    assert "".join(tools.seen.grown) == "So: 1 < 2."
     assert tools.texts[-1] == "So: 1 < 2. "
 
 
@@ -73,12 +73,12 @@ def test_a_marker_in_a_thought_hides_nothing_and_a_call_that_cannot_be_read_is_t
 ) -> None:
     written = ("<think>I could <tool", "_call> it.</think>", "No <", "tool_call>{")
     ask(tools, engine, Reply(written))
-    assert "".join(tools.seen.grown) == "<think>I could <tool_call> it.</think>No "
+    assert "".join(tools.seen.grown) == "<think>I could <tool_call> it.</think>No"
     assert tools.texts[-1] == "".join(written)
 
 
 def test_what_may_have_begun_a_call_stays_where_a_reply_breaks_off(tools: Window, engine: ScriptedEngine) -> None:
-    reply = ask(tools, engine, Reply(("Is 1 <",), error=ModelError("The device is gone.")))
+    reply = ask(tools, engine, Reply(("Is 1 <",), calls=(read(),), error=ModelError("The device is gone.")))
     assert (reply.text, reply.status) == ("Is 1 <", MessageStatus.FAILED)
 
 

@@ -61,7 +61,8 @@ class Client:
         return [event for who, event in tuple(self.log) if who == name and isinstance(event, FINAL)]
 
     def text(self, name: str) -> str:
-        return "".join(e.text for who, e in tuple(self.log) if who == name and isinstance(e, ReplyProgress))
+        told = [event for who, event in tuple(self.log) if who == name and isinstance(event, ReplyProgress)]
+        return "".join(token.text for event in told for token in event.tokens)
 
     def writes(self, name: str, text: str) -> None:
         """Wait until a request has written a text."""

@@ -20,7 +20,7 @@ def made() -> EngineRequest:
 
 
 def progress(text: str, tokens: int) -> ReplyProgress:
-    return ReplyProgress(text, Statistics(generated_tokens=tokens))
+    return ReplyProgress(Statistics(generated_tokens=tokens), tuple(TokenEvent(1, 0, 0, each) for each in text))
 
 
 def loading(fraction: float) -> LoadProgress:
@@ -61,8 +61,8 @@ def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
 
 def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
     one, tokens = made(), [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
-    early = ReplyProgress("a", Statistics(), (tokens[0],), written_at=1.0)
-    late = ReplyProgress("b", Statistics(), (tokens[1],), written_at=2.0)
+    early = ReplyProgress(Statistics(), (tokens[0],), written_at=1.0)
+    late = ReplyProgress(Statistics(), (tokens[1],), written_at=2.0)
     ((_, merged),) = through((one, early), (one, late))
     assert isinstance(merged, ReplyProgress)
-    assert (merged.text, merged.tokens, merged.written_at) == ("ab", tuple(tokens), 1.0)
+    assert (merged.tokens, merged.written_at) == (tuple(tokens), 1.0)

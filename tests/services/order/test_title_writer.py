@@ -90,11 +90,12 @@ def test_thoughts_and_chatter_are_no_titles(quick: Window, engine: ScriptedEngin
     assert quick.titles == [shown]
 
 
-def test_what_the_model_thought_is_not_told_and_where_it_begins_in_thought_not_taken(
+def test_what_the_model_thought_is_not_told_and_a_thought_without_an_end_not_taken(
     quick: Window, engine: ScriptedEngine
 ) -> None:
     """The chat template wrote the opening tag, so that only the closing one is in the text."""
-    _replies(engine, _title("A title about soup"), Reply(("They ask.\n", "</think>\n", "Boil it."), in_thought=True))
+    title = replace(_title("A title about soup"), in_thought=True)
+    _replies(engine, title, Reply(("They ask.\n", "</think>\n", "Boil it."), in_thought=True))
     quick.ask("soup pls")
     _wait_for_title(quick)
     assert engine.requests[-1].messages[1].content == "Boil it."
