@@ -51,7 +51,8 @@ class OfferedTools:
         """
         if name not in self.schemas:
             raise ValueError("no tool of the request")
-        made = ToolCall(name, arguments if isinstance(arguments, str) else object_text(arguments), call_id)
+        arguments = arguments if isinstance(arguments, str) else object_text(arguments)
+        made = ToolCall(name, arguments, call_id, mended=self._lenient)
         required = self.schemas[name].get("required") if self._lenient else None
         if isinstance(required, list) and not {*required} <= json.loads(made.arguments).keys():
             raise ValueError("a required value is missing")
