@@ -126,9 +126,8 @@ class Connection:
             if error.code == types.CONNECTION_CLOSED:
                 self.fail("broke off its answer, or it was too long.")
                 raise (self.failure or RdchatError(f"The server {self._server.name} was stopped.")) from error
-            is_long = self.too_long in str(error)
-            what = f"was refused: {self.too_long if is_long else self._short(error)}"
-            if error.code == types.PARSE_ERROR and not is_long:
+            what = f"was refused: {self._short(error)}"
+            if error.code == types.PARSE_ERROR and self.too_long not in str(error):
                 what = "gave an answer that is not valid"
         except ValueError:
             what = "gave an answer that is not valid"
@@ -341,7 +340,7 @@ class _Pipes(AbstractAsyncContextManager[Any]):
         raise StopAsyncIteration
 
     async def _line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it is over the limit. Of such a line only both ends are kept, for its id."""
+        """Return the next line, and whether it is over the limit. Of such a line there are both ends, for its id."""
         line, output = b"", cast("asyncio.StreamReader", self._process.stdout)
         while True:
             try:

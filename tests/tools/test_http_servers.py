@@ -52,7 +52,7 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
 @pytest.mark.parametrize(
     ("mode", "problem"),
     [
-        ("large", "The tool do was refused: its answer has more than 32 MB."),
+        ("large", "The tool do was refused: Failed to parse JSON response: its answer has more than 32 MB."),
         ("large event", "The server web broke off its answer, or it was too long."),
         ("flood", "The server web sent too much, so it was ended."),
         ("packed", "The server web sent a compressed answer, which is refused."),
