@@ -127,7 +127,7 @@ class Connection:
                 self.fail("broke off its answer, or it was too long.")
                 raise (self.failure or RdchatError(f"The server {self._server.name} was stopped.")) from error
             what = f"was refused: {self._short(error)}"
-            if error.code == types.PARSE_ERROR:
+            if error.code == types.PARSE_ERROR and self.too_long not in str(error):
                 what = "gave an answer that is not valid"
         except ValueError:
             what = "gave an answer that is not valid"
@@ -230,10 +230,12 @@ class Connection:
         """Count what the server sends; end it if that never stops."""
         self._allowance -= size
         if self._allowance < 0:
-            self.fail("sent too many messages, so it was ended.")
+            self.fail("sent too much, so it was ended.")
 
-    def refuse_long(self) -> None:
-        self.fail(f"sent a message of more than {self.limits.message_bytes / 1e6:.0f} MB, so it was ended.")
+    @property
+    def too_long(self) -> str:
+        """What is wrong with an answer over the limit."""
+        return f"its answer has more than {self.limits.message_bytes / 1e6:.0f} MB"
 
     # HTTP
 
@@ -317,14 +319,12 @@ class _Pipes(AbstractAsyncContextManager[Any]):
         return self
 
     async def __anext__(self) -> SessionMessage:
-        connection, output = self._connection, cast("asyncio.StreamReader", self._process.stdout)
+        connection = self._connection
         while self._garbage <= _MAX_GARBAGE and connection.failure is None:
             try:
-                line = await output.readuntil()
+                line, is_long = await self._line()
                 connection.spend(len(line) + _MESSAGE_COST)
                 return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-            except asyncio.LimitOverrunError:
-                connection.refuse_long()
             except asyncio.IncompleteReadError:
                 await _end_politely(self._process, _POLITE_S)
                 connection.fail(_ended(self._process.returncode))
@@ -332,12 +332,24 @@ class _Pipes(AbstractAsyncContextManager[Any]):
                 self._garbage += bool(line.strip())
                 connection.note(b"(not a message) " + line)
                 if (b'"result"' in line or b'"error"' in line) and (answer := _ANSWER.search(line)):
-                    error = types.ErrorData(code=types.PARSE_ERROR, message="")
+                    error = types.ErrorData(code=types.PARSE_ERROR, message=connection.too_long if is_long else "")
                     return SessionMessage(
                         types.JSONRPCError(jsonrpc="2.0", id=int(answer[1] or answer[2]), error=error)
                     )
         connection.fail("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
+
+    async def _line(self) -> tuple[bytes, bool]:
+        """Return the next line, and whether it is over the limit. Of such a line there are both ends, for its id."""
+        line, output = b"", cast("asyncio.StreamReader", self._process.stdout)
+        while True:
+            try:
+                return line + await output.readuntil(), bool(line)
+            except asyncio.LimitOverrunError as error:
+                line += await output.readexactly(error.consumed)
+                self._connection.spend(len(line))
+                # What is left is no JSON, so that it is never taken for the whole.
+                line = line[:_PIECE] + b"\0" + line[-_PIECE:]
 
     async def send(self, message: SessionMessage) -> None:
         text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -363,8 +375,8 @@ class _Counted(httpx2.AsyncByteStream):
             size += len(piece)
             self._connection.spend(len(piece) + self._is_stream * piece.count(b"\ndata:") * _MESSAGE_COST)
             if not self._is_stream and size > self._connection.limits.message_bytes:
-                self._connection.refuse_long()
-                raise httpx2.ReadError("too long")
+                # The SDK fails the request with this text.
+                raise httpx2.StreamError(self._connection.too_long)
             yield piece
 
     async def aclose(self) -> None:

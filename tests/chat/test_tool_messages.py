@@ -28,7 +28,7 @@ from tests.stores import copied_stores, written_by_hand
 
 CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
-    ToolCall("files__read", "{}", "b"),
+    ToolCall("files__read", "{}", "b", mended=True),
 )
 REFUSED = ToolCall("rm", "{}", "c", "The tool rm is not available.")
 PNG = b"\x89PNG\r\n\x1a\nand so on"

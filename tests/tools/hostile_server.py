@@ -16,6 +16,7 @@ MODE = sys.argv[1]
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 listings = itertools.count(1)
+lengths = iter((40_000_000, 9, 50_000_000, 9))
 
 
 def put(message):
@@ -115,6 +116,8 @@ def result():  # noqa: C901
         case "photo":
             block = {"type": "image", "mimeType": "image/png", "data": PNG.rstrip("=")[:64] + "A" * 3_000_000}
             return {"content": [block], "structuredContent": {"content": [block]}}
+        case "long":
+            return {"content": [{"type": "text", "text": "x" * next(lengths)}]}
         case "lies":
             return {"content": [], "structuredContent": {"x": "a" * 40 + "!"}}
         case "wrong result":
@@ -151,6 +154,11 @@ def invalid(number):
             os.write(1, begin + b',"_meta":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + end)
         case "half, id last":
             os.write(1, b'{"result":{"content":[{"a":"\\ud800"}]},"jsonrpc":"2.0","id": %d }\n' % number)
+        case "long, id last":
+            os.write(1, b'{"result":{"content":[')
+            for _ in range(400):
+                os.write(1, b'"' + b"x" * 99_997 + b'",')
+            os.write(1, b'1]},"jsonrpc":"2.0","id": %d }\n' % number)
         case _:
             return False
     return True

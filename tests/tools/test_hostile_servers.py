@@ -20,16 +20,16 @@ from tests.tools.running import Run, hostile, processes_below, tools_child, wait
 QUICK = ServerLimits(start_s=30.0, call_s=0.3)
 ENDS = {
     "dies": "ended by itself (status 3).",
-    "1 GB": "sent a message of more than 32 MB, so it was ended.",
-    "flood": "sent too many messages, so it was ended.",
-    "pings": "sent too many messages, so it was ended.",
+    "1 GB": "sent too much, so it was ended.",
+    "flood": "sent too much, so it was ended.",
+    "pings": "sent too much, so it was ended.",
     "garbage": "sent lines that are not messages, so it was ended.",
     "grandchild goes on": "ended by itself (status 0).",
 }
 SLOW = {"pings", "garbage", "grandchild goes on"}
 FAILS = {
     "ends at once": "ended by itself (status 1).",
-    "long line at start": "sent a message of more than 32 MB, so it was ended.",
+    "long line at start": "sent too much, so it was ended.",
     "old": "gave an answer that is not valid.",
     "no schema": "gave an answer that is not valid.",
 }
@@ -126,6 +126,24 @@ def test_a_photo_is_an_image_and_no_text(child: ChildProcess) -> None:
     run = Run(child, hostile("photo"))
     result = run.call()
     assert (result["text"], len(result["images"])) == ("[image 1]", 1)
+    run.stop()
+
+
+def test_a_message_over_the_limit_fails_its_call_alone(child: ChildProcess) -> None:
+    """It once ended the server."""
+    run = Run(child, hostile("long"))
+    for _ in range(2):
+        with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 32 MB\.$"):
+            run.call()
+        assert run.call()["text"] == "x" * 9
+    run.stop()
+
+
+@pytest.mark.slow
+def test_the_id_of_a_message_over_the_limit_is_found_at_its_end(child: ChildProcess) -> None:
+    run = Run(child, hostile("long, id last"))
+    with pytest.raises(RdchatError, match=r"^The tool do was refused: its answer has more than 32 MB\.$"):
+        run.call()
     run.stop()
 
 

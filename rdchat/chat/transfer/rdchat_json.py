@@ -14,8 +14,8 @@ the file is read as a whole.
 
 `parent` is the index of an earlier message in the list. The visible path ends with the highest `activated`.
 Calls of tools are the `tool_calls` of a reply: `{"name": ..., "arguments": "{...}", "call_id": ...}`, and `refusal`
-if rdchat does not run it. A result is a message below it with the role `tool`, a `tool_call_id` and a `tool_name`; its
-status is `failed` where the tool reports an error.
+if rdchat does not run it; `mended` is true where slips in it were mended. A result is a message below it with the role
+`tool`, a `tool_call_id` and a `tool_name`; its status is `failed` where the tool reports an error.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their
 defaults, so fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
 """

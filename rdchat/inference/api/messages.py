@@ -39,6 +39,7 @@ class ToolCall:
         arguments: A JSON object.
         call_id: Id by which the result refers to the call; empty if the model gave none.
         refusal: In a chat, why the call is not run; the model gets it as the result. Empty for a call that can be run.
+        mended: Whether the model wrote the call with slips, such as a missing brace.
 
     Raises:
         InvalidSettingError: If the arguments are not a JSON object.
@@ -48,6 +49,7 @@ class ToolCall:
     arguments: str
     call_id: str = ""
     refusal: str = ""
+    mended: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(parsed_json(self.arguments), dict):

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rdchat.inference.api.messages import ToolCall
@@ -30,6 +31,20 @@ def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 def channel_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the call in a message of gpt-oss to a tool."""
     return _named_calls(text, tools, _CHANNEL, "")
+
+
+def mistral_end(text: str, tools: OfferedTools) -> int:
+    """Return where the last whole call of Mistral's models ends, which no mark says; 0 without one.
+
+    There is none either where the text behind it may belong to its arguments.
+    """
+    end = 0
+    with suppress(ValueError, RecursionError):
+        if text.lstrip()[:1] == "[":
+            end = value_end(text, after_blanks(text, 0))
+        while (found := _MISTRAL.match(text, end)) and found["name"] in tools.schemas:
+            end = value_end(text, found.end())
+    return 0 if text[end:].lstrip()[:1] in {*",:}]"} else end
 
 
 def kimi_k2_calls(text: str, tools: OfferedTools) -> list[ToolCall]:

@@ -51,7 +51,8 @@ class OfferedTools:
         """
         if name not in self.schemas:
             raise ValueError("no tool of the request")
-        made = ToolCall(name, arguments if isinstance(arguments, str) else object_text(arguments), call_id)
+        arguments = arguments if isinstance(arguments, str) else object_text(arguments)
+        made = ToolCall(name, arguments, call_id, mended=self._lenient)
         required = self.schemas[name].get("required") if self._lenient else None
         if isinstance(required, list) and not {*required} <= json.loads(made.arguments).keys():
             raise ValueError("a required value is missing")
@@ -60,10 +61,11 @@ class OfferedTools:
     def value(self, name: str, key: str, text: str) -> str:
         """Return the JSON of an argument that a model wrote as plain text.
 
-        A text is a text wherever the schema allows one, but for JSON where it also allows an object or an array.
+        A text is a text wherever the schema allows one, but for JSON where it also allows an object or an array. Words
+        for a number or a boolean are a text too: the check of arguments answers the model.
 
         Raises:
-            ValueError: If the schema allows no such value.
+            ValueError: If the schema allows no such value, and a program may take the text for another one.
         """
         root = self.schemas.get(name, {})
         properties = root.get("properties")
@@ -81,7 +83,8 @@ class OfferedTools:
             return as_json
         if isinstance(value, str) and not kinds:
             return blank
-        if is_text:
+        are_words = blank and not kinds & {"object", "array"} and not any(map(str.isdigit, blank))
+        if is_text or are_words:
             return json.dumps(text, ensure_ascii=False)
         raise ValueError("a value of another type")
 

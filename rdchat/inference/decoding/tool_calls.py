@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.calls import tagged_form as tagged
 from rdchat.inference.calls.json_form import json_calls
-from rdchat.inference.calls.marked_forms import Gemma, channel_calls, kimi_k2_calls, mistral_calls, pythonic_calls
+from rdchat.inference.calls.marked_forms import (
+    Gemma,
+    channel_calls,
+    kimi_k2_calls,
+    mistral_calls,
+    mistral_end,
+    pythonic_calls,
+)
 from rdchat.inference.calls.offered import OfferedTools
 from rdchat.inference.calls.repair import repaired
 
@@ -140,6 +147,8 @@ class _Blocks(NamedTuple):
                 break
             ends.append(end)
         at_end = self.ended and last == len(self.text) and not self.head
+        if self.ended and self.read is mistral_calls:
+            ends.append(inside + mistral_end(self.text[inside:last], self.offered))
         return ends[::-1] + [last] * at_end
 
 

@@ -15,7 +15,7 @@ from rdchat.ui.style.labels import Card, ElidedLabel, ThemedLabel, visible_text
 from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import EDGE
-from rdchat.ui.transcript.tool_messages import arguments_text
+from rdchat.ui.transcript.tool_messages import MENDED, arguments_text
 
 _MAX_DESCRIPTION = 500
 _DECISIONS: dict[Scope | None, tuple[str, str]] = {
@@ -83,7 +83,7 @@ class CallCard(Card):
         parts = (head, description, self.arguments, self.remark, row(None, *self.buttons.values()))
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
         description.show_text(described)
-        self.remark.show_text(f"{leaves} {changes}".strip())
+        self.remark.show_text(" ".join(filter(None, (leaves, changes, MENDED if call.mended else ""))))
 
 
 class PendingCalls(QWidget):

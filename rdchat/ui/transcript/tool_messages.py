@@ -30,6 +30,8 @@ _STATES = {
     MessageStatus.INTERRUPTED: ("Interrupted", "warning"),
 }
 _INTERRUPTED = "Interrupted: rdchat closed while this tool ran. It may have done its work."
+MENDED = "The model wrote this call with slips, which were mended: check its arguments."
+"""Of a call that was read leniently."""
 _CUT = f"The result was longer: the first {MAX_TEXT:,} characters of it are shown here, and the model gets them."
 
 
@@ -79,6 +81,7 @@ class ToolMessage(MessageWidget):
         self.note = ThemedLabel(area.theme, "", "muted", -1, wraps=True, selectable=True)
         self.arguments = CodeField(area.theme, "Arguments", 12)
         self.arguments.show_text(arguments_text(call) if call else "")
+        self._remark = MENDED if call and call.mended else ""
         self._files = SentFiles(message.files, area.theme, self)
         self._files.opened.connect(area.file_requested)
         inner = column(self.note, self.arguments, self._files, self.body, margins=(SMALL, 0, SMALL, TIGHT))
@@ -99,7 +102,7 @@ class ToolMessage(MessageWidget):
         self.first_line.setText(visible_text(begins[:_MAX_FIRST_LINE]))
         interrupted = message.status is MessageStatus.INTERRUPTED
         error = "" if message.error == NOT_RUN else message.error
-        note = error or (_INTERRUPTED if interrupted else _CUT if len(message.text) > MAX_TEXT else "")
+        note = error or (_INTERRUPTED if interrupted else _CUT if len(message.text) > MAX_TEXT else self._remark)
         self.note.show_text(visible_text(cut(note)))
         self.action.setText("" if ended and not interrupted else "Run Again" if ended else "Stop")
         self.toggle.setAccessibleName(f"{tool_title(message.tool_name)}, {text}")

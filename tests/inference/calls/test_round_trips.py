@@ -108,6 +108,8 @@ _PIECES = (
 _TEXTS = some.lists(some.sampled_from(_PIECES), max_size=8).map("".join)
 _PLAIN = some.text("ab 1.é漢😀-_\n", max_size=12)
 _NUMBERS = some.integers(-(10**25), 10**25)
+# The check of arguments answers a model that writes them for a number or a boolean.
+_WORDS = some.sampled_from(("many", "all of them", "  a few ", "yes", "TRUE", "\u221e"))
 
 
 def _arguments(texts: some.SearchStrategy[str]) -> some.SearchStrategy[dict[str, Any]]:
@@ -115,8 +117,10 @@ def _arguments(texts: some.SearchStrategy[str]) -> some.SearchStrategy[dict[str,
     names = some.sampled_from(("a", "b-c", "d_1"))
     deep = some.dictionaries(names, flat | some.lists(flat, max_size=2), max_size=2)
     kinds = {
-        "path": texts, "content": texts, "note": texts, "count": _NUMBERS, "share": _NUMBERS | some.just(0.25),
-        "deep": deep, "items": some.lists(flat | deep, max_size=3), "flag": some.booleans(),
+        "path": texts, "content": texts, "note": texts,
+        "count": _NUMBERS | _WORDS,
+        "share": _NUMBERS | _WORDS | some.just(0.25), "deep": deep, "items": some.lists(flat | deep, max_size=3),
+        "flag": some.booleans() | _WORDS,
     }  # fmt: skip
     return some.fixed_dictionaries({}, optional=kinds)
 
@@ -171,3 +175,26 @@ def test_half_a_call_never_has_other_values(form: str, arguments: dict[str, Any]
         calls, left = _read(form, half)
         assert half in left if not calls else [name for name, _ in calls] == ["write_file"]
         assert all(key in arguments and arguments[key] == value for _, read in calls for key, value in read.items())
+
+
+@settings(max_examples=300)
+@given(arguments=_arguments(_TEXTS), behind=_TEXTS | _PLAIN)
+@example(arguments={"count": 3}, behind="Here is what I found.")
+@example(arguments={"count": 3}, behind=', "share": 4}')
+@example(arguments={"count": 3}, behind='[TOOL_CALLS]look[ARGS]{"path": "a')
+def test_text_behind_a_call_without_an_end_mark_is_the_rest(arguments: dict[str, Any], behind: str) -> None:
+    text = FORMS["mistral"]("write_file", arguments)
+    calls, left = _read("mistral", text + behind)
+    if behind.lstrip()[:1] in {*",:}]"}:
+        assert (calls, left) == ([], f"So:[TOOL_CALLS]{text}{behind}"), "it may belong to the arguments"
+    else:
+        assert (calls, left) == ([("write_file", arguments)], f"So:{behind if behind.strip() else ''}")
+
+
+@pytest.mark.parametrize("value", ["007", "1_000", "0x10", "3 of them", ""])
+@pytest.mark.parametrize("form", ["qwen3_coder", "glm47", "minimax_m2"])
+def test_what_a_client_may_take_for_another_number_leaves_the_call_text(form: str, value: str) -> None:
+    text = FORMS[form]("write_file", {"count": value})
+    calls, left = _read(form, text)
+    assert not calls
+    assert text in left

@@ -86,6 +86,18 @@ def test_the_cases_of_mlx_lm(case: dict[str, Any]) -> None:
     assert "".join(text[start:end] for start, end in rest) == "I look."
 
 
+@pytest.mark.parametrize(
+    ("parser", "text"),
+    [
+        ("json_tools", '<tool_call>{"name": "weather", "arguments": {"city": "Köln"}</tool_call>'),
+        ("json_tools", "<tool_call>{'name': 'weather', 'arguments': {'city': 'Köln'}}</tool_call>"),
+        ("qwen3_coder", "<function=weather>\n<parameter=city>\nKöln\n</parameter>\n</function>\n</tool_call>"),
+    ],
+)  # fmt: skip
+def test_a_call_says_that_its_slips_were_mended(parser: str, text: str) -> None:
+    assert find("I look." + text, parser) == ((replace(WEATHER, mended=True),), "I look.")
+
+
 def test_several_calls_and_the_text_around_them() -> None:
     assert find(f"A{CALL}\n{CALL}B") == ((WEATHER, WEATHER), "AB")
 

@@ -4,6 +4,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from rdchat.ui.transcript.markdown import block_stream
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
@@ -48,6 +50,19 @@ def test_blocks_in_steps_equal_one_parse_by_markdown_it() -> None:
 )
 def test_tiny_texts_end_alike(text: str) -> None:
     assert streamed(MarkdownParser(), text, 1) == whole(MarkdownParser(), text)
+
+
+_LINES = (
+    "$$\n", "\\[\n", "\\]\n", "\n", "\n\n", "x = 1\n", "- b\n", "  y\n", "Some words here.\n", "## So\n", "$$x$$\n",
+    "\\text{if it is}\n", "所以\n", "```\n", "> ", "- ", "\\begin{align}\n", "\\end{align}\n", "a $$", "x = 2\n" * 70,
+)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(lines=some.lists(some.sampled_from(_LINES), max_size=12), chunk=some.integers(1, 9))
+def test_formulas_with_blank_lines_stream_alike(lines: list[str], chunk: int) -> None:
+    text = "".join(lines)
+    assert streamed(MarkdownParser(), text, chunk) == whole(MarkdownParser(), text)
 
 
 def test_a_long_list_keeps_its_numbers_when_its_first_items_are_settled() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,18 @@ def test_always_is_offered_for_tools_that_only_read_here(tool_window: ToolWindow
     assert [Scope.ALWAYS in cards[each].buttons for each in ("r", "w", "s")] == [True, False, False]
     assert cards["w"].remark.text() == "The tool may change something."
     assert cards["s"].remark.text().startswith("The arguments leave this ")
+
+
+def test_a_card_and_its_result_say_that_slips_of_a_call_were_mended(qtbot: QtBot, tool_window: ToolWindow) -> None:
+    sentence = "The model wrote this call with slips, which were mended: check its arguments."
+    tool_window.ask(calling(replace(read(call_id="r"), mended=True), read(call_id="s")), ANSWER)
+    cards = tool_window.calls.cards
+    assert [cards[each].remark.text() for each in ("r", "s")] == [sentence, ""]
+    assert cards["r"].remark.isVisible()
+    for each in ("r", "s"):
+        qtbot.mouseClick(tool_window.calls.cards[each].buttons[Scope.ONCE], LEFT)
+    tool_window.wait()
+    assert [each.note.text() for each in tool_window.results] == [sentence, ""]
 
 
 def test_a_card_without_a_tool_starts_the_server_and_runs_nothing(qtbot: QtBot, tool_window: ToolWindow) -> None:

@@ -23,6 +23,9 @@ MAX_FORMULA = 2000
 """The longest formula, in characters; a longer one stays text."""
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
+_WORDS = r"(?<![\\\w])[^\W\d_]{2,} +[^\W\d_]{2}"
+# This is a formula's text behind a blank line: no words in a row, no heading, no code, no East Asian letters.
+_TEX = re.compile(rf"(?:\\text\w*\{{[^{{}}\n]*\}}|(?!\$\$|\\\]|\\end\{{|{_WORDS})[^`#\u3000-\ud7a3])*+")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
@@ -107,7 +110,7 @@ def _is_formula(source: str, begin: int, end: int) -> bool:
 
 
 def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read a formula that begins a line, up to its closing sign; an unfinished one up to the next blank line."""
+    """Read a formula that begins a line, up to its closing sign; what is none, up to the next blank line."""
     if state.is_code_block(start):
         return False
     first = state.src[state.bMarks[start] + state.tShift[start] : state.eMarks[start]]
@@ -115,8 +118,12 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if opening is None:
         return False
     closing = f"\\end{{{opening['name']}}}" if opening["name"] else _CLOSINGS[opening[0]]
+    blank = next((line for line in range(start, end) if state.isEmpty(line)), end)
+    behind = _TEX.match(state.src, state.bMarks[blank], state.bMarks[start] + MAX_FORMULA)
+    if not (behind and (state.src.startswith(closing, behind.end()) or behind.end() == len(state.src))):
+        end = blank
     lines, line = [], start
-    while line < end and not state.isEmpty(line) and (line == start or state.sCount[line] >= state.blkIndent):
+    while line < end and (line == start or state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
         lines.append(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
         line += 1
         sign = _end(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
@@ -124,18 +131,19 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
             if lines[-1][sign + len(closing) :].strip():
                 # More follows in the line: the formula is a part of a paragraph.
                 return False
-            source = "\n".join(lines).strip()
+            # In TeX a blank line ends a formula.
+            source = "\n".join(filter(str.strip, lines)).strip()
             tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
             break
     else:
         # An unfinished formula stays one block of text, because its lines may look like those of a list.
         if silent:
             return False
-        source, tex = "\n".join(lines), ""
+        tex = ""
     if not silent:
         state.line = line
         token = state.push("maths_block", "", 0)
-        token.content, token.markup, token.map = tex, source, [start, line]
+        token.content, token.markup, token.map = tex, "\n".join(lines).strip(), [start, line]
     return True
 
 
