@@ -78,7 +78,9 @@ _ITEM = (
     | _tool("local_shell_call", call_id=some.just("c1"), action=_ARGUMENTS)
     | _tool("function_call_output", call_id=some.just("c1"), output=_CONTENT)
     | _tool("custom_tool_call_output", call_id=some.just("c1"), output=_CONTENT)
-    | _tool("reasoning", summary=_INNER) | _tool("web_search_call", query=TEXT)
+    | some.fixed_dictionaries({"type": some.just("reasoning")}, optional={
+        "content": _INNER, "summary": _INNER, "encrypted_content": some.just("gAAAAA==")})
+    | _tool("web_search_call", query=TEXT)
 )  # fmt: skip
 _CUSTOM = _tool("custom", name=TEXT, description=TEXT, format=_FORM)
 _FLAT = _FUNCTION.map(lambda function: {"type": "function", **function})
