@@ -1,7 +1,6 @@
 """Libraries of others against the server with a scripted engine, so that thoughts and calls come for certain.
 
-`npm` and `pip` install them beside `libraries/tool_loop.mjs` and `libraries/tool_loop.py`,
-in environments of their own.
+`npm` installs them beside `libraries/tool_loop.mjs`, and `pip` into an environment of their own in `build`.
 """
 
 import json
@@ -22,6 +21,7 @@ from rdchat.server.settings import ServerSettings
 from tests.server.fakes import KEY, Script, ScriptedGate
 
 LIBRARIES = Path(__file__).resolve().parent / "libraries"
+_ENVIRONMENT = Path(__file__).resolve().parents[2] / "build" / "conformance"
 _THOUGHT, _ANSWER = "THE THOUGHT", "THE ANSWER"
 _PIECES = ("THE ", "THOUGHT</think>THE ANSWER")
 _CALL = ToolCall("look", '{"at": "THE PLACE"}')
@@ -150,9 +150,9 @@ def _node() -> list[str]:
 
 def _python() -> Path:
     """Return the Python of an environment with the libraries, which is made where it is not there."""
-    python = LIBRARIES / ".venv" / "bin" / "python"
+    python = _ENVIRONMENT / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", LIBRARIES / ".venv"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", _ENVIRONMENT], check=True)
     install = [python, "-m", "pip", "install", "--quiet", "-r", LIBRARIES / "requirements.txt"]
     subprocess.run(install, check=True, stdout=subprocess.DEVNULL)
     return python
