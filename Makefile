@@ -66,7 +66,7 @@ bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the serve
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
 
-conformance: setup ## Run public suites on JSON schemas, Markdown and the server; ARGS="--data FOLDER --only schemas"
+conformance: setup ## Run public suites and client libraries; ARGS="--data FOLDER --only schemas"
 	@QT_QPA_PLATFORM=offscreen OPENBLAS_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.conformance $(ARGS)
 
 app: ## Build the double-clickable app and its disk image, on a Mac

@@ -6,10 +6,10 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -37,12 +37,12 @@ _CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
 _COUNT_PATH = f"{_ANTHROPIC_PATH}/count_tokens"
 _MODELS_PATH = "/v1/models"
-_INTERFACES: Mapping[str, Interface] = {
-    "/v1/chat/completions": ChatCompletions(),
-    "/v1/completions": Completions(),
-    "/v1/responses": Responses(),
-    _ANTHROPIC_PATH: Messages(),
-    _COUNT_PATH: Messages(counts=True),
+_INTERFACES: Mapping[str, Callable[[], Interface]] = {
+    "/v1/chat/completions": ChatCompletions,
+    "/v1/completions": Completions,
+    "/v1/responses": Responses,
+    _ANTHROPIC_PATH: Messages,
+    _COUNT_PATH: partial(Messages, counts=True),
 }
 
 # Name of a field that may stand in a header.
@@ -61,6 +61,8 @@ class Endpoints:
 
     def __init__(self, queue: RequestQueue, guard: Guard, limits: Limits) -> None:
         self._queue, self._guard, self._limits = queue, guard, limits
+        # Each server has its own: they keep items of replies for the clients with its key.
+        self._interfaces = {path: make() for path, make in _INTERFACES.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -90,14 +92,14 @@ class Endpoints:
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, response: Response) -> None:
         is_models = path == _MODELS_PATH or path.startswith(f"{_MODELS_PATH}/")
-        if not is_models and path not in _INTERFACES:
+        if not is_models and path not in self._interfaces:
             raise ApiError(404, f"There is nothing at {path[:200]}.")
         if scope["method"] not in ({"GET", "HEAD"} if is_models else {"POST"}):
             raise ApiError(405, f"Method Not Allowed: {path[:200]}")
         if is_models:
             await self._send_models(path.removeprefix(_MODELS_PATH).removeprefix("/"), response)
             return
-        headers, interface = Headers(scope=scope), _INTERFACES[path]
+        headers, interface = Headers(scope=scope), self._interfaces[path]
         request = interface.read(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")

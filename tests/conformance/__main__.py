@@ -1,10 +1,11 @@
-"""Public suites: JSON schemas, Markdown, and the server's API. Their figures are in docs/conformance.md.
+"""Public suites: JSON schemas, Markdown, and the server's APIs. Their figures are in docs/conformance.md.
 
-    make conformance ARGS="[--data FOLDER] [--only schemas|markdown|server]"
+    make conformance ARGS="[--data FOLDER] [--only schemas|markdown|server|responses|clients]"
 
 FOLDER is `maskbench/data` of a copy of guidance-ai/jsonschemabench: it has no licence, so its schemas are not here.
 The server's suite is llmprobe, which npm installs beside this file; without Node it is left out. It runs against a
-server of its own on this machine; nothing is uploaded, and nothing is stored outside of a temporary folder.
+server of its own on this machine; nothing is uploaded, and nothing is stored outside of a temporary folder. See
+`clients.py` for the last two, which need no model.
 """
 
 import argparse
@@ -14,12 +15,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rdchat.ui.transcript.markdown.copying import as_plain
-from tests.conformance import markdown, schemas
+from tests.conformance import clients, markdown, schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(__file__).resolve().parent / "llmprobe"
@@ -39,9 +40,15 @@ EXCUSED = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="schemas of MaskBench")
-    parser.add_argument("--only", choices=["schemas", "markdown", "server"])
+    parser.add_argument("--only", choices=["schemas", "markdown", "server", "responses", "clients"])
     arguments = parser.parse_args()
-    suites = {"schemas": lambda: check_schemas(arguments.data), "markdown": check_markdown, "server": check_server}
+    suites: dict[str, Callable[[], bool]] = {
+        "schemas": lambda: check_schemas(arguments.data),
+        "markdown": check_markdown,
+        "server": check_server,
+        "responses": clients.check_responses,
+        "clients": clients.check_clients,
+    }
     failed = [name for name, check in suites.items() if arguments.only in (None, name) and not check()]
     print(f"Failed: {', '.join(failed)}." if failed else "Nothing failed.")
     return 1 if failed else 0

@@ -190,6 +190,22 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
     assert [each.thinking_tokens for each in gate.requests] == [None, 1024]
 
 
+def test_a_thought_has_a_signature_and_comes_back(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    """Vercel's AI SDK drops a thought without `signature_delta` from its next request."""
+    gate.scripts = [Script(("Hm", "</think>", "Yes"), in_thought=True)]
+    thinking: Any = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    whole = anthropic.messages.create(**ASK, **thinking).content
+    raw = [each.to_dict() for each in anthropic.messages.create(**ASK, **thinking, stream=True)]
+    of_thought: Any = [each for each in raw if each.get("index") == 0]
+    kinds = [(each.get("delta") or each)["type"] for each in of_thought]
+    assert kinds == ["content_block_start", "thinking_delta", "signature_delta", "content_block_stop"]
+    with anthropic.messages.stream(**ASK, **thinking) as events:
+        assert events.get_final_message().content[0] == whole[0]
+    messages: Any = [*ASK["messages"], {"role": "assistant", "content": whole}, *ASK["messages"]]
+    anthropic.messages.create(**(ASK | {"messages": messages}))
+    assert (gate.requests[-1].messages[1].thought, gate.requests[-1].messages[1].content) == ("Hm", "Yes")
+
+
 @pytest.mark.parametrize(
     ("script", "reason", "sequence"),
     [

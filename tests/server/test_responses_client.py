@@ -65,13 +65,15 @@ def test_a_response_has_all_fields_of_the_open_responses_specification(openai: O
     assert tool == TOOL | {"description": "", "strict": False}
 
 
+@pytest.mark.parametrize("summary", ["auto", None])
 @pytest.mark.parametrize("script", [Script(), THINKS, CALLS, replace(THINKS, finish=FinishReason.LENGTH)])
 def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
-    openai: OpenAI, gate: ScriptedGate, script: Script
+    openai: OpenAI, gate: ScriptedGate, script: Script, summary: Any
 ) -> None:
     gate.scripts = [script]
-    whole = openai.responses.create(**ASK, tools=[TOOL])
-    events = list(openai.responses.create(**ASK, tools=[TOOL], stream=True))
+    asked: Any = ASK | {"tools": [TOOL], "reasoning": {"summary": summary}, "include": ["reasoning.encrypted_content"]}
+    whole = openai.responses.create(**asked)
+    events = list(openai.responses.create(**asked, stream=True))
     assert [each.sequence_number for each in events] == [*range(len(events))]
     any_event = TypeAdapter(types.ResponseStreamEvent)
     for each in events:
@@ -88,7 +90,7 @@ def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
         assert same == other
     done = [each.item for each in events if each.type == "response.output_item.done"]
     assert done == last.response.output
-    for kind in ("output_text", "reasoning_text", "function_call_arguments"):
+    for kind in ("output_text", "reasoning_text", "reasoning_summary_text", "function_call_arguments"):
         parts = "".join(each.delta for each in events if each.type == f"response.{kind}.delta")
         ends = [each for each in events if each.type == f"response.{kind}.done"]
         assert parts == "".join(str(getattr(each, "text", None) or getattr(each, "arguments", "")) for each in ends)
@@ -176,8 +178,8 @@ def test_a_conversation_as_codex_sends_it(openai: OpenAI, gate: ScriptedGate) ->
         model="", input=items, tools=tools, instructions="You are", reasoning=effort, **options
     )
     ignored = raw.headers["x-rdchat-ignored"].split(", ")
-    assert {"tools.web_search", "include.reasoning.encrypted_content", "input.web_search_call"} <= set(ignored)
-    assert not {"input.id", "input.status", "store"} & set(ignored)
+    assert {"tools.web_search", "input.encrypted_content", "input.web_search_call"} <= set(ignored)
+    assert not {"input.id", "input.status", "store", "reasoning.summary"} & set(ignored)
     told = [(each.role, each.content, each.thought, len(each.tool_calls)) for each in gate.requests[0].messages]
     assert told == [
         (Role.SYSTEM, "You are", "", 0),
@@ -247,7 +249,7 @@ def test_a_failure_in_a_stream_that_only_waited_is_a_response_too(make_server: M
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].id"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]},
             "input[0].content[0].type",

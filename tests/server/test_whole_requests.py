@@ -19,13 +19,9 @@ from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.responses import Responses
+from tests.server.request_texts import texts_of
 
 INTERFACES: dict[str, Any] = {"chat": ChatCompletions, "messages": Messages, "responses": Responses}
-# Texts that are words of the protocol, ids or bytes.
-_NO_TEXT = {
-    "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "signature", "media_type", "model", "status",
-    "mode", "syntax", "data", "url", "encrypted_content",
-}  # fmt: skip
 _INFO = SimpleNamespace(
     context_length=8192, name="m", sampling=SamplingDefaults(), thinking=(), tool_markers=("<c>", "</c>"),
     trained_for_tools=True,
@@ -78,7 +74,9 @@ _ITEM = (
     | _tool("local_shell_call", call_id=some.just("c1"), action=_ARGUMENTS)
     | _tool("function_call_output", call_id=some.just("c1"), output=_CONTENT)
     | _tool("custom_tool_call_output", call_id=some.just("c1"), output=_CONTENT)
-    | _tool("reasoning", summary=_INNER) | _tool("web_search_call", query=TEXT)
+    | some.fixed_dictionaries({"type": some.just("reasoning")}, optional={
+        "content": _INNER, "summary": _INNER, "encrypted_content": some.just("gAAAAA==")})
+    | _tool("web_search_call", query=TEXT)
 )  # fmt: skip
 _CUSTOM = _tool("custom", name=TEXT, description=TEXT, format=_FORM)
 _FLAT = _FUNCTION.map(lambda function: {"type": "function", **function})
@@ -116,22 +114,6 @@ def _numbered(value: Any, numbers: Iterator[int]) -> Any:
     return value
 
 
-def _texts(value: Any, names: frozenset[str] = frozenset(), path: str = "") -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the texts of a body, each with the names by which a client may be told that it is left out."""
-    match value:
-        case str():
-            yield from ((text, names | {path}) for text in re.findall(r"text-\d+-", value))
-        case list():
-            for each in value:
-                yield from _texts(each, names, path)
-        case dict():
-            own = names | {path} | {f"{path}.{value[key]}" for key in ("type", "name") if key in value}
-            for key, each in value.items():
-                yield from ((text, own | {path}) for text in re.findall(r"text-\d+-", key))
-                if key not in _NO_TEXT or (key == "data" and value.get("type") == "text"):
-                    yield from _texts(each, own, f"{path}.{key}".lstrip("."))
-
-
 @pytest.mark.parametrize("interface", INTERFACES)
 @settings(max_examples=250)
 @given(data=some.data())
@@ -143,5 +125,5 @@ def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) ->
     except (ApiError, RdchatError):
         return
     given_to_model = json.dumps([asdict(each) for each in request.messages]) + request.tools
-    for text, names in _texts(body):
+    for text, names in texts_of(body):
         assert text in given_to_model or names & {*made.ignored}, (text, sorted(names), made.ignored)

@@ -33,6 +33,8 @@ _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
 # Claude Code's first line, which changes with each request: behind it nothing would come from the KV cache.
 _BILLING = "x-anthropic-billing-header"
+# Clients send a thought back only with a signature; nothing checks it here.
+_SIGNATURE = "rdchat"
 _STOP_REASONS = {
     FinishReason.LENGTH: "max_tokens",
     FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
@@ -55,7 +57,7 @@ class MessageFormat:
         (choice,) = choices
         blocks: list[dict[str, Any]] = []
         if choice.thought:
-            blocks.append({"type": "thinking", "thinking": choice.thought, "signature": ""})
+            blocks.append({"type": "thinking", "thinking": choice.thought, "signature": _SIGNATURE})
         if choice.answer:
             blocks.append({"type": "text", "text": choice.answer})
         blocks += [
@@ -113,8 +115,9 @@ class MessageFormat:
     def _close(self) -> str:
         if not self._open:
             return ""
+        signed = self._add({"type": "signature_delta", "signature": _SIGNATURE}) if self._open == "thinking" else ""
         self._open = ""
-        return event({"type": "content_block_stop", "index": self._blocks - 1}, "content_block_stop")
+        return signed + event({"type": "content_block_stop", "index": self._blocks - 1}, "content_block_stop")
 
     def _add(self, delta: dict[str, Any]) -> str:
         named = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}

@@ -70,6 +70,8 @@ class ReplyRequest:
         thinking_tokens: See `GenerationRequest.thinking_tokens`.
         show_thoughts: Whether thoughts are sent besides the answer.
         token_ids: Whether the token ids of each reply are sent.
+        seal_thoughts: Whether thoughts are sent in a form that a client sends back unread, too.
+        keep_items: Whether a client may refer to the parts of the reply later.
         repeated: Fields that the reply repeats.
         ignored: Names of the request's fields without an effect.
     """
@@ -89,6 +91,8 @@ class ReplyRequest:
     thinking_tokens: int | None = None
     show_thoughts: bool = True
     token_ids: bool = False
+    seal_thoughts: bool = False
+    keep_items: bool = False
     repeated: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation."""
+"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation, or names items of it."""
 
 import json
 import time
@@ -9,11 +9,12 @@ from typing import Any
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import MAX_LOG_PROBS
-from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.chat_completions import log_probs
 from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call, read_message
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
 from rdchat.server.interfaces.parts import text_of
 from rdchat.server.interfaces.reply_request import (
@@ -29,10 +30,11 @@ from rdchat.server.interfaces.reply_request import (
 from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.tools import input_of, origin_of, read_tools
 
-# Kind of an item's text, and the beginning of its id.
+# Kind of an item's text.
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
+# The beginning of an item's id.
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
-_LOG_PROBS = "message.output_text.logprobs"
+_LOG_PROBS, _SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
 # What a response repeats of its request, with the values of a request that leaves them out.
 _REPEATED: dict[str, Any] = {
     "instructions": None,
@@ -58,8 +60,8 @@ _FIXED = {
 class ResponseFormat:
     """Writes the one response to a request, as output items one after another if it is streamed."""
 
-    def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
-        self._request, self._reply_id = request, reply_id
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str, kept: KeptItems) -> None:
+        self._request, self._reply_id, self._kept = request, reply_id, kept
         head: dict[str, Any] = {
             "id": f"resp_{reply_id}",
             "object": "response",
@@ -73,6 +75,8 @@ class ResponseFormat:
         self._begun = False
         # The last item may be open.
         self._output: list[dict[str, Any]] = []
+        # The part with the text of the last item that has text.
+        self._part: dict[str, Any] = {}
         self._ending: dict[str, Any] = {}
 
     def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
@@ -95,7 +99,7 @@ class ResponseFormat:
             text += self._open("reasoning", summary=[], content=[]) + self._add(delta.thought)
         if delta.answer:
             text += self._open("message", role="assistant", content=[])
-            text += self._add(delta.answer, log_probs(delta.tokens)["content"])
+            text += self._add(delta.answer, logprobs=log_probs(delta.tokens)["content"])
         return text
 
     def finish(self, choice: Choice, tail: Delta) -> str:
@@ -150,20 +154,20 @@ class ResponseFormat:
         begun = self._event("response.output_item.added", **self._place, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
-        part: dict[str, Any] = {"type": _TEXTS[kind], "text": ""}
+        # A thought is its own summary. It stands in one place, since some clients show both.
+        in_summary = kind == "reasoning" and self._head["reasoning"]["summary"]
+        self._part = {"type": "summary_text" if in_summary else _TEXTS[kind], "text": ""}
         if kind == "message":
-            part |= {"annotations": [], "logprobs": []}
-        self._output[-1]["content"] = [part]
-        return closed + begun + self._part_event("response.content_part.added", part=part)
+            self._part |= {"annotations": [], "logprobs": []}
+        self._output[-1]["summary" if in_summary else "content"] = [self._part]
+        return closed + begun + self._part_event("content_part.added", part=self._part)
 
-    def _add(self, text: str, likely: Sequence[dict[str, Any]] = ()) -> str:
+    def _add(self, text: str, **logged: Any) -> str:
         """Add text to the open item."""
-        part = self._output[-1]["content"][0]
-        part["text"] += text
-        logged = {"logprobs": likely} if "logprobs" in part else {}
+        self._part["text"] += text
         if logged:
-            part["logprobs"] += likely
-        return self._part_event(f"response.{part['type']}.delta", delta=text, **logged)
+            self._part["logprobs"] += logged["logprobs"]
+        return self._part_event(f"{self._part['type']}.delta", delta=text, **logged)
 
     def _close(self, status: str = "completed") -> str:
         """End the open item, if one is."""
@@ -172,11 +176,15 @@ class ResponseFormat:
             return ""
         text = ""
         if item["type"] in _TEXTS:
-            part = item["content"][0]
+            part = self._part
             logged = {"logprobs": part["logprobs"]} if "logprobs" in part else {}
-            text += self._part_event(f"response.{part['type']}.done", text=part["text"], **logged)
-            text += self._part_event("response.content_part.done", part=part)
+            text += self._part_event(f"{part['type']}.done", text=part["text"], **logged)
+            text += self._part_event("content_part.done", part=part)
+            if item["type"] == "reasoning" and self._request.seal_thoughts:
+                item["encrypted_content"] = sealed(part["text"])
         item["status"] = status
+        if self._request.keep_items:
+            self._kept.keep(item)
         return text + self._event("response.output_item.done", **self._place, item=item)
 
     @property
@@ -187,7 +195,10 @@ class ResponseFormat:
         return self._event(kind, item_id=self._output[-1]["id"], **self._place, **fields)
 
     def _part_event(self, kind: str, **fields: Any) -> str:
-        return self._item_event(kind, content_index=0, **fields)
+        index = "content_index"
+        if self._part["type"] == "summary_text":
+            kind, index = f"reasoning_summary_{kind.partition('_')[2]}", "summary_index"
+        return self._item_event(f"response.{kind}", **{index: 0}, **fields)
 
     def _event(self, kind: str, **fields: Any) -> str:
         return event({"type": kind, "sequence_number": next(self._numbers)} | fields, kind)
@@ -200,7 +211,12 @@ class ResponseFormat:
 class Responses(OpenAIInterface):
     """Reads requests and writes responses of `/v1/responses`; see `Interface`."""
 
-    format = ResponseFormat
+    def __init__(self) -> None:
+        self._kept = KeptItems()
+
+    def format(self, request: ReplyRequest, model: str, reply_id: str) -> ResponseFormat:
+        """Return what writes the response; see `Interface.format`."""
+        return ResponseFormat(request, model, reply_id, self._kept)
 
     def read(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read`."""
@@ -212,6 +228,7 @@ class Responses(OpenAIInterface):
         if fields.flag("store"):
             fields.ignored.append("store")
         reasoning, text = fields.part("reasoning") or Fields({}), fields.part("text") or Fields({})
+        reasoning.text("summary", "")
         limit = reasoning.whole_number("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
             common["thinking_tokens"] = limit
@@ -221,9 +238,11 @@ class Responses(OpenAIInterface):
             repeated[name] = _REPEATED[name] | repeated[name]
         listed = [{"type": "function", "strict": bool(each.get("strict"))} | each["function"] for each in tools]
         return ReplyRequest(
-            prompts=(Prompt(tuple(_read_conversation(fields))),),
+            prompts=(Prompt(tuple(_read_conversation(fields, self._kept))),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=_read_log_probs(fields),
+            seal_thoughts=_SEALED in fields.items("include"),
+            keep_items=fields.flag("store", default=True),
             effort=read_thinking(fields, read_effort(reasoning, "effort")),
             **read_answer(tools, repeated["tool_choice"], read_shape(text.part("format"))),
             **common,
@@ -234,16 +253,16 @@ class Responses(OpenAIInterface):
 
 def _read_log_probs(fields: Fields) -> int | None:
     top, included = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS), fields.items("include")
-    fields.ignored += [f"include.{each}" for each in included if each != _LOG_PROBS]
+    fields.ignored += [f"include.{each}" for each in included if each not in (_LOG_PROBS, _SEALED)]
     return top or 0 if top or _LOG_PROBS in included else None
 
 
-def _read_conversation(fields: Fields) -> Iterator[ChatMessage]:
+def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]:
     """Yield the instructions, and the messages of `input`; neighbouring items of the assistant are one message."""
     if instructions := fields.text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.take("input")
-    items = [] if isinstance(given, str) else fields.inners("input")
+    items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
     if given is None or given == []:
         raise wrong("input", "`input` must be a text, or a list with at least one item.")
     if isinstance(given, str):
@@ -283,10 +302,10 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             result = text_of(item.take("output", ""), item.name("output"), strict=False)
             return ChatMessage(Role.TOOL, result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
         case "reasoning":
-            parts = item.items("content") or item.items("summary")
-            return ChatMessage(Role.ASSISTANT, "", thought=text_of(parts, item.name("content"), strict=False))
-        case "item_reference":
-            raise unsupported(item.name("type"), "rdchat stores no items; send the item.")
+            texts = [text_of(item.items(name), item.name(name), strict=False) for name in ("content", "summary")]
+            texts.append(unsealed(item))
+            # One thought in several fields is one.
+            return ChatMessage(Role.ASSISTANT, "", thought="\n".join(dict.fromkeys(filter(None, texts))))
     fields.ignored.append(f"input.{kind}")
     return None
 
