@@ -7,7 +7,7 @@ chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and
 import re
 from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 THINK = ("<think>", "</think>")
 PAIRS = (
@@ -159,23 +159,6 @@ class Thoughts:
 NOTHING_TOLD = Thoughts("", ())
 
 
-@dataclass(slots=True)
-class MarkerTokens:
-    """The control tokens of one reply, where its model has them for markers.
-
-    Attributes:
-        markers: Markers that begin with a control token. Their characters are a marker only where that token stands.
-        offsets: Offsets of control tokens in the text.
-    """
-
-    markers: frozenset[str] = frozenset()
-    offsets: set[int] = field(default_factory=set)
-
-    def refuse(self, marker: str, start: int) -> bool:
-        """Return whether the characters of a marker are ordinary text."""
-        return marker in self.markers and start not in self.offsets
-
-
 def openings() -> list[Opening]:
     """Return what can begin a thought at the start of a reply."""
     found = [Opening(marker, end, end) for marker, end in _CLOSINGS.items()]
@@ -202,14 +185,7 @@ def has_marker(text: str, added: int) -> bool:
     return any(first in end for first in _FIRST_CHARACTERS) and _MARKER.search(end) is not None
 
 
-def split_thoughts(
-    text: str,
-    *,
-    begun: bool = False,
-    ended: bool = False,
-    tokens: MarkerTokens | None = None,
-    old: bool = False,
-) -> Thoughts:
+def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: bool = False) -> Thoughts:
     """Tell a complete reply apart by its markers.
 
     A marker that begins a thought counts only at the start of a line, and no marker counts in code. A closing marker
@@ -219,12 +195,11 @@ def split_thoughts(
         text: The reply as it was written.
         begun: Whether the chat template began a thought.
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
-        tokens: The control tokens of the text; None to recognise markers by their characters.
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
         return Thoughts(text, (Part(0, len(text)),))
-    parting = Parting(begun, tokens, old=old)
+    parting = Parting(begun, old=old)
     parting.read(text, len(text))
     return Thoughts(text, parting.parts(ended))
 
@@ -234,7 +209,8 @@ class Parting:
 
     Args:
         begun: Whether the chat template began a thought.
-        tokens: See `split_thoughts`.
+        markers: Markers that begin with a control token. Their characters are a marker only where that token stands.
+        offsets: Offsets of control tokens in the text; more may be added to it.
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
         old: See `split_thoughts`.
 
@@ -244,9 +220,15 @@ class Parting:
     """
 
     def __init__(
-        self, begun: bool, tokens: MarkerTokens | None = None, *, shaped: bool = False, old: bool = False
+        self,
+        begun: bool,
+        markers: frozenset[str] = frozenset(),
+        offsets: Collection[int] = (),
+        *,
+        shaped: bool = False,
+        old: bool = False,
     ) -> None:
-        self._tokens, self._shaped, self._old = tokens, shaped, old
+        self._markers, self._offsets, self._shaped, self._old = markers, offsets, shaped, old
         self._text = ""
         self._parts: list[Part] = []
         self._last_end = self._position = 0
@@ -284,7 +266,7 @@ class Parting:
     def _is_text(self, marker: str, start: int) -> bool:
         """Return whether the characters of a marker are ordinary text, or data."""
         data = self._shaped and not (self._inside and marker in _PAIR_CLOSINGS)
-        return data or (self._tokens is not None and self._tokens.refuse(marker, start))
+        return data or (marker in self._markers and start not in self._offsets)
 
     def _pass(self, marker: str, start: int, end: int) -> None:
         if marker in _HEADER_PARTS:

@@ -64,7 +64,7 @@ def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason
     client = Client(Choice(0, 0))
     for at, text in enumerate(texts):
         offsets = (begins[at],) if at in marks else ()
-        event = TokenEvent(0, at, at, text, control_offsets=offsets, pieces=reader.feed(text, offsets))
+        event = TokenEvent(0, at, at, text, pieces=reader.feed(text, offsets))
         client.pieces += event.pieces
         for part in parts.take([event]):
             assert isinstance(part, Delta)

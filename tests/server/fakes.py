@@ -147,7 +147,7 @@ class ScriptedGate:
                 break
             places = script.offsets((index,))
             pieces = reader.feed(text, places)
-            on_event(replace(_token(index, text, request.top_log_probs), control_offsets=places, pieces=pieces))
+            on_event(replace(_token(index, text, request.top_log_probs), pieces=pieces))
             written += 1
         if script.failure and finish is not FinishReason.CANCELLED:
             on_event(script.failure)
@@ -163,7 +163,7 @@ class ScriptedGate:
                      markers=markers)  # fmt: skip
         whole = Thoughts(content, (Part(0, len(content)),)) if request.shape or request.text else whole
         on_event(
-            ReplyEnd(0, text, ids, "", finish, counters, control_offsets=places, tool_calls=script.calls,
+            ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls,
                      told=whole, stop=script.stop)
         )  # fmt: skip
 

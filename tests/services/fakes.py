@@ -316,7 +316,6 @@ class ScriptedReply:
             self.statistics,
             script.mode,
             script.mode_reason,
-            control_offsets=script.control_offsets,
             tool_calls=script.calls if reason is script.finish_reason else (),
             told=told(
                 script.content if script.calls else text,

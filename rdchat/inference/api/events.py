@@ -154,8 +154,6 @@ class TokenEvent:
         alternatives: The `top_log_probs` most likely tokens at its index, the most likely first. The
             token itself need not be among them.
         data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
-        control_offsets: Offsets in the reply's text of the control tokens that became known with this token. Their
-            text may come later.
         pieces: What is told apart of the reply since the last token; what is held back until the end is in
             `ReplyEnd.told`.
     """
@@ -171,7 +169,6 @@ class TokenEvent:
     log_prob: float | None = None
     alternatives: tuple[LikelyToken, ...] = ()
     data: bytes = b""
-    control_offsets: tuple[int, ...] = ()
     pieces: tuple[Piece, ...] = ()
 
 
@@ -190,7 +187,6 @@ class ReplyEnd:
         mode_reason: A sentence: why it is not the requested mode, or why a drafter was left out of the rest of the
             reply. None where neither happened.
         drafter: Path or name of the drafter; None without one.
-        control_offsets: Offsets in `text` of control tokens; see `ChatMessage.own_control`.
         kind: Kind of the drafter head that drafted, or that `auto` could use; None without one.
         tool_calls: Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that
             cannot be parsed stays text.
@@ -207,7 +203,6 @@ class ReplyEnd:
     mode: Mode | None = Mode.OFF
     mode_reason: str | None = None
     drafter: str | None = None
-    control_offsets: tuple[int, ...] = ()
     kind: HeadKind | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     told: Thoughts = NOTHING_TOLD

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.thoughts import MarkerTokens, Part, Parting, Thoughts, has_marker, unfinished
+from rdchat.thoughts import Part, Parting, Thoughts, has_marker, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
@@ -48,7 +48,7 @@ class PartsReader:
         begun: Whether the prompt opened a thought.
         shaped: Whether the answer has a shape, so that markers in it are data.
         plain: Whether all text is the answer.
-        markers: See `MarkerTokens`.
+        markers: See `Parting`.
         call_marks: Texts with which a tool call may begin.
         before: The text that the reply continues.
         before_control: Offsets of control tokens in it.
@@ -67,9 +67,9 @@ class PartsReader:
     ) -> None:
         self._plain = plain or (shaped and not begun)
         self._call_marks = () if shaped else call_marks
-        self._tokens = MarkerTokens(markers, set(before_control))
+        self._offsets = set(before_control)
         # What is behind the settled text is read again.
-        self._settled = Parting(begun, self._tokens, shaped=shaped)
+        self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
         self._text, self._begins_at = before, len(before)
         # Up to where pieces were given, the part that they ended in, and whether they had text of it.
         self._given, self._inside, self._in_text = len(before), begun, False
@@ -91,7 +91,7 @@ class PartsReader:
             control: Offsets in the reply of the control tokens that are known since.
         """
         self._text += text
-        self._tokens.offsets.update(self._begins_at + offset for offset in control)
+        self._offsets.update(self._begins_at + offset for offset in control)
         if self._has_call or not text:
             return ()
         if self._plain:
@@ -159,6 +159,6 @@ class PartsReader:
             ended: Whether the model ended it itself. Then a thought that it did not close is its answer.
         """
         self._settled.read(self._text, len(self._text))
-        control, last = tuple(sorted(self._tokens.offsets)), self._settled.parts()[-1]
+        control, last = tuple(sorted(self._offsets)), self._settled.parts()[-1]
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)

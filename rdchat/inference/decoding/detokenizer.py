@@ -32,7 +32,7 @@ class Detokenizer:
         stop: Stop strings; the text ends just before the first of them to appear.
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose leading space is dropped, as
             mlx-lm's detokenisers do.
-        control: Id to text of control tokens; their offsets in the text are recorded.
+        control: Id to text of control tokens, whose offsets in the text are told.
         token_data: Returns the UTF-8 bytes of a token, to tell a real U+FFFD from an incomplete character.
 
     Attributes:
@@ -53,8 +53,6 @@ class Detokenizer:
         self._control = control
         # Texts of control tokens that are not in the text yet.
         self._open_control: list[str] = []
-        # Offsets of control tokens.
-        self._offsets: list[int] = []
         self._stop = stop
         self._fresh = not context
         # Tokens that are decoded together; those before `_read` are final.
@@ -77,11 +75,6 @@ class Detokenizer:
     def text(self) -> str:
         """The text up to a stop string, held-back characters included."""
         return self._text if self._cut is None else self._text[: self._cut]
-
-    @property
-    def control_offsets(self) -> tuple[int, ...]:
-        """Offsets in the text of control tokens; elsewhere the same characters are ordinary text."""
-        return tuple(offset for offset in self._offsets if offset < len(self.text))
 
     @property
     def stopped(self) -> bool:
@@ -145,7 +138,6 @@ class Detokenizer:
         """Find new control tokens in the text; one that the decoder spells differently is left out."""
         for text in self._open_control:
             if (offset := self._text.find(text, before)) >= 0:
-                self._offsets.append(offset)
                 self.new_control_offsets.append(offset)
                 before = offset + len(text)
         self._open_control.clear()

@@ -208,22 +208,20 @@ class Reply:
         self._sample_speed()
         self._taken.append((self.clock.last_token, self.counters))
         text = ""
-        control: tuple[int, ...] = ()
+        control: list[int] = []
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
         else:
             with self._ledger.stage(Stage.DETOKENIZE):
                 text = self._text.add(token_id, self._may_stop)
-            control = tuple(self._text.new_control_offsets)
+            control = self._text.new_control_offsets
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
             elif len(self.token_ids) > self.last_index:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        return TokenEvent(
-            self.request.request_id, len(self.token_ids) - 1, token_id, text, control_offsets=control,
-            pieces=self._reader.feed(text, control),
-        )  # fmt: skip
+        pieces = self._reader.feed(text, control)
+        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, pieces=pieces)
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -266,7 +264,6 @@ class Reply:
             self._job.mode,
             self._job.mode_reason or self.left_out or None,
             self._job.drafter,
-            self._text.control_offsets,
             self._job.kind,
             calls,
             told.within(spans),

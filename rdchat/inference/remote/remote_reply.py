@@ -134,9 +134,8 @@ class RemoteReply:
             self._text_at = self._last_at
             self._reader = self._new_reader()
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
-        offsets = tuple(self._answer.offsets[bisect_left(self._answer.offsets, before) :])
-        pieces = self._reader.feed(text, offsets)
-        self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, control_offsets=offsets, pieces=pieces))
+        pieces = self._reader.feed(text, self._answer.offsets[bisect_left(self._answer.offsets, before) :])
+        self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, pieces=pieces))
         self._index += 1
 
     def _end(self, reason: FinishReason | None) -> None:
@@ -147,13 +146,13 @@ class RemoteReply:
         trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS else "")
         calls = answer.calls() if reason is None else ()
         self._ended = True
-        number, text, offsets = self._request.request_id, answer.text, tuple(answer.offsets)
-        self._reader.feed(trailing, offsets)
+        number, text = self._request.request_id, answer.text
+        self._reader.feed(trailing, answer.offsets)
         whole = self._reader.finish(finish is FinishReason.EOS)
         told = whole.within([(len(whole.text) - len(text), len(whole.text))])
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
-                     control_offsets=offsets, tool_calls=calls, told=told)
+                     tool_calls=calls, told=told)
         )  # fmt: skip
 
 

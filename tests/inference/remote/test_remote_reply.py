@@ -77,7 +77,7 @@ def test_a_text_is_the_same_however_its_events_cut_it(
     marker = "\n</think>\n\n" if thought and (answer or finish == "stop") else ""
     assert end.text == whole("".join(thought)) + marker + whole("".join(answer))
     assert streamed(taken) + end.trailing_text == end.text
-    assert [end.text[offset:].startswith("</think>") for offset in end.control_offsets] == [True] * bool(marker)
+    assert [end.text[offset:].startswith("</think>") for offset in end.told.control] == [True] * bool(marker)
 
 
 @given(cut(), cut(), cut())
