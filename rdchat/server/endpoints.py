@@ -293,7 +293,10 @@ def headers_for(request: ReplyRequest, models: ServedModels) -> dict[str, str]:
     headers = {}
     unenforced = request.shape.left_out if request.shape else ()
     for label, names in (("ignored", request.ignored), ("unenforced", unenforced)):
-        if listed := [name for name in names if _NAME.fullmatch(name)][:_MAX_NAMES]:
+        listed = [name for name in names if _NAME.fullmatch(name)][:_MAX_NAMES]
+        if more := len(names) - len(listed):
+            listed.append(f"and {more} more")
+        if listed:
             headers[f"x-rdchat-{label}"] = ", ".join(listed)
     if substitute := models.substitute(request.model):
         headers["x-rdchat-model-substituted"] = quote(substitute)

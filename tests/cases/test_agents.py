@@ -1,6 +1,6 @@
 """Requests of agents, through the official clients, become prompts of every strict kind of template without a loss.
 
-`inputs/agents` has two successive requests of each agent, as it sent them to rdchat's server with a scripted engine: a
+`agents` has two successive requests of each agent, as it sent them to rdchat's server with a scripted engine: a
 question, then the result of a call, or a second question. Each text is replaced by one of ours (`text-1-`).
 """
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 TEMPLATES = sorted(f"templates/{each.name}" for each in (INPUTS / "templates").iterdir())
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 CALL_ID = "toolu_01A09q90qw90lq917835lq9"
-AGENTS = sorted(each.stem for each in (INPUTS / "agents").iterdir())
+AGENTS_FOLDER = INPUTS.parent / "agents"
+AGENTS = sorted(each.stem for each in AGENTS_FOLDER.iterdir())
 INTERFACES: dict[str, Any] = {
     "/v1/chat/completions": ChatCompletions,
     "/v1/messages": Messages,
@@ -121,7 +122,7 @@ def test_aider(
 
 def recorded(agent: str) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return the bodies of an agent's two requests, and what they are read as."""
-    given = json.loads((INPUTS / "agents" / f"{agent}.json").read_text())
+    given = json.loads((AGENTS_FOLDER / f"{agent}.json").read_text())
     bodies = [given["first"], given["first"] | given["then"]]
     return bodies, [INTERFACES[given["path"]]().read(Fields(body)) for body in bodies]
 

@@ -278,7 +278,13 @@ def test_an_old_picture_blocks_no_further_turn(openai: OpenAI, gate: ScriptedGat
 def test_fields_without_effect_are_named(openai: OpenAI) -> None:
     more: Any = {"user": "me", "extra_body": {"colour": "red", "bad name\n": 1}}
     raw = openai.chat.completions.with_raw_response.create(**ASK, **more)
-    assert raw.headers["x-rdchat-ignored"] == "colour, user"
+    assert raw.headers["x-rdchat-ignored"] == "colour, user, and 1 more"
+    many = {f"field_{at}": at for at in range(30)}
+    raw = openai.chat.completions.with_raw_response.create(**ASK, extra_body=many)
+    *named, last = raw.headers["x-rdchat-ignored"].split(", ")
+    assert len(named) == 20
+    assert set(named) <= many.keys()
+    assert last == "and 10 more"
 
 
 def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeServer, gate: ScriptedGate) -> None:

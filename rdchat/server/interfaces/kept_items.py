@@ -33,9 +33,8 @@ class KeptItems:
         Raises:
             ApiError: If it is not there.
         """
-        if item.values.get("type") != "item_reference":
+        if item.take("type") != "item_reference":
             return item
-        item.take("type")
         name = item.text("id")
         if name not in self._items:
             why = "Only those of the last responses are kept: with `store: false` clients send the items themselves."
