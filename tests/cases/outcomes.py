@@ -251,6 +251,12 @@ def calls(case: Case, tokenizers: Tokenizers) -> str:
     return f"CALLS {listed!r} REST {left!r} SENT"
 
 
+def family(case: Case, tokenizers: Tokenizers) -> str:
+    """Return whether a model of a template gets its tools in its own form."""
+    prompts, _ = tokenizers.read(case["template"])
+    return f"TRAINED {prompts.trained_for_tools} MARKERS {prompts.tool_markers}"
+
+
 def mcp(case: Case, tokenizers: Tokenizers) -> str:
     """Return the text of a tool's result, or the servers of another program's list."""
     given = _json(case)
@@ -272,5 +278,6 @@ def imported(case: Case, tokenizers: Tokenizers) -> str:
 
 
 OUTCOMES: dict[str, Callable[[Case, Tokenizers], str]] = {
-    each.__name__: each for each in (prompt, grammar, chat, markdown, file, passages, guard, ends, stream, calls, mcp)
+    each.__name__: each
+    for each in (prompt, grammar, chat, markdown, file, passages, guard, ends, stream, calls, family, mcp)
 } | {"import": imported}
