@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.storage.search import SearchQuery, SearchReader, WordMatcher
+from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 
