@@ -209,12 +209,10 @@ def _make_safe(connection: sqlite3.Connection) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the function that the schema's triggers and views call."""
-
-    def search_text(data: bytes | None) -> str:
-        return index_text((data or b"").decode("utf-8", "replace"))
-
-    connection.create_function("search_text", 1, search_text, deterministic=True)
+    """Add the function that the schema's triggers and views call; it gets the bytes of a text, or None."""
+    connection.create_function(
+        "search_text", 1, lambda data: index_text((data or b"").decode("utf-8", "replace")), deterministic=True
+    )
 
 
 def _read_only(path: Path) -> str:

@@ -157,8 +157,7 @@ class SearchReader:
             counted = {
                 chat: (newest_id, count)
                 for chat, newest_id, count in connection.execute(
-                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id",
-                    words,
+                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id", words
                 )
             }
             is_part = sum(count for _, count in counted.values()) >= _MAX_MESSAGES

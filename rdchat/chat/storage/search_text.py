@@ -2,10 +2,9 @@
 
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 INDEX_VERSION = f"1 {unicodedata.unidata_version}"
 """Changes with `index_text`, and with Python's tables of Unicode: then the index is made anew."""
@@ -74,25 +73,23 @@ class WordMatcher:
 
     def is_in(self, text: str) -> bool:
         """Return whether the text has every word."""
-        words = index_text(text) if self else ""
+        words = index_text(text)
         return bool(self) and all(phrase in words for phrase in self._phrases)
 
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
         """Return start and end of the words in the text, at most `limit`."""
-        if not self or not self._any.search(index_text(text)):
+        words = index_text(text)
+        if not self or not self._any.search(words):
             return []
-        letters = [bounds for bounds in _letters(text) for _ in _folded(text[slice(*bounds)])]
-        found = list(_WORD.finditer(_plain(text)))
-        # Where each word begins in the text of the index.
-        begins = list(accumulate((len(word[0]) + 1 for word in found), initial=1))
-
-        def letter(place: int) -> tuple[int, int]:
-            number = bisect_right(begins, place) - 1
-            return letters[found[number].start() + place - begins[number]]
-
+        letters = list(pairwise(range(len(text) + 1)))
+        if not text.isascii():
+            letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
+        # Where each sign of the index's text stands in the text; there, a blank is before each word.
+        found = _WORD.finditer(_plain(text))
+        places = [letters[place] for word in found for place in range(word.start() - 1, word.end())]
         spans: list[tuple[int, int]] = []
-        for match in self._any.finditer(" ".join(("", *(word[0] for word in found), ""))):
-            begin, end = letter(match.start() + 1)[0], letter(match.end() - 1)[1]
+        for match in self._any.finditer(words):
+            begin, end = places[match.start() + 1][0], places[match.end() - 1][1]
             # One letter may stand for several words.
             if not spans or begin >= spans[-1][1]:
                 spans.append((begin, end))
@@ -130,9 +127,8 @@ def _folded(letter: str) -> str:
 
 def _is_ignored(sign: str) -> bool:
     kind = unicodedata.category(sign)
-    if kind[0] == "M":
-        return not _KEPT_MARKS.match(sign)
-    return sign == _KASHIDA or (kind == "Cf" and sign != _ZERO_WIDTH_SPACE)
+    is_mark = kind[0] == "M" and not _KEPT_MARKS.match(sign)
+    return is_mark or sign == _KASHIDA or (kind == "Cf" and sign != _ZERO_WIDTH_SPACE)
 
 
 def _spaced(sign: str) -> str:
