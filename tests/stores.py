@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rdchat.chat.conversation import NO_THINKING, Message, MessageStatus
 from rdchat.chat.storage import connections
+from rdchat.chat.storage.connections import add_functions
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
@@ -50,10 +52,17 @@ def _empty_store() -> sqlite3.Connection:
     return connection
 
 
+def connect_by_hand(path: Path | str, *, autocommit: bool = sqlite3.LEGACY_TRANSACTION_CONTROL) -> sqlite3.Connection:  # type: ignore[assignment]
+    """Connect to a database behind the app's back, with the function that its triggers call."""
+    connection = sqlite3.connect(path, autocommit=autocommit)
+    add_functions(connection)
+    return connection
+
+
 @contextmanager
 def written_by_hand(store: ConversationStore | Database) -> Iterator[sqlite3.Connection]:
     """Give a connection that writes into an open database behind its back, in one transaction."""
-    with closing(sqlite3.connect(store.path, autocommit=True)) as connection:
+    with closing(connect_by_hand(store.path, autocommit=True)) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("BEGIN IMMEDIATE")
         yield connection

@@ -44,7 +44,7 @@ from rdchat.chat.storage.rows import (
     options_columns,
     text_column,
 )
-from rdchat.chat.storage.search import rebuild_search, search_condition
+from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
 from rdchat.chat.storage.whole_chat import MessageReader, add_files, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
@@ -85,6 +85,7 @@ class ConversationStore(Database):
         message_bin: Deleted messages.
         spans: The parts of the sidebar's list.
         reply_tokens: Token ids of replies, to draft from.
+        indexing: Indexes what an earlier version stored; a search reads what is not indexed yet.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True) -> None:
@@ -94,9 +95,11 @@ class ConversationStore(Database):
         self.spans = ChatSpans(self)
         self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)
+        self.indexing: Job[None] = self.run_bulk(index_messages(self))
 
     def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:
         """Repair what an ended process left; this process has the lock. Return a notice for the person."""
+        check_index(connection)
         notice = repair_tree(connection)
         connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"

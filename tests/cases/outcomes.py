@@ -4,6 +4,7 @@ import json
 import tempfile
 import unicodedata
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -16,13 +17,16 @@ from starlette.datastructures import Headers
 
 from rdchat.chat.attachments.choosing import Passage, ranked
 from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.chat.storage.whole_chat import DamagedChatError
+from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, jan, lm_studio
 from rdchat.chat.transfer.importing import recognised
 from rdchat.chat.transfer.source_files import open_source
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.decoding.tool_calls import find_tool_calls
@@ -270,6 +274,22 @@ def mcp(case: Case, tokenizers: Tokenizers) -> str:
     return f"SERVERS {[(each.name, each.command, each.url) for each in read.servers]} PROBLEMS {read.problems}"
 
 
+def search(case: Case, tokenizers: Tokenizers) -> str:
+    """Return which chats a search finds."""
+    given = _json(case)
+    query = unicodedata.normalize(given.get("query_form", "NFC"), given["query"])
+    with closing(ConversationStore(Path(tempfile.mkdtemp(dir=tokenizers.folder)) / "chats.db")) as store:
+        for title, text in given["chats"].items():
+            store.add_message(store.create_conversation(title).id, None, Role.USER, text)
+        return f"FOUND {sorted(chat.title for chat in store.conversations(query))}"
+
+
+def find(case: Case, tokenizers: Tokenizers) -> str:
+    """Return where the words of a search stand in a text, as the find bar marks them."""
+    given = _json(case)
+    return f"FOUND {WordMatcher(given['query']).spans(given['text'])}"
+
+
 def imported(case: Case, tokenizers: Tokenizers) -> str:
     """Return whose file of chats it is, and the number of its messages."""
     (source,) = open_source(INPUTS / case["file"])
@@ -279,5 +299,5 @@ def imported(case: Case, tokenizers: Tokenizers) -> str:
 
 OUTCOMES: dict[str, Callable[[Case, Tokenizers], str]] = {
     each.__name__: each
-    for each in (prompt, grammar, chat, markdown, file, passages, guard, ends, stream, calls, family, mcp)
+    for each in (prompt, grammar, chat, markdown, file, passages, guard, ends, stream, calls, family, mcp, search, find)
 } | {"import": imported}

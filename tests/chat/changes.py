@@ -1,6 +1,5 @@
 """What people do with their chats, drawn by a seed: each change is one call of the store."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
+from tests.stores import connect_by_hand
 
 _STATE = {
     "chats": "SELECT id, title, system_prompt, sampling, pinned_at IS NULL, archived_at IS NULL, deleted_at IS NULL,"
@@ -30,7 +30,7 @@ _STATE = {
 
 def state(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Return all that a person could see of the chats in a file, without times."""
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(connect_by_hand(path)) as connection:
         return {
             name: sorted(connection.execute(query)) if name != "shown" else list(connection.execute(query))
             for name, query in _STATE.items()

@@ -1,6 +1,5 @@
 """Pins, folders, the archive, the bin and copies, in the store."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from tests.chat.conftest import OpenStore, StartProcess
+from tests.stores import connect_by_hand
 
 DAY_S = 86_400.0
 
@@ -264,7 +264,7 @@ def test_folders_of_a_file_made_by_hand_are_shown_as_far_as_they_can_be(database
     store = open_store()
     chat = store.create_conversation("lost")
     store.close()
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.executemany(
             "INSERT INTO folders (id, parent_id, name, created_at) VALUES (?, ?, ?, 1)",
             [(1, 2, "cycle"), (2, 1, "of two"), (3, 99, "no parent"), (4, None, "top"), (5, 4, "in"), (6, 5, "deep")],

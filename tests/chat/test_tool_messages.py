@@ -1,6 +1,5 @@
 """Calls of tools and their results, as messages of the store."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +23,7 @@ from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role, ToolCall
-from tests.stores import copied_stores, written_by_hand
+from tests.stores import connect_by_hand, copied_stores, written_by_hand
 
 CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
@@ -76,7 +75,7 @@ def test_the_index_follows_changes_of_calls(store: ConversationStore, path: list
     store.finish_message(replace(path[1], tool_calls=()))
     assert not store.conversations("second")
     store.message_bin.delete(path[1].id)
-    with closing(sqlite3.connect(store.path)) as connection:
+    with closing(connect_by_hand(store.path)) as connection:
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
 
 

@@ -1,7 +1,6 @@
 """Cases of backups: cut short, changed, of a newer version, of other programs, and what is no file."""
 
 import json
-import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 from tests.hostile.case import Call, Case, Kind
 from tests.hostile.harm import ODD_FILES, cut, flipped
 from tests.hostile.store_cases import good_store
+from tests.stores import connect_by_hand
 
 Spoil = Callable[[Path], object]  # takes the backup's path
 
@@ -55,7 +55,7 @@ def _database(change: Callable[[bytes], bytes]) -> Spoil:
 
 def _of_another_program(path: Path) -> None:
     path.unlink()
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(connect_by_hand(path)) as connection:
         connection.execute("CREATE TABLE messages (id, text)")
         connection.commit()
 

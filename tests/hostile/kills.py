@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.results import Result
 from tests.hostile.samples import ROOT, samples
 from tests.hostile.watch import kill_tree
+from tests.stores import connect_by_hand
 
 _LOST_S = 0.5  # what may be lost of a reply, where the machine has nothing else to do
 _REAL_EVERY, _START_EVERY = 5, 3  # kills of the real engine, and kills while it starts
@@ -116,7 +116,7 @@ def _look(database: Path, journal: list[dict[str, Any]], began: float, until: fl
     if not database.exists():
         return ["the database is gone"] if any(line["did"] == "stored" for line in journal) else []
     faults = [f"the app says: {line['text'][:200]}" for line in journal if line["did"] == "notice"]
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(connect_by_hand(database)) as connection:
         answer = connection.execute("PRAGMA integrity_check").fetchone()[0]
         if answer != "ok":
             return [*faults, f"integrity_check: {answer}"]

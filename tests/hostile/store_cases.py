@@ -1,6 +1,5 @@
 """Cases of the conversations' database: trees that are none, odd versions and tables, values out of range."""
 
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from tests.hostile.case import Call, Case, Kind
 from tests.hostile.harm import ODD_FILES, cut, flipped, with_odd_file
+from tests.stores import connect_by_hand
 
 Spoil = Callable[[Path], object]  # takes the database's path
 _CHATS, _TURNS = 12, 8
@@ -35,7 +35,7 @@ def _sql(*statements: str, schema: bool = False) -> Spoil:
     """Run statements that no store would; `schema` lets them write to the schema itself."""
 
     def spoil(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(connect_by_hand(path)) as connection:
             connection.execute(f"PRAGMA writable_schema = {int(schema)}")
             connection.execute("PRAGMA ignore_check_constraints = ON")
             for statement in statements:

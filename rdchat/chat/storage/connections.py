@@ -23,6 +23,7 @@ from rdchat.chat.storage.file_check import (
     why_unusable,
 )
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
+from rdchat.chat.storage.search_text import index_text
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
@@ -75,14 +76,22 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
             notice = _move_aside(path)
             connection = connect(path)
         make_writable(connection)
-        longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
-        # The migration must also work with a text that is too long to be read.
-        migrate(connection, migrations)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+        with any_length(connection):
+            migrate(connection, migrations)
     except BaseException:
         connection.close()
         raise
     return connection, notice
+
+
+@contextmanager
+def any_length(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let migrations and the making of the index work with a text that is too long to be read elsewhere."""
+    longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
+    try:
+        yield
+    finally:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
 
 
 def _not_ours(path: Path, reason: str) -> StorageError:
@@ -150,6 +159,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         ):
             _make_safe(connection)
             _check_schema(connection, path)
+            trust(connection)
             yield connection
     except sqlite3.Error as error:
         raise StorageError(f"The chats in {path} cannot be read: {error}.", "Close the app and try again.") from error
@@ -194,7 +204,15 @@ def _has_no_room(folder: Path) -> bool:
 def _make_safe(connection: sqlite3.Connection) -> None:
     # A flipped bit in a text must not make a whole chat unreadable.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    add_functions(connection)
     harden(connection)
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Add the function that the schema's triggers and views call; it gets the bytes of a text, or None."""
+    connection.create_function(
+        "search_text", 1, lambda data: index_text((data or b"").decode("utf-8", "replace")), deterministic=True
+    )
 
 
 def _read_only(path: Path) -> str:

@@ -3,26 +3,19 @@
 import json
 import re
 import sqlite3
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.storage.connections import open_reader
+from rdchat.chat.storage.connections import any_length, open_reader
+from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.search_text import INDEX_VERSION, WordMatcher, search_phrases
 
-_MAX_CHARACTERS, _MAX_WORDS = 500, 16
-# Each of these letters in a word doubles the number of spellings.
-_SHARP_S, _MAX_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4
-_LETTER = r"[^\W_]"
-# Scripts beyond this, such as Hangul, would be split into parts of letters.
-_DECOMPOSED_BELOW = "\u2000"
 MAX_HITS = 300
 """Largest number of conversations in an answer."""
 # Only the newest messages with the words are read: more would take too long while a person types.
@@ -41,15 +34,24 @@ _AMONG = "id IN (SELECT value FROM json_each(?))"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {NOT_DELETED})"
 # An index covers this query.
 _MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"
-# A summary as `summaries_searched` has it.
-_SUMMARY = "substr(CASE WHEN json_valid(context_cut) THEN json_extract(context_cut, '$.summary') END, 1, 200000)"
 # Returns the text from shortly before the first word on, the names of files, the summary, and the calls of tools.
 _TEXT = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
         coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
-        coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), ''),
+        coalesce((SELECT substr(written, 1, ?) FROM summaries_searched WHERE id = messages.id), ''),
         substr(coalesce(tool_calls, ''), 1, ?)
     FROM messages WHERE id = ?
+"""
+# Fifty messages are indexed at once.
+_NEXT_TO_INDEX = """
+    SELECT min(id) FROM (
+        SELECT id FROM messages WHERE id < (SELECT indexed_from FROM search_state) ORDER BY id DESC LIMIT 50
+    )
+"""
+# Ascending ids are what the index writes fastest.
+_INDEX_FROM = """
+    INSERT INTO messages_index (rowid, text) SELECT id, text FROM messages_searched
+    WHERE id >= ? AND id < (SELECT indexed_from FROM search_state) ORDER BY id
 """
 
 # This matches the signs that Markdown hides; the named groups are the texts that it shows.
@@ -67,96 +69,6 @@ _MARKS = re.compile(
     """,
     re.VERBOSE | re.MULTILINE,
 )
-
-
-def split_words(search: str) -> list[str]:
-    """Return the words of a person's search, up to the limit."""
-    return search[:_MAX_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode().split()[:_MAX_WORDS]
-
-
-def is_indexed(word: str) -> bool:
-    """Return whether a word is one token of the index: letters of a script with spaces."""
-    letters = [character for character in word if unicodedata.category(character)[0] in "LN"]
-    return bool(letters) and all(character < "\u0e00" or "\u1e00" <= character < "\u2000" for character in letters)
-
-
-def spellings(word: str) -> list[str]:
-    """Return a word with each ss and ß in both spellings: the index keeps Straße and STRASSE apart."""
-    parts = _SHARP_S.split(word)
-    if not 1 < len(parts) <= _MAX_SHARP_S + 1:
-        return [word]
-    choices = product(("ss", "ß"), repeat=len(parts) - 1)
-    return ["".join(map("".join, zip(parts, (*choice, ""), strict=True))) for choice in choices]
-
-
-class WordMatcher:
-    """Finds the words of a search in a text, ignoring case, accents and ß; the last word matches beginnings too.
-
-    Args:
-        search: Any text; quotes and operators have no special meaning.
-        beginnings: Whether the other words match beginnings too.
-    """
-
-    def __init__(self, search: str, *, beginnings: bool = False) -> None:
-        words = split_words(search)
-        made = (
-            _pattern(word, unfinished=beginnings or index == len(words)) for index, word in enumerate(words, start=1)
-        )
-        # An accent alone cannot be searched.
-        patterns = [pattern for pattern in made if pattern]
-        self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
-        self._any = re.compile("|".join(patterns)) if patterns else None
-        self.search = " ".join(words)
-
-    def __bool__(self) -> bool:
-        return self._any is not None
-
-    def is_in(self, text: str) -> bool:
-        """Return whether the text has every word."""
-        if self._any is None:
-            return False
-        folded, _ = _folded(text)
-        return all(pattern.search(folded) for pattern in self._each)
-
-    def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
-        """Return start and end of the words in the text, at most `limit`."""
-        if self._any is None:
-            return []
-        folded, indexes = _folded(text)
-        spans: list[tuple[int, int]] = []
-        for match in self._any.finditer(folded):
-            begin, end = match.span()
-            spans.append((begin, end) if indexes is None else (indexes[begin], indexes[end - 1] + 1))
-            if len(spans) >= limit:
-                break
-        return spans
-
-
-def _pattern(word: str, *, unfinished: bool) -> str:
-    folded, _ = _folded(word)
-    if not is_indexed(word):
-        return re.escape(folded)
-    tokens = [_SHARP_S.sub("(?:ss|ß)", re.escape(token)) for token in re.findall(f"{_LETTER}+", folded)]
-    return f"(?<!{_LETTER})" + r"[\W_]+".join(tokens) + ("" if unfinished else f"(?!{_LETTER})")
-
-
-def _folded(text: str) -> tuple[str, list[int] | None]:
-    """Return a text in lower case without accents, and the original index of each character; None if all agree."""
-    if text.isascii():
-        return text.lower(), None
-    folded = [_fold(character) for character in text]
-    if "" not in folded:
-        return "".join(folded), None
-    return "".join(folded), [index for index, character in enumerate(folded) if character]
-
-
-@cache
-def _fold(character: str) -> str:
-    """Return a letter's base in lower case; empty for a combining accent."""
-    if unicodedata.category(character) == "Mn":
-        return "" if character < _DECOMPOSED_BELOW else character
-    base = unicodedata.normalize("NFD", character)[0] if character < _DECOMPOSED_BELOW else character
-    return base.lower()[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +150,6 @@ class SearchReader:
             where.append(_IN_FOLDER)
             parameters += [query.folder_id, query.folder_id]
         messages, words = _messages_with(query.text, _MAX_MESSAGES)
-        in_title, title_parameters = _condition(query.text, "titles_index", "title")
         with self._opened() as connection:
             if not words:
                 rows, total = _newest_chats(connection, where, parameters)
@@ -246,13 +157,13 @@ class SearchReader:
             counted = {
                 chat: (newest_id, count)
                 for chat, newest_id, count in connection.execute(
-                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id",
-                    words,
+                    f"SELECT conversation_id, max(id), count(*) FROM ({messages}) GROUP BY conversation_id", words
                 )
             }
             is_part = sum(count for _, count in counted.values()) >= _MAX_MESSAGES
             titled = {
-                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", title_parameters)
+                row[0]
+                for row in connection.execute("SELECT rowid FROM titles_index WHERE titles_index MATCH ?", words[:1])
             }
             # The ids come as JSON: parameters are limited, and a read-only connection may not make a temporary table.
             among = json.dumps([*(titled | counted.keys())])
@@ -272,9 +183,9 @@ class SearchReader:
     def messages_with(self, conversation_id: int, words: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
         messages, parameters = _messages_with(words, _ALL)
-        if not messages:
+        if not parameters:
             return MessageMatches(conversation_id, words)
-        sql = f"SELECT id FROM ({messages}) WHERE conversation_id = ? ORDER BY id"
+        sql = f"SELECT id FROM ({messages}) WHERE conversation_id = ?{len(parameters) + 1} ORDER BY id"
         with self._opened() as connection:
             ids = tuple(row[0] for row in connection.execute(sql, (*parameters, conversation_id)))
         return MessageMatches(conversation_id, words, ids)
@@ -335,74 +246,67 @@ def _first_hit(text: str, matcher: WordMatcher) -> int:
 def search_condition(search: str) -> tuple[str, list[str]]:
     """Return an SQL condition for conversations with every word of `search` in their title or in a message.
 
-    The last word may be incomplete. Text in scripts without spaces (Chinese, Japanese, Thai ...) and words without
-    letters (emoji, signs) are not tokens of the index, so they are searched literally.
-
     Args:
-        search: Any text; quotes and operators have no special meaning.
+        search: Any text; see `search_phrases`.
 
     Returns:
-        An expression over `conversations.id`, and its parameters; ("", []) where `search` has no word.
+        An expression over `conversations.id`, and its numbered parameters; ("", []) where `search` has no word.
     """
-    in_titles, parameters = _condition(search, "titles_index", "title")
-    messages, more = _messages_with(search, _ALL)
+    messages, parameters = _messages_with(search, _ALL)
     if not parameters:
         return "", []
-    titles = f"SELECT id FROM conversations WHERE {in_titles}"
-    return f"(id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))", parameters + more
+    titles = "SELECT rowid FROM titles_index WHERE titles_index MATCH ?1"
+    return f"(id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))", parameters
 
 
 def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
-    """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
+    """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its numbered parameters.
 
     A message is found by its text or its calls, by the name of one of its files, or by its summary. At most
     `limit_count` texts are looked at, the newest first: for a word that most messages have, the index alone would take
-    time in proportion to their number. ("", []) where `search` has no word.
+    time in proportion to their number. What is not yet in the index is read. No parameters where `search` has no word.
     """
-    words, literal = _phrases(search)
-    if not (words or literal):
+    phrases = search_phrases(search)
+    if not phrases:
         return "", []
-    source, limit = "messages m", f"ORDER BY m.id DESC LIMIT {limit_count}"
-    if words:
-        newest = (
-            f"SELECT rowid FROM messages_index WHERE messages_index MATCH ? ORDER BY rowid DESC LIMIT {limit_count}"
-        )
-        source, limit = f"({newest}) found CROSS JOIN messages m ON m.id = found.rowid", ""
-    where = " AND ".join([f"m.{NOT_DELETED}", *["instr(m.text || coalesce(m.tool_calls, ''), ?) > 0"] * len(literal)])
-    in_texts = f"SELECT m.id, m.conversation_id FROM {source} WHERE {where} {limit}"
-    in_names, names = _condition(search, "files_index", "name")
-    in_summaries, summaries = _condition(search, "summaries_index", _SUMMARY, "id")
-    files = f"SELECT message_id FROM message_files WHERE {in_names}"
-    # This does not use the view: an untrusted schema may not call JSON functions there.
-    cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
-    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({files}) OR id IN ({cuts})) AND {NOT_DELETED}"
-    parameters = [*([words] if words else []), *literal, *names, *summaries]
-    return f"SELECT * FROM ({in_texts}) UNION {others}", parameters
+    # The last word may be incomplete: it has no blank behind.
+    words = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
+    has_words = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
+    newest = f"""
+        SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
+        UNION ALL SELECT id FROM messages_searched
+            WHERE id < (SELECT indexed_from FROM search_state) AND {has_words}
+        ORDER BY id DESC LIMIT {limit_count}
+    """
+    found = f"({newest}) found CROSS JOIN messages m ON m.id = found.id WHERE m.{NOT_DELETED}"
+    files = "SELECT rowid FROM files_index WHERE files_index MATCH ?1"
+    cuts = "SELECT rowid FROM summaries_index WHERE summaries_index MATCH ?1"
+    with_file = f"SELECT message_id FROM message_files WHERE id IN ({files})"
+    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({with_file}) OR id IN ({cuts})) AND {NOT_DELETED}"
+    return f"SELECT m.id, m.conversation_id FROM {found} UNION {others}", [words, *phrases]
 
 
-def _condition(search: str, index: str, column: str, key: str = "rowid") -> tuple[str, list[str]]:
-    """Return an SQL condition for rows of an indexed table whose column has the words, and its parameters."""
-    words, literal = _phrases(search)
-    conditions = [f"{key} IN (SELECT rowid FROM {index} WHERE {index} MATCH ?)"] if words else []
-    conditions += [f"instr({column}, ?) > 0"] * len(literal)
-    return " AND ".join(conditions), [*([words] if words else []), *literal]
-
-
-def _phrases(search: str) -> tuple[str, list[str]]:
-    """Return a query for the index, perhaps empty, and the words that the index does not cover."""
-    words = split_words(search)
-    phrases = [
-        _phrase(word, unfinished=number == len(words)) for number, word in enumerate(words, start=1) if is_indexed(word)
-    ]
-    return " AND ".join(phrases), [word for word in words if not is_indexed(word)]
-
-
-def _phrase(word: str, *, unfinished: bool) -> str:
-    quoted = ['"' + each.replace('"', '""') + '"' + "*" * unfinished for each in spellings(word)]
-    return f"({' OR '.join(quoted)})"
+def check_index(connection: sqlite3.Connection) -> None:
+    """Make the index anew if another version made it; messages follow in `index_messages`."""
+    if connection.execute("SELECT version FROM search_state").fetchall() != [(INDEX_VERSION,)]:
+        rebuild_search(connection)
 
 
 def rebuild_search(connection: sqlite3.Connection) -> None:
-    """Rebuild the search index from the chats; takes some seconds for 100,000 messages."""
-    for index in ("titles_index", "messages_index", "files_index", "summaries_index"):
-        connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
+    """Make the search index anew from the chats; messages follow in `index_messages`."""
+    with any_length(connection):
+        for index in ("titles_index", "files_index", "summaries_index"):
+            connection.execute(f"INSERT INTO {index} ({index}) VALUES ('rebuild')")
+    connection.execute("INSERT INTO messages_index (messages_index) VALUES ('delete-all')")
+    connection.execute("DELETE FROM search_state")
+    connection.execute("INSERT INTO search_state SELECT ?, coalesce(max(id) + 1, 0) FROM messages", (INDEX_VERSION,))
+
+
+def index_messages(database: Database) -> Generator[None]:
+    """Index the messages that are not in the index yet, the newest ones first: bulk work for `Database.run_bulk`."""
+    while (first := database.connection.execute(_NEXT_TO_INDEX).fetchone()[0]) is not None:
+        with any_length(database.connection):
+            database.connection.execute(_INDEX_FROM, (first,))
+        database.connection.execute("UPDATE search_state SET indexed_from = ?", (first,))
+        yield
+    database.connection.execute("UPDATE search_state SET indexed_from = 0 WHERE indexed_from > 0")

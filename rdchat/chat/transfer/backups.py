@@ -276,6 +276,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     store = ConversationStore(path)
     try:
         store.conversations()
+        store.indexing.result()
         # The tokens of a foreign file cannot be trusted; they are made again from the texts.
         store.reply_tokens.forget(ALL)
     finally:

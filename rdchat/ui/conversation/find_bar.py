@@ -3,7 +3,8 @@
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 
-from rdchat.chat.storage.search import MessageMatches, WordMatcher
+from rdchat.chat.storage.search import MessageMatches
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.services.order.chat_list import ChatSearch
 from rdchat.ui.style.buttons import IconButton, TextButton
 from rdchat.ui.style.formatting import counted

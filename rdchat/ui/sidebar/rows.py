@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOpti
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
 from rdchat.chat.storage.message_tree import BIN_DAYS
-from rdchat.chat.storage.search import WordMatcher
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.services.order.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions

@@ -7,7 +7,8 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.listing import Key
-from rdchat.chat.storage.search import SearchAnswer, SearchQuery, WordMatcher
+from rdchat.chat.storage.search import SearchAnswer, SearchQuery
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.conversation import Message, ReadingPosition
 from rdchat.chat.message_path import MessagePath, call_of, cut_of
-from rdchat.chat.storage.search import WordMatcher
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message, ReadingPosition
 from rdchat.chat.message_path import MessagePath
-from rdchat.chat.storage.search import WordMatcher
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.buttons import RoundButton

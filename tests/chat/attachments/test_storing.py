@@ -1,7 +1,6 @@
 """Storing files of messages: each text once, as long as a message has it; lists do not read it."""
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
+from tests.stores import connect_by_hand
 
 TEXT = "[page 1]\nThe price of apples is 3."
 ADD = """
@@ -48,7 +48,7 @@ def ask(store: ConversationStore, *files: tuple[AttachedFile, str], text: str = 
 
 
 def texts_in(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(connect_by_hand(path)) as connection:
         return [row[0] for row in connection.execute("SELECT text FROM file_texts ORDER BY text")]
 
 
@@ -164,7 +164,7 @@ def test_a_row_that_was_tampered_with_is_read_as_far_as_it_goes(open_store: Open
     store = open_store()
     asked = ask(store, some_file())
     store.close()
-    with closing(sqlite3.connect(database)) as connection:
+    with closing(connect_by_hand(database)) as connection:
         connection.execute(
             "UPDATE message_files SET name = ?, kind = 'hologram', characters = -1", ("\u202e\n" + "x" * 3_000_000,)
         )

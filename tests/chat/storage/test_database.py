@@ -39,7 +39,7 @@ DIE_AS_NEWER_VERSION = """
 import os, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], autocommit=True)
 connection.execute("PRAGMA user_version = 99")
-connection.execute("UPDATE conversations SET title = 'from the future'")
+connection.execute("UPDATE conversations SET system_prompt = 'from the future'")
 os._exit(0)
 """
 

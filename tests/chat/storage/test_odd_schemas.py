@@ -1,7 +1,6 @@
 """Database files made by hand, which may contain code that SQLite would run."""
 
 import os
-import sqlite3
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,6 +14,7 @@ from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
+from tests.stores import connect_by_hand
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 
@@ -29,7 +29,7 @@ def filled(database: Path) -> Path:
 
 
 def change(database: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(database, autocommit=True)) as by_hand:
+    with closing(connect_by_hand(database, autocommit=True)) as by_hand:
         for statement in statements:
             by_hand.execute(statement)
 
@@ -218,7 +218,7 @@ def test_a_search_index_that_does_not_fit_the_chats_is_made_anew(filled: Path, s
 
 
 def test_opening_leaves_nothing_of_its_check(filled: Path) -> None:
-    with closing(sqlite3.connect(filled)) as read:
+    with closing(connect_by_hand(filled)) as read:
         tables = "conversations", "messages", "sqlite_sequence", "messages_index_docsize", "titles_index_docsize"
         before = [read.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
         ConversationStore(filled).close()

@@ -1,6 +1,5 @@
 """Stores made by hand: invalid trees of messages, and values that rdchat never writes."""
 
-import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,6 +12,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.storage.messages import texts
+from tests.stores import connect_by_hand
 
 type MakeChat = Callable[..., int]
 
@@ -27,7 +27,7 @@ def make_chat(database: Path) -> MakeChat:
         with closing(ConversationStore(database)) as store:
             chat_id = store.create_conversation("made by hand").id
         row = {"role": "user", "status": "complete", "created_at": 1.0, "finish_reason": None} | columns
-        with closing(sqlite3.connect(database)) as by_hand, by_hand:
+        with closing(connect_by_hand(database)) as by_hand, by_hand:
             by_hand.executemany(
                 "INSERT INTO messages (id, conversation_id, parent_id, activated, text, role, status, created_at,"
                 " finish_reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -104,7 +104,7 @@ def test_a_deleted_chat_with_a_stray_message_does_not_keep_the_store_from_openin
 ) -> None:
     first = make_chat({1: None})
     second = make_chat({2: 1})
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE conversations SET deleted_at = 1 WHERE id = ?", (first,))
     assert texts(open_store().messages(second)) == ["m2"]
 
@@ -114,7 +114,7 @@ def test_a_cycle_that_another_program_makes_while_the_store_is_open_ends_too(
 ) -> None:
     chat_id = make_chat({1: None, 2: 1, 3: 2})
     store = open_store()
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE messages SET parent_id = 3 WHERE id = 1")
     assert texts(store.messages(chat_id)) == ["m1", "m2", "m3"]
     assert sorted(texts(store.select_sibling(2, 1))) == ["m1", "m2", "m3"]
@@ -152,7 +152,7 @@ def test_of_a_title_of_megabytes_the_beginning_is_shown(
 ) -> None:
     """Laying it out held the window for four seconds."""
     chat_id = make_chat({1: None})
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE conversations SET title = hex(zeroblob(5000000))")
     assert open_store().conversation(chat_id).title == "0" * 1000
 
@@ -162,7 +162,7 @@ def test_dates_that_no_calendar_has_are_unknown_and_come_last(
     open_store: OpenStore, make_chat: MakeChat, database: Path, date: float
 ) -> None:
     chat_id = make_chat({1: None}, created_at=date)
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE conversations SET created_at = ?, updated_at = ?", (date, date))
     store = open_store()
     known = store.create_conversation("known")
@@ -181,7 +181,7 @@ def test_counters_that_are_none_do_not_keep_a_chat_from_opening(
     open_store: OpenStore, make_chat: MakeChat, database: Path, statistics: str
 ) -> None:
     chat_id = make_chat({1: None})
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute("UPDATE messages SET statistics = ?, drafting = ?", (statistics, statistics))
         by_hand.execute("UPDATE conversations SET sampling = ?", (statistics,))
     store = open_store()

@@ -12,6 +12,7 @@ from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, sche
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role, ToolCall
+from tests.stores import connect_by_hand
 
 NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0")
 BROKEN = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER; SELECT no_such_function()")
@@ -48,7 +49,7 @@ def test_old_chats_keep_the_clock_and_the_folder(database: Path) -> None:
         store.set_chat_options(replace(store.conversation(chat), own=OwnOptions(tools=tools, tools_off=off)))
         reply = store.add_message(chat, None, Role.ASSISTANT, said, tool_calls=tuple(calls))
         results = [store.add_message(chat, reply.id, Role.TOOL, said, tool_name=call.name).id for call in calls]
-    with closing(sqlite3.connect(database, autocommit=True)) as connection:
+    with closing(connect_by_hand(database, autocommit=True)) as connection:
         connection.executescript(MIGRATIONS[3])
     with closing(ConversationStore(database)) as store:
         own = store.conversation(chat).own

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from rdchat.chat.conversation import ContextCut, MessageStatus
-from rdchat.chat.storage.search import SearchQuery, SearchReader, rebuild_search
+from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages, rebuild_search
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from tests.grids import share
@@ -136,6 +136,7 @@ def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: Co
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     store.save_text(message.id, "alpha")
     store.write(rebuild_search)
+    store.run_bulk(index_messages(store)).result()
     finish_message(store, message.id, "beta", MessageStatus.COMPLETE)
     assert found(store, "alpha") == set()
     assert found(store, "beta") == {"chat"}

@@ -1,7 +1,6 @@
 """The whole store in one file, and back: nothing is lost, whatever the file is and whenever the process dies."""
 
 import json
-import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -16,6 +15,7 @@ from rdchat.inference.api.messages import Role
 from tests.chat.conftest import StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.tasks import prepare
+from tests.stores import connect_by_hand
 
 CARRY_OUT = """
 import os, signal, sys
@@ -196,7 +196,7 @@ def spoil_database(archive: zipfile.ZipFile, backup: Path, change: Callable[[Pat
 
 def execute(sql: str) -> Callable[[Path], object]:
     def change(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(connect_by_hand(path)) as connection:
             connection.executescript(sql)
 
     return change

@@ -1,7 +1,6 @@
 """Chats of another database are imported; what cannot be read costs no other chat."""
 
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from tests.chat.transfer.conftest import ImportFiles
+from tests.stores import connect_by_hand
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_bes
                     other.create_conversation(title).id, None, Role.USER, f"{title} of {path.parent.name}"
                 )
         path.with_name("chats.db.lock").unlink()
-    with closing(sqlite3.connect(paths[0], autocommit=True)) as by_hand:
+    with closing(connect_by_hand(paths[0], autocommit=True)) as by_hand:
         (trigger,) = by_hand.execute("SELECT sql FROM sqlite_schema WHERE name = 'messages_changed'").fetchone()
         by_hand.execute("DROP TRIGGER messages_changed")
         by_hand.execute("UPDATE messages SET text = printf('%.*c', ?, 'x') WHERE id = 1", (65 << 20,))
@@ -44,7 +44,7 @@ def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_h
             chat = other.create_conversation(f"Chat {number}")
             other.add_message(chat.id, None, Role.USER, "committed " * 3000)
     left.mkdir()
-    with closing(sqlite3.connect(path, autocommit=True)) as by_hand:
+    with closing(connect_by_hand(path, autocommit=True)) as by_hand:
         by_hand.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 2; BEGIN")
         by_hand.executescript("UPDATE conversations SET title = 'HALF'; DELETE FROM messages WHERE id > 5")
         for name in ("chats.db", "chats.db-journal"):

@@ -1,6 +1,5 @@
 """A disk that fills up, or a database that another program holds, in the middle of a chat."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +14,7 @@ from tests.grids import share
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.stores import connect_by_hand
 
 
 def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
@@ -154,7 +154,7 @@ def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothin
     window.wait_for(EngineState.IDLE)
     assert [notice.title for notice in window.seen.notices] == ["The file of your chats was restored"]
     assert window.seen.storage_failures == []
-    with closing(sqlite3.connect(window.store.path)) as other:
+    with closing(connect_by_hand(window.store.path)) as other:
         assert other.execute("SELECT text FROM messages WHERE id = ?", (reply_id,)).fetchone() == ("Hello, you!",)
         assert other.execute("SELECT count(*) FROM messages").fetchone() == (4,)
 
@@ -167,7 +167,7 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
     window.ask("Second")
     assert window.controller.close()
     window.store.close()
-    with closing(sqlite3.connect(tmp_path / "conversations.db")) as by_hand, by_hand:
+    with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.executemany("UPDATE messages SET parent_id = ? WHERE id = ?", [(b, a) for a, b in cycle.items()])
     again = window_on(tmp_path)
     again.controller.start()
@@ -187,7 +187,7 @@ def test_a_reply_without_a_question_is_not_written_anew(
     window.ask("First")
     assert window.controller.close()
     window.store.close()
-    with closing(sqlite3.connect(tmp_path / "conversations.db")) as by_hand, by_hand:
+    with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.execute("UPDATE messages SET role = 'system', text = ' '")
     again = window_on(tmp_path)
     again.controller.start()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from rdchat.chat.transfer.backups import finish
 from rdchat.host import MACOS
 from rdchat.inference.api.messages import Role
 from tests.services.killed import work
+from tests.stores import connect_by_hand
 
 KILLS = int(os.environ.get("KILLS", "4"))  # KILLS=50 is how often it was tried
 TOOL_KILLS = 3 * KILLS
@@ -90,7 +90,7 @@ def kill(kind: str, folder: Path, seed: int) -> Told:
 
 def rows_of(path: Path) -> dict[int, tuple[int | None, str, str, str | None]]:
     """Return parent, role, text and cut of all messages by id, after SQLite found all in order."""
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(connect_by_hand(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         for index in ("messages_index", "summaries_index"):
             connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")

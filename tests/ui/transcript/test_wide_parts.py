@@ -9,7 +9,7 @@ from PySide6.QtGui import QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.storage.search import WordMatcher
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import file_name
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar

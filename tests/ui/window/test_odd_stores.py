@@ -1,7 +1,6 @@
 """The window on stores made by hand: everything is shown as far as it can be, and nothing fails while it is drawn."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -25,7 +24,7 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine
-from tests.stores import finish_message
+from tests.stores import connect_by_hand, finish_message
 
 MARKUP = "<img src=/dev/zero><h1>big</h1>" + "x" * 5000
 _NUMBERS = ("prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "target_calls", "peak_memory_bytes")
@@ -85,7 +84,7 @@ def controller(database: Path, tmp_path: Path) -> Iterator[ChatController]:
 
 @pytest.fixture
 def odd(database: Path, request: pytest.FixtureRequest) -> None:
-    with closing(sqlite3.connect(database)) as by_hand, by_hand:
+    with closing(connect_by_hand(database)) as by_hand, by_hand:
         by_hand.execute(ODD[request.param])
 
 

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRect
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
-from rdchat.chat.storage.search import WordMatcher
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.labels import utf16_spans
 from rdchat.ui.style.theme import Theme, text_look
 
