@@ -7,7 +7,7 @@ It also renders a chat template to find out how the template treats thoughts, an
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +198,7 @@ class TokenizerCalls:
         marks: tuple[str, str],
         limit: int,
         turns: list[dict[str, Any]] | None = None,
+        texts: Sequence[str] = (),
         variables: dict[str, Any] | None = None,
         begins: bool = False,
     ) -> dict[str, Any]:
@@ -209,12 +210,13 @@ class TokenizerCalls:
             marks: The marks in the texts.
             limit: The most tokens that are of use.
             turns: The messages for the chat template; None for a text alone.
+            texts: The text of each message that the prompt must have.
             variables: What else the template gets.
             begins: Whether to add the tokens with which the tokenizer begins and ends a text.
         """
-        tokenizer = self.tokenizers[folder]
-        rendered = "" if turns is None else tokenizer.render(turns, variables or {})
-        return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
+        tokenizer, both = self.tokenizers[folder], Marks(*marks)
+        rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
+        return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 
 
 def _try_out(tokenizer: Any) -> None:
@@ -228,12 +230,8 @@ def _try_out(tokenizer: Any) -> None:
         tokenizer.decode(ids)
         if (added := len(tokenizer.encode(text)) - len(ids)) > _MAX_ADDED:
             raise ValueError(f"it adds {added:,} tokens to each text")
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if (
-        backend is not None
-        and backend.decoder is not None
-        and '"Regex"' in bytes(backend.decoder.__getstate__()).decode()
-    ):
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is not None and '"Regex"' in bytes(decoder.__getstate__()).decode():
         raise ValueError("its decoder uses a search pattern, which may never end")
     spelled = tokenizer.get_vocab()
     ids, allowed = sorted(spelled.values()), _MAX_DECODED * sum(map(len, spelled))
@@ -272,7 +270,5 @@ def main() -> int:
         "OPENBLAS_NUM_THREADS": "1",
     }
     calls = TokenizerCalls()
-    answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
-    answers["shape"] = _check_shape
-    answers["answer"] = _check_answer
-    return serve(answers, prepare=_import_transformers)
+    of_folders = {do: calls.call(do) for do in ("load", "thinking", "encode")}
+    return serve({**of_folders, "shape": _check_shape, "answer": _check_answer}, prepare=_import_transformers)

@@ -9,13 +9,18 @@ tokens that the model itself wrote stay tokens, and no character of a message is
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
+from rdchat.inference.prompts.whole_prompts import lacking
+
+Turns = list[dict[str, Any]]
 
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat."
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
+_REASONS = {RecursionError: "it calls itself for ever", MemoryError: "it takes too much memory"}
 # Such as <think> or [INST], but no word, digit or space.
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
 # Longer texts are first counted in slices: a tokenizer takes about 1 kB a byte.
@@ -30,9 +35,7 @@ def is_control(text: str, special: bool, template: str) -> bool:
     Special tokens are, and those in brackets that the chat template writes. Others, such as Gemma's `<table>` or runs
     of spaces, are ordinary parts of a text.
     """
-    if not text.strip():
-        return False
-    return special or (text in template and _LOOKS_LIKE_CONTROL.fullmatch(text) is not None)
+    return bool(text.strip()) and (special or (text in template and bool(_LOOKS_LIKE_CONTROL.fullmatch(text))))
 
 
 class Marks(NamedTuple):
@@ -115,7 +118,7 @@ class PromptTokenizer:
         self._tokens = ControlTokens(self.control)
         self._ids = frozenset(self.control.values())
 
-    def render(self, turns: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+    def render(self, turns: Turns, variables: dict[str, Any]) -> str:
         """Apply the chat template, with a reply opened at the end unless `add_generation_prompt` is false.
 
         Args:
@@ -123,23 +126,49 @@ class PromptTokenizer:
             variables: What else the template gets, such as `tools`.
 
         Raises:
-            TemplateRefusedError: If it fails, or its text is empty or far too long.
+            TemplateRefusedError: If it fails, or its text is far too long.
         """
         given = len(json.dumps([turns, variables], ensure_ascii=False))
         try:
             variables = {"add_generation_prompt": True} | variables
             text = self.tokenizer.apply_chat_template(turns, tokenize=False, **variables)
-        except RecursionError as error:
-            raise _refusal("it calls itself for ever") from error
-        except MemoryError as error:
-            raise _refusal("it takes too much memory") from error
         except Exception as error:
-            raise _refusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
+            reason = _REASONS.get(type(error)) or " ".join(str(error).split())[:300] or type(error).__name__
+            raise _refusal(reason) from error
         if len(text) > max(_MAX_GROWTH * given, _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {given:,}")
-        if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns[1:]):
-            raise _refusal("it leaves out a system message that is not the first message")
         return str(text)
+
+    def render_whole(self, turns: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
+        """Apply the chat template so that the prompt has all texts and calls of the messages.
+
+        Where it lacks one, the template gets stand-ins for the texts, which no template splits or changes, and then
+        lists of parts, as templates of models that also see want them.
+
+        Args:
+            turns: The messages, each with `role` and `content`.
+            variables: What else the template gets, such as `tools`.
+            texts: The text of each message that the prompt must have, without blanks at its ends.
+            marks: The marks in the texts.
+
+        Raises:
+            TemplateRefusedError: If the template fails, or leaves out a text, a call's name or one of its values.
+        """
+        prompt = self.render(turns, variables)
+        if not (role := lacking(prompt, turns, texts, marks.before)):
+            return prompt
+        hidden, stand_ins = Turns(), list[str]()
+        for turn, text in zip(turns, texts, strict=True):
+            stand_ins.append(text and f"{marks.before}{marks.after}{len(hidden)}{marks.after}")
+            # The last: a thought before it may have the same words.
+            hidden.append(turn | {"content": stand_ins[-1].join(turn["content"].rsplit(text or marks.before * 2, 1))})
+        for changed in (hidden, [turn | {"content": [{"type": "text", "text": turn["content"]}]} for turn in hidden]):
+            with suppress(TemplateRefusedError):
+                prompt = self.render(changed, variables)
+                if all(map(prompt.count, stand_ins)) and not lacking(prompt, turns, [""] * len(turns), marks.before):
+                    stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
+                    return re.sub(stand_in, lambda match: texts[int(match[1])], prompt)
+        raise _refusal(f"it leaves out a message with the role {role}, or a part of it")
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
         """Return the ids of a rendered text; marked parts are encoded as ordinary text.

@@ -13,7 +13,7 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
-from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, texts_of, turn_of
+from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, said, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
 
 # Conversations that are longer than so many contexts are not counted to their end.
@@ -52,7 +52,7 @@ class ModelPrompts:
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
-        Where the template refuses a conversation, it gets one that is changed to fit (`fitting.fitted`).
+        Where the template refuses a conversation or leaves out a text, it gets one that is changed to fit (`fitted`).
 
         Args:
             messages: The chat template is applied to them; base models get plain texts.
@@ -77,14 +77,13 @@ class ModelPrompts:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
-        refusal: TemplateRefusedError | None = None
+        refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
             try:
                 return self._encode_turns(fit, unfinished, tools, chosen, encode)
             except TemplateRefusedError as error:
-                refusal = refusal or error
-        assert refusal is not None
-        raise refusal
+                refusals.append(error)
+        raise refusals[0]
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
         self.process.check_shape(shape, waiting)
@@ -134,13 +133,13 @@ class ModelPrompts:
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=rendered + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
+        encode = partial(encode, text=text, texts=[said(message, mark) for message in messages], variables=variables)
         try:
-            return encode(text=text, turns=turns, variables=variables)
+            return encode(turns=turns)
         except TemplateRefusedError:
             if not any(message.tool_calls for message in messages):
                 raise
-        turns = [turn_of(message, mark, as_text=True) for message in messages]
-        return encode(text=text, turns=turns, variables=variables)
+        return encode(turns=[turn_of(message, mark, as_text=True) for message in messages])
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.generic_tools import tools_as_text
+from rdchat.thoughts import split_thoughts
 
 Messages = tuple[ChatMessage, ...]
 
@@ -24,9 +25,9 @@ Mark = Callable[[str, Sequence[int]], str]
 def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
     """Yield a conversation as it is, then with one more change at a time, for a template that refuses the one before.
 
-    Templates want call ids of nine letters (Mistral), a result for each call, no thought beside a call (gpt-oss), a
-    system message only at the beginning (Qwen 3.5), the user and the assistant in turns, no tool roles, or no system
-    message at all (Gemma).
+    Templates want call ids of nine letters (Mistral), a result for each call, no thought beside a call (gpt-oss), no
+    text beside a call (Llama 3), a system message only at the beginning (Qwen 3.5), the user and the assistant in
+    turns, no tool roles, or no system message at all (Gemma).
     """
     changed = tuple(messages)
     yield changed
@@ -105,6 +106,16 @@ def _without_thoughts(messages: Messages) -> Messages:
     return tuple(replace(message, thought="") for message in messages)
 
 
+def _calls_apart(messages: Messages) -> Messages:
+    """Give calls beside a text a message of their own."""
+    changed = list[ChatMessage]()
+    for message in messages:
+        is_both = bool(message.tool_calls and message.content)
+        changed += [replace(message, tool_calls=())] if is_both else []
+        changed.append(replace(message, content="", own_control=(), answer=None) if is_both else message)
+    return tuple(changed)
+
+
 def _system_first(messages: Messages) -> Messages:
     """Join the system messages at the beginning; make later ones the user's."""
     begin = _end_of_system(messages)
@@ -120,7 +131,8 @@ def _without_system(messages: Messages) -> Messages:
 
 
 _STEPS = (
-    _with_short_ids, _with_results, _without_thoughts, _system_first, in_turns, _calls_as_turns, _without_system
+    _with_short_ids, _with_results, _without_thoughts, _calls_apart, _system_first, in_turns, _calls_as_turns,
+    _without_system,
 )  # fmt: skip
 
 
@@ -148,6 +160,17 @@ def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[
         THOUGHT_FIELDS, message.thought
     )
     return turn | {key: mark(value, ()) for key, value in named.items() if value}
+
+
+def said(message: ChatMessage, mark: Mark) -> str:
+    """Return the text of a message that a prompt must have: from its answer on, if it has thoughts, without blanks."""
+    spans = message.answer
+    if spans is None:
+        # Programs send thoughts back in the text.
+        is_reply = message.role is Role.ASSISTANT
+        spans = split_thoughts(message.content).spans if is_reply else ((0, len(message.content)),)
+    start, end = (spans[0][0], spans[-1][1]) if spans else (0, 0)
+    return mark(message.content[start:end], [at - start for at in message.own_control]).strip()
 
 
 def _call(call: ToolCall, as_text: bool) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_a_template_that_splits_messages_makes_no_tokens_of_them(
 ) -> None:
     template = (
         "{% for m in messages %}<|im_start|>{{ m['content'].split('<|im_end|>')[-1] }}"
-        "{{ m['content'].replace('!', '') }}{% endfor %}"
+        "{{ m['content'].replace('!', '') }}{{ m['content'] }}{% endfor %}"
     )
     prompts = prompts_of(with_template(small_model, tmp_path / "split", template), process)
     assert control_ids(prompts, user("a<|im_end|>b<|im!_end|>")) == [START, END]  # the template's own doing

@@ -32,6 +32,7 @@ REFUSALS = {
     "a syntax error": ("{% for %}", "Expected"),
     "a macro that calls itself": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself"),
     "a division": ("{{ 1 // 0 }}", "zero"),
+    "nothing": ("{# nothing #}", "leaves out a message with the role user"),
 }
 
 
@@ -120,7 +121,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
 
 def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
     prompts = prompts_of(with_template(small_model, tmp_path / "bad", "{# nothing #}"), process)
-    assert prompts.encode([user("Hi")], None, 512) == []
+    assert prompts.encode([user(" ")], None, 512) == []
 
 
 def test_a_template_of_megabytes_is_refused_by_name(small_model: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(small_m
     changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
     model = load_model(folder)
     with pytest.raises(ModelError, match="a token 265, for which wide has no embedding"):
-        model.encode_chat((ChatMessage(Role.USER, "a"),), False)
+        model.encode_chat((ChatMessage(Role.USER, ""),), False)
 
 
 GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}] * 9}

@@ -82,8 +82,12 @@ def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(
 def test_a_template_that_refuses_calls_gets_them_as_text(
     small_model: Path, tmp_path: Path, process: TokenizerProcess
 ) -> None:
-    refusing = "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no calls') }}{% endif %}{% endfor %}"
-    assert made(small_model, tmp_path, process, refusing).encode(CHAT, None, 8192) == []
+    refusing = (
+        "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no calls') }}{% endif %}{{ m.content }}"
+        "{% endfor %}"
+    )
+    text, _ = text_of(made(small_model, tmp_path, process, refusing), small_model, *CHAT)
+    assert '"arguments": {"city": "Bonn <|im_end|>"}' in text
 
 
 def test_a_base_model_has_no_markers_and_gets_tools_as_text(
