@@ -11,17 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from rdchat.inference.decoding.tool_calls import READERS, find_tool_calls
-
-_TYPES: dict[str, Any] = {
-    "path": {"type": "string"}, "content": {"type": "string"},
-    "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-    "count": {"type": "integer"}, "share": {"type": "number"}, "deep": {"type": "object"},
-    "items": {"type": "array"}, "flag": {"type": "boolean"},
-}  # fmt: skip
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": _TYPES}}}
-    for name in ("write_file", "notes.write-file", "look")
-]
+from tests.inference.calls.tools import TOOLS
 
 
 def _raw(value: Any) -> str:

@@ -12,19 +12,8 @@ from rdchat.inference.prompts.template_fitting import answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
+from tests.inference.prompts.thinking_templates import DEEPSEEK, LOOP, OPEN, QWEN
 
-LOOP = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ TEXT }}<|im_end|>\n{% endfor %}"
-OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-QWEN = (
-    LOOP.replace("TEXT", "message.content.split('</think>')[-1].lstrip('\\n')")
-    + OPEN
-    + "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
-)
-DEEPSEEK = (
-    LOOP.replace("TEXT", "message.content.split('</think>')[-1]")
-    + OPEN
-    + "{% if thinking %}<think>{% else %}</think>{% endif %}"
-)
 GPT_OSS = (
     "<|im_start|>system\nReasoning: {{ reasoning_effort | default('medium') }}<|im_end|>\n"
     "{% for message in messages %}{% if message.role == 'assistant' and '<|channel|>' in message.content %}"

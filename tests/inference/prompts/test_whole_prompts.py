@@ -16,7 +16,7 @@ from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.cases.outcomes import INPUTS
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
-from tests.inference.prompts.test_template_thinking import DEEPSEEK, QWEN
+from tests.inference.prompts.thinking_templates import DEEPSEEK, QWEN
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\nTEXT<|im_end|>\n{% endfor %}<|im_start|>assistant"
 CALLS = "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} ARGUMENTS</call>{% endfor %}"
