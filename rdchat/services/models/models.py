@@ -75,7 +75,7 @@ class Models(QObject):
             changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
-            changed.connect(self._hold_training)
+            changed.connect(lambda: self.training.hold(slot.engine.writing))  # It waits for replies.
         self.macs = Macs(control, self)
         self.downloads.restore()
 
@@ -157,10 +157,6 @@ class Models(QObject):
         self.here.close()
         self.macs.close()
         self.memory.close()
-
-    def _hold_training(self) -> None:
-        """Have a training wait while a reply is written."""
-        self.training.hold(self.slot.engine.writing)
 
     def _on_unloaded(self) -> None:
         remove, self._after_unload = self._after_unload, None

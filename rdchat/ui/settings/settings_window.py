@@ -19,7 +19,7 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import row, text_field
+from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
 
@@ -113,9 +113,7 @@ class SettingsWindow(SideWindow):
         self.server.show_model(self._slot.info)
         self.kept_limit.setEnabled(settings.keep_caches)
         if not self._typing.isActive():
-            if self.prompt.toPlainText() != settings.system_prompt:
-                with QSignalBlocker(self.prompt):
-                    self.prompt.setPlainText(settings.system_prompt)
+            replace_text(self.prompt, settings.system_prompt)
             if not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
         self.form.set_sampling(settings.sampling_for(self._slot.sampling))

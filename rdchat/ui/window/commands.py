@@ -23,7 +23,7 @@ from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
-from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu
