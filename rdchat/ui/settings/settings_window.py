@@ -17,7 +17,6 @@ from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_bo
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
@@ -122,7 +121,7 @@ class SettingsWindow(SideWindow):
             self.keys.setKeySequence(settings.quick_shortcut)
         self.keys_problem.show_text(self._hot_key.problem)
         self.stays.setEnabled(host.MACOS or settings.menu_bar_item)
-        self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
+        self.model.setText(formatting.DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or "None")
 

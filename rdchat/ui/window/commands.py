@@ -10,8 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
-import rdchat
-from rdchat import host
+from rdchat import __version__, host
 from rdchat.chat.conversation import Conversation, Notice
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
@@ -358,7 +357,7 @@ class Commands(QObject):
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
-        title, text = f"rdchat {rdchat.__version__}", _CREDITS.format(*versions)
+        title, text = f"rdchat {__version__}", _CREDITS.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
         box.open()
