@@ -101,16 +101,13 @@ def restore(args: argparse.Namespace) -> int:
     # The file of an earlier restore has its settings in another file.
     own = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")
     own_settings = own if "-before-restore-" in source.name and own.is_file() else None
-    lock = FileLock(database.with_name(database.name + ".lock"))
-    try:
+    with FileLock(database.with_name(database.name + ".lock")):
         with ProgressLine() as line, closing(TransferProcess()) as process:
             show = progress_bar(line)
             job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=own_settings)
             job.result(lambda: None)
         decide(data)
         former = asdict(carry_out(data, database, settings) or Restored())
-    finally:
-        lock.release()
     lines = [f"The former file is kept as {path}" for path in (former["database"], former["settings"]) if path]
     options.print_result(args, former, map(one_line, [f"Restored {source}.", *lines]))
     return 0

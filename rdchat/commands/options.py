@@ -103,13 +103,10 @@ def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> 
         change: Returns the list for the present one.
     """
     make_folder(paths.data_dir())
-    lock = FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first.")
-    try:
+    with FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first."):
         store = SettingsStore(paths.settings_path())
         values: dict[str, Any] = {name: tuple(change(getattr(store.settings, name)))}
         store.save(replace(store.settings, **values))
-    finally:
-        lock.release()
 
 
 def print_warning(info: ModelInfo) -> None:

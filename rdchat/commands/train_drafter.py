@@ -14,10 +14,9 @@ from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
+from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS, TrainingProgress
 
 if TYPE_CHECKING:
-    from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 _NAMES = {HeadKind.RECURRENT: "a recurrent", HeadKind.EAGLE3: "an EAGLE-3"}
@@ -116,7 +115,7 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
     return text
 
 
-def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
+def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:
     parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
     if event.tokens_per_second is not None:
         parts.append(f"{event.tokens_per_second:.0f} tokens/s")

@@ -2,13 +2,16 @@
 
 import fcntl
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rdchat.errors import StorageLockedError, file_error, file_errors
 
 
-class FileLock:
-    """Holds `path`, created if necessary, until `release`. The file stays: deleting it would race with the next holder.
+class FileLock(AbstractContextManager["FileLock"]):
+    """Holds `path`, created if necessary, until `release` or the end of a `with` block.
+
+    The file stays: deleting it would race with the next holder.
 
     Args:
         path: Its folder exists.
@@ -52,3 +55,6 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()

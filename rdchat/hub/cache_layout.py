@@ -115,10 +115,8 @@ class CachedRepository:
                 break
             # The lock's last holder removed the folder.
             lock.release()
-        try:
+        with lock:
             yield
-        finally:
-            lock.release()
 
     def reference(self, revision: str) -> Path:
         return self.folder / "refs" / revision

@@ -144,7 +144,8 @@ def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
 
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not _unlock(reader):
+        # Many have an empty password. The encryption may need a package that is missing.
+        if reader.is_encrypted and not _tried(lambda: reader.decrypt(""), None):
             raise FileRefusedError(
                 f"{name} is protected by a password.", "Save a copy without a password, for example in Preview."
             )
@@ -163,24 +164,20 @@ def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
     return reader.pages  # type: ignore[return-value]  # a sequence, read when asked for
 
 
-def _unlock(reader: "pypdf.PdfReader") -> bool:
-    """Open a PDF that is encrypted with an empty password, as many are."""
+def _tried[T, D](read: Callable[[], T], otherwise: D) -> T | D:
+    """Return what a call of pypdf returns, or another value if it fails: anything can be wrong in a foreign file."""
     try:
-        return bool(reader.decrypt(""))
+        return read()
     except MemoryError:
         raise
-    # The encryption may need a package that is missing.
     except Exception:
-        return False
+        return otherwise
 
 
 def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
     """Return the text of a page; None where it cannot be read."""
-    try:
-        text = pages[page].extract_text()
-    except MemoryError:
-        raise
-    except Exception:
+    text = _tried(lambda: str(pages[page].extract_text()), None)
+    if text is None:
         return None
     lines = (_SPACES.sub(" ", line).rstrip() for line in text.replace("\r", "\n").split("\n"))
     joined = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
@@ -198,13 +195,7 @@ def _pages_text(pages: list[int]) -> str:
 
 def added_lines(page: "pypdf.PageObject") -> list[str]:
     """Return a line for each filled field and each note of a page."""
-    try:
-        return list(_lines(page))
-    except MemoryError:
-        raise
-    # Anything can be wrong in a foreign file.
-    except Exception:
-        return ["[Its form fields and notes cannot be read.]"]
+    return _tried(lambda: list(_lines(page)), ["[Its form fields and notes cannot be read.]"])
 
 
 def _lines(page: "pypdf.PageObject") -> Iterator[str]:

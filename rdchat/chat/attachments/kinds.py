@@ -9,6 +9,7 @@ import codecs
 import re
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -148,10 +149,8 @@ def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
             return text, "Some of its characters are damaged." if "\ufffd" in text else ""
     if b"\0" in data:
         raise refused(_BINARY, name)
-    try:
+    with suppress(UnicodeDecodeError):
         return data.decode("utf-8"), ""
-    except UnicodeDecodeError:
-        pass
     if is_html and (declared := _decoded_as_declared(data)) is not None:
         return declared, ""
     return guessed(data)

@@ -273,14 +273,11 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         empty = reason is None and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if reason is not None or empty:
         raise _unusable(reason or "foreign", source)
-    store = ConversationStore(path)
-    try:
+    with closing(ConversationStore(path)) as store:
         store.conversations()
         store.indexing.result()
         # The tokens of a foreign file cannot be trusted; they are made again from the texts.
         store.reply_tokens.forget(ALL)
-    finally:
-        store.close()
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
@@ -361,11 +358,8 @@ def finish(data: Path, database: Path, settings: Path) -> Restored | None:
     """
     if not any((data / name).exists() for name in (PREPARED, _DECIDED)):
         return None
-    lock = FileLock(database.with_name(database.name + ".lock"))
-    try:
+    with FileLock(database.with_name(database.name + ".lock")):
         return carry_out(data, database, settings)
-    finally:
-        lock.release()
 
 
 def _keep(path: Path, companions: tuple[str, ...]) -> str:

@@ -14,7 +14,6 @@ from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import FullChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
-from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.reports import FileReport, ImportReport
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import from_plain
@@ -38,7 +37,7 @@ def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
     created = conversation.created_at or min(dates, default=fallback_date)
     updated = conversation.updated_at or max(dates, default=created)
     conversation = replace(conversation, title=title_of(chat), created_at=created, updated_at=updated)
-    return {"chat": plain_chat(replace(chat, about=conversation))}
+    return {"chat": rdchat_json.plain_chat(replace(chat, about=conversation))}
 
 
 class ImportWriter:

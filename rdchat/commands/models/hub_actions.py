@@ -5,6 +5,7 @@ import getpass
 import queue
 import shlex
 import sys
+from contextlib import closing
 from dataclasses import asdict
 
 from rdchat.commands import options
@@ -128,13 +129,10 @@ def run_download(download: Download, command: str) -> Download | None:
         NetworkError: If it fails.
     """
     records: queue.SimpleQueue[Download] = queue.SimpleQueue()
-    process = DownloadProcess(Tokens())
-    try:
+    with closing(DownloadProcess(Tokens())) as process:
         job = process.start(download, records.put)
         with ProgressLine(verbose=True) as line, ctrl_c_calls(job.cancel):
             ended = _watch(records, line)
-    finally:
-        process.close()
     if ended.state is DownloadState.PAUSED:
         here = f"{ended.done_bytes / ended.total_bytes:.0%} downloaded. " if ended.total_bytes else ""
         print(f"Paused: {here}`{command}` resumes it.", file=sys.stderr)

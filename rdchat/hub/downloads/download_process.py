@@ -63,10 +63,7 @@ class DownloadProcess:
             records[:] = [plain(Download, fields)]
             on_record(records[0])
 
-        def end(outcome: Any) -> None:
-            on_record(_ended(records[0], outcome))
-
-        job: Job[Any] = Job(take, end)
+        job: Job[Any] = Job(take, lambda outcome: on_record(_ended(records[0], outcome)))
         job.when_cancelled(lambda: job.end(CancelledError()))
         self._starts.do(lambda _job: self._start(download, job))
         return job

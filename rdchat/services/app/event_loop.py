@@ -4,7 +4,7 @@ import gc
 import logging
 import signal
 import sys
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
@@ -27,7 +27,8 @@ class QuitSignals(QObject):
 
     def __init__(self) -> None:
         super().__init__()
-        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers, quit_soon = (signal.SIGINT, signal.SIGTERM), lambda *_signal: self.quit_requested.emit()
+        self._before = {number: signal.signal(number, quit_soon) for number in numbers}
         self._timer = QTimer(self, interval=_WAKE_MS)
         self._timer.timeout.connect(lambda: None)
         self._timer.start()
@@ -37,9 +38,6 @@ class QuitSignals(QObject):
         self._timer.stop()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.quit_requested.emit()
 
 
 class GarbageCollector(QObject):

@@ -12,9 +12,7 @@ from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
 from rdchat.services.models.model import Model
 from rdchat.services.models.model_service import ModelService, ModelSources
@@ -29,9 +27,8 @@ class Library(ModelService):
 
     Args:
         sources: Read models.
-        slot: Knows the loaded model.
-        settings: Have the person's own folder, and the drafters of other models.
-        drafting: The drafters of the loaded model, and the one in use.
+        controller: Knows the loaded model, its drafters and the one in use. Its settings have the person's own folder,
+            and the drafters of other models.
         parent: The Qt parent.
 
     Attributes:
@@ -43,16 +40,10 @@ class Library(ModelService):
     drafters_changed = Signal()
     race_requested = Signal(DraftSettings)
 
-    def __init__(
-        self,
-        sources: ModelSources,
-        slot: ModelSlot,
-        settings: SettingsControl,
-        drafting: DraftControl,
-        parent: QObject | None = None,
-    ) -> None:
+    def __init__(self, sources: ModelSources, controller: ChatController, parent: QObject | None = None) -> None:
         super().__init__(parent=parent)
-        self._sources, self._slot, self._settings, self._drafting = sources, slot, settings, drafting
+        slot, drafting = controller.model_slot, controller.drafting
+        self._sources, self._slot, self._settings, self._drafting = sources, slot, controller.settings, drafting
         # Returns tokens a second of the loaded model without drafting; None before there was a reply.
         self.pace: Callable[[], float | None] = lambda: None
         # The result is one tuple of all models.

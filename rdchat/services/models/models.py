@@ -14,9 +14,7 @@ from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.hub_drafters import HubDrafters, MtpSearch
@@ -33,29 +31,35 @@ from rdchat.services.models.training.training_control import TrainingControl
 class Models(QObject):
     """The models window's services; built when the window is first asked for.
 
+    Args:
+        controller: Has the loaded model, the settings, the drafters and the remote servers.
+        sources: Read models.
+        parent: The Qt parent.
+        memory: This machine's memory; None makes one.
+
     Attributes:
         here: Finds the hub ids of the models on this machine.
+        problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
     """
 
     def __init__(
         self,
-        slot: ModelSlot,
-        control: SettingsControl,
-        drafting: DraftControl,
+        controller: ChatController,
         sources: ModelSources,
         parent: QObject | None = None,
         *,
         memory: DeviceMemory | None = None,
     ) -> None:
         super().__init__(parent)
-        self.slot, self.settings, self.drafting = slot, control, drafting
+        self.slot = slot = controller.model_slot
+        settings, self.remote, self.problem = controller.settings, controller.remote, sources.problem
         self.tokens = Tokens()
         self.account = HubAccount(self.tokens, self)
-        limits = replace(LIMITS, at_once=control.values.downloads_at_once)
+        limits = replace(LIMITS, at_once=settings.values.downloads_at_once)
         self.downloads = Downloads(self.tokens, limits, self)
         self.account.accepted.connect(self.downloads.retry_refused)
-        control.changed.connect(lambda settings: self.downloads.set_at_once(settings.downloads_at_once))
-        self.library = Library(sources, slot, control, drafting, self)
+        settings.changed.connect(lambda values: self.downloads.set_at_once(values.downloads_at_once))
+        self.library = Library(sources, controller, self)
         self.verification = Verification(self.tokens, self)
         self.removal = Removal(parent=self)
         self.search = HubSearch(self.tokens, self)
@@ -75,8 +79,8 @@ class Models(QObject):
             changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
-            changed.connect(self._hold_training)
-        self.macs = Macs(control, self)
+            changed.connect(lambda: self.training.hold(slot.engine.writing))  # It waits for replies.
+        self.macs = Macs(settings, self)
         self.downloads.restore()
 
     @property
@@ -157,10 +161,6 @@ class Models(QObject):
         self.here.close()
         self.macs.close()
         self.memory.close()
-
-    def _hold_training(self) -> None:
-        """Have a training wait while a reply is written."""
-        self.training.hold(self.slot.engine.writing)
 
     def _on_unloaded(self) -> None:
         remove, self._after_unload = self._after_unload, None

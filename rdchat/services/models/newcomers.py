@@ -1,13 +1,10 @@
 """Which suggested models fit this machine, and the larger model to offer instead of the default one."""
 
-from dataclasses import replace
-
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api.model_facts import Fit
-from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.model_service import DeviceMemory
 
@@ -22,25 +19,18 @@ def suggested_fit(suggestion: Suggestion, machine: Machine) -> Fit | None:
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
     """Return the suggestions for the largest size of memory that fit a machine, the best first."""
-    fitting = [
-        each
-        for each in suggestions()
-        if suggested_fit(each, machine) in {Fit.FITS, Fit.TIGHT} and _is_for(each, machine)
-    ]
+    held_gb = machine.memory.total_bytes / _ALMOST / 2**30
+    here = (each for each in suggestions() if each.memory_gb <= held_gb or each.memory_gb == 8)
+    fitting = [each for each in here if suggested_fit(each, machine) in {Fit.FITS, Fit.TIGHT}]
     best = max((each.memory_gb for each in fitting), default=0)
     return tuple(each for each in fitting if each.memory_gb == best)
-
-
-def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
-    return suggestion.memory_gb * 2**30 * _ALMOST <= machine.memory.total_bytes or suggestion.memory_gb == 8
 
 
 class LargerModel(QObject):
     """Chooses the larger model to offer, if any. It does not ask the hub.
 
     Args:
-        slot: The model that answers.
-        settings: Which models were loaded before, and whether the person declined.
+        controller: Has the model that answers, and the settings: models loaded before, and whether the person declined.
         memory: This machine's memory.
         parent: The Qt parent.
 
@@ -50,19 +40,17 @@ class LargerModel(QObject):
 
     changed = Signal()
 
-    def __init__(
-        self, slot: ModelSlot, settings: SettingsControl, memory: DeviceMemory, parent: QObject | None = None
-    ) -> None:
+    def __init__(self, controller: ChatController, memory: DeviceMemory, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._slot, self._settings, self._memory = slot, settings, memory
+        self._slot, self._settings, self._memory = controller.model_slot, controller.settings, memory
         self.offered: Suggestion | None = None
-        slot.loaded.connect(self._look)
-        slot.load_started.connect(self._decide)
+        self._slot.loaded.connect(self._look)
+        self._slot.load_started.connect(self._decide)
         memory.changed.connect(self._decide)
 
     def decline(self) -> None:
         """Offer none any more, in later starts neither."""
-        self._settings.change(replace(self._settings.values, larger_model_declined=True))
+        self._settings.update(larger_model_declined=True)
         self._decide()
 
     def _look(self) -> None:

@@ -26,13 +26,9 @@ _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
 # Label, explanation and first value of a field, by its name among the draft settings.
 _SIZES = {
-    "beam_width": ("Beams", "Beams that a drafter head follows side by side", _NEW.beam_width),
-    "beam_length": (
-        "Beam length",
-        "The first token is the model's own, so a beam of 5 drafts 4",
-        _NEW.beam_length,
-    ),
-    "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose", _NEW.draft_tokens),
+    "beam_width": ("Beams", "Beams that a drafter head follows side by side"),
+    "beam_length": ("Beam length", "The first token is the model's own, so a beam of 5 drafts 4"),
+    "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose"),
 }
 _FILES = "A file has one prompt per line, or JSON lines with “prompt” (and “category”), or Spec-Bench's “turns”."
 _PROMPT_KINDS = ["Prompts (*.txt *.jsonl *.json)", "All files (*)"]
@@ -133,8 +129,8 @@ class PlanForm(QWidget):
             self._form.addRow(box)
         self._add_heading("Sizes", "Separate numbers by commas. Every combination is measured.")
         self.sizes = {
-            name: self._add_field(label, text, NumberField[int](int, first))
-            for name, (label, text, first) in _SIZES.items()
+            name: self._add_field(label, text, NumberField[int](int, getattr(_NEW, name)))
+            for name, (label, text) in _SIZES.items()
         }
         tip = "0 always takes the most likely token"
         self.temperatures = self._add_field("Temperature", tip, NumberField[float](float, 0))

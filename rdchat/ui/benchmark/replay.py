@@ -32,8 +32,7 @@ class ReplayView(QWidget):
         self.name = ElidedLabel(theme, name, bold=True)
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
-        self.text = QPlainTextEdit(readOnly=True, tabChangesFocus=True)
-        self.text.setPlaceholderText(placeholder)
+        self.text = QPlainTextEdit(readOnly=True, tabChangesFocus=True, placeholderText=placeholder)
         self.progress = thin_bar(name)
         head = QGridLayout()
         head.setHorizontalSpacing(TIGHT + 2)
@@ -107,7 +106,6 @@ class Playback(QWidget):
         super().__init__()
         self._since_frame = QElapsedTimer()
         self._frames = QTimer(self, interval=_FRAME_MS, timerType=Qt.TimerType.PreciseTimer)
-        self._frames.timeout.connect(self._on_frame)
         self.play = push_button("Play", "Play or pause the replay", self.toggle)
         self.skip = push_button("To the End", "Skip the replay", lambda: self.slider.setValue(self.slider.maximum()))
         self.slider = QSlider(Qt.Orientation.Horizontal)
@@ -116,6 +114,7 @@ class Playback(QWidget):
         set_tip(self.slider, "Drag back to see a moment again, or to the end to skip the replay")
         self.clock = ThemedLabel(theme, "", "muted", tabular=True)
         row(self.play, (self.slider, 1), self.clock, self.skip, within=self)
+        self._frames.timeout.connect(lambda: self.slider.setValue(self.slider.value() + self._since_frame.restart()))
         self.slider.valueChanged.connect(self._on_moved)
         self.load(0.0)
 
@@ -157,9 +156,6 @@ class Playback(QWidget):
         else:
             self._frames.stop()
         self._show()
-
-    def _on_frame(self) -> None:
-        self.slider.setValue(self.slider.value() + self._since_frame.restart())
 
     def _on_moved(self, moment: int) -> None:
         self.moved.emit(moment)

@@ -108,7 +108,7 @@ class ResultsView(QTabWidget):
     """Shows a result, complete or not: settings, groups of prompts, pictures."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__()
+        super().__init__(documentMode=True)
         self.results = TableView("Results")
         self.groups = TableView("Results by group of prompts")
         self.picture = PlotView(theme, "Pictures of the results")
@@ -119,7 +119,6 @@ class ResultsView(QTabWidget):
         self.addTab(self.results, "Results")
         self.addTab(self.groups, "By group")
         self.addTab(self._scroll, "Pictures")
-        self.setDocumentMode(True)
         self.picture.part_reached.connect(self._reveal)
 
     def show_result(self, result: BenchResult) -> None:

@@ -21,7 +21,6 @@ from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.icons import app_pixmap
 from rdchat.ui.style.labels import Card, ElidedLabel, Ground, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
@@ -131,7 +130,7 @@ class WaitingList(QWidget):
         line = QWidget()
         line.setFixedHeight(_ROW)
         first = ElidedLabel(self._theme, " ".join(message.text.split()))
-        files = counted(len(message.files), "file") if message.files else ""
+        files = formatting.counted(len(message.files), "file") if message.files else ""
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
         remove = IconButton("close", "Remove this message", self._theme)
         remove.clicked.connect(lambda: self.remove_requested.emit(message))

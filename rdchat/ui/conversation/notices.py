@@ -161,7 +161,7 @@ class Notices(QObject):
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
-        larger = LargerModel(self._controller.model_slot, self._controller.settings, memory, self)
+        larger = LargerModel(self._controller, memory, self)
         larger.changed.connect(lambda: self._show_larger_model(larger, show))
 
     def _show_larger_model(self, larger: LargerModel, show: Callable[[str], object]) -> None:

@@ -147,7 +147,8 @@ class DraftsWindow(SideWindow):
         live = self._traces.is_live(message_id)
         self._load(-1 if live else 0)
         if not live:
-            self.tokens.move_to(_first_drafted(self._trace))
+            drafted = (each.first for each in self._trace.rounds if each.tree is None or len(each.tree.tokens) > 1)
+            self.tokens.move_to(next(drafted, 0))
         self.tokens.setFocus()
 
     def hideEvent(self, event: QHideEvent) -> None:
@@ -206,11 +207,6 @@ class DraftsWindow(SideWindow):
         self.heading.setText(texts.round_text(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
         self.tree.show_tree(tree, texts.tree_text(self._trace, number), _NO_TREE)
-
-
-def _first_drafted(trace: ReplyTrace) -> int:
-    """Return the first token of the first step with a draft; 0 without one."""
-    return next((each.first for each in trace.rounds if each.tree is None or len(each.tree.tokens) > 1), 0)
 
 
 def _row_text(row: Alternative) -> str:

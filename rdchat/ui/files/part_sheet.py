@@ -35,8 +35,7 @@ class PartSheet(Sheet):
     def __init__(self, choice: PartChoice, context: int | None, question: str, theme: Theme, parent: QWidget) -> None:
         self._choice, self._context = choice, context
         self._part: Part | None = None
-        self.preview = text_field(_PREVIEW_LINES, "", "What will be sent")
-        self.preview.setReadOnly(True)
+        self.preview = text_field(_PREVIEW_LINES, "", "What will be sent", read_only=True)
         self.preview.setFont(theme.code_font())
         self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())

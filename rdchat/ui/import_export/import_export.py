@@ -101,8 +101,7 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     """Report an import, and offer to undo it."""
     lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
-    field = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported")
-    field.setReadOnly(True)
+    field = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported", read_only=True)
     field.setPlainText(listed(lines, _MAX_LISTED, "\n\n"))
     title, parts = _import_title(report), (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None

@@ -12,9 +12,8 @@ from rdchat.services.models.models import Models
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.models.texts import Entry, newcomer_entries, results_listed
-from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ElidedLabel, Separator, set_tip
 from rdchat.ui.style.layouts import SearchField, choice_box, column, fill_box, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
@@ -50,7 +49,7 @@ class SearchBar(QWidget):
         self.quantization = choice_box("Quantisation", "Bits per weight", (("Any quantisation", ""),))
         self.licence = choice_box("Licence", "The licence, as its authors call it", (("Any licence", ""),))
         self.family = choice_box("Family", "The model's architecture", (("Any family", ""),))
-        self.fitting = QCheckBox(f"Fits {formatting.MACHINE}")
+        self.fitting = QCheckBox(f"Fits {MACHINE}")
         set_tip(self.fitting, "Hides models that need more memory than is available")
         self.filter_row = QWidget()
         boxes = (self.largest, self.quantization, self.licence, self.family)

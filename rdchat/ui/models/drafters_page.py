@@ -134,9 +134,8 @@ class DraftersPage(QWidget):
         self._models, self._library, self._hub = models, models.library, models.hub_drafters
         self._links, self._theme = links, theme
         self._use_message = ""
-        self.model = CalmComboBox()
+        self.model = CalmComboBox(placeholderText="Choose a model")
         self.model.setAccessibleName("Model")
-        self.model.setPlaceholderText("Choose a model")
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.model.setMaximumWidth(400)
         self.load = push_button("Load", "", models.library.load_chosen)

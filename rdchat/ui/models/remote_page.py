@@ -84,14 +84,13 @@ class RemotePage(PlacePage):
     """Lists the servers, and uses models of the chosen one.
 
     Args:
-        servers: The servers.
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    def __init__(self, servers: RemoteServers, models: Models, links: PageLinks, theme: Theme) -> None:
-        self._servers = servers
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+        self._servers = servers = models.remote
         self.again = push_button("Look Again", "Ask the servers for their models", servers.look)
         self.remove = push_button("Remove…", "Forget the server and its key", self._ask_to_remove)
         texts = "Remote servers", "No servers yet.", _NOTE, "Add a Server…"

@@ -1,11 +1,8 @@
 """The models window: six pages and the tabs over them."""
 
-from collections.abc import Callable
-
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
@@ -29,20 +26,11 @@ class ModelsWindow(SideWindow):
 
     Args:
         models: The services of the pages.
-        remote: The remote servers.
         theme: The appearance to follow.
-        problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
         parent: The window stays above it.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        remote: RemoteServers,
-        theme: Theme,
-        problem: Callable[[str], str],
-        parent: QWidget | None = None,
-    ) -> None:
+    def __init__(self, models: Models, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Models", (1000, 680), (720, 460), parent)
         self._downloads = models.downloads
         links = PageLinks(self)
@@ -50,13 +38,13 @@ class ModelsWindow(SideWindow):
         self.discover = DiscoverPage(models, links, theme)
         self.downloads = DownloadsPage(models, links, theme)
         self.drafters = DraftersPage(models, links, theme)
-        self.remote = RemotePage(remote, models, links, theme)
+        self.remote = RemotePage(models, links, theme)
         self.macs = MacsPage(models, links, theme)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
-        self._drops = FileDrops(problem, models.slot.load, self, theme)
+        self._drops = FileDrops(models.problem, models.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")

@@ -214,9 +214,6 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
     if len(beams) < 2:
         return None
     widths, lengths = (tuple(sorted({pair[side] for pair in beams})) for side in (0, 1))
-    values = _medians(beams, "ratio_to_plain")
+    figures = ((pair, report.figures["ratio_to_plain"]) for pair, report in beams.items())
+    values = {pair: figure.median for pair, figure in figures if figure}
     return HeatMap(name, widths, lengths, values) if values else None
-
-
-def _medians(beams: Mapping[tuple[int, int], CellReport], name: str) -> dict[tuple[int, int], float]:
-    return {pair: figure.median for pair, report in beams.items() if (figure := report.figures[name])}

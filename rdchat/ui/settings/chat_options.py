@@ -16,7 +16,7 @@ from rdchat.thoughts import openings
 from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
+from rdchat.ui.style.layouts import choice_box, column, fill_box, replace_text, row, text_field
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
@@ -62,9 +62,7 @@ class AnswerShapeForm(QWidget):
         self.shape, kind = shape, shape and shape.kind
         fill_box(self.kind, _CHOICES, kind)  # An imported chat may have another one, which is none of these.
         source = shape.source if shape and kind is ShapeKind.SCHEMA else ""
-        if self.schema.toPlainText() != source:
-            with QSignalBlocker(self.schema):
-                self.schema.setPlainText(source)
+        replace_text(self.schema, source)
         self.schema.setVisible(kind is ShapeKind.SCHEMA)
         self.problem.show_text("")
 
@@ -172,9 +170,7 @@ class ChatOptions(Popover):
     def refresh(self) -> None:
         """Show the effective values."""
         values = self._chat.values
-        if self.prompt.toPlainText() != values.system_prompt:
-            with QSignalBlocker(self.prompt):
-                self.prompt.setPlainText(values.system_prompt)
+        replace_text(self.prompt, values.system_prompt)
         self.form.set_sampling(values.sampling)
         self.shape.set_shape(values.answer_shape)
         keeps = self._settings.values.keep_caches

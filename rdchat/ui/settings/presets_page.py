@@ -15,7 +15,7 @@ from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.layouts import row, text_field
+from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import Theme
 
@@ -97,9 +97,8 @@ class PresetsPage(SettingsPage):
             self.default.setText(button_text(f"Use it for chats with {self._slot.name}"))
             self.default.setChecked(self._model in item.models)
             set_tip(self.default, "Chats that have no other preset have this one with this model.")
-        elif item is not None and item.text != self.text.toPlainText():
-            with QSignalBlocker(self.text):
-                self.text.setPlainText(item.text)
+        elif item is not None:
+            replace_text(self.text, item.text)
 
     def _replace(self, *instead: Preset | SavedPrompt) -> None:
         """Put something in place of the chosen item."""

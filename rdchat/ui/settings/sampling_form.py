@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QWidget
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.ui.style.definitions import SAMPLING
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
+from rdchat.ui.style.layouts import add_row, column, form_layout, replace_text, row, text_field
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 CHANGED = "Changed"
@@ -69,8 +69,7 @@ class SamplingForm(QWidget):
             with QSignalBlocker(field):
                 field.setValue(getattr(sampling, name))
         if stop_strings(self.stop.toPlainText()) != sampling.stop:
-            with QSignalBlocker(self.stop):
-                self.stop.setPlainText(stop_text(sampling.stop))
+            replace_text(self.stop, stop_text(sampling.stop))
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str], changed: Collection[str] = ()) -> None:
         """Mark the values that come from the model, which the person has not chosen, and those that a chat changes."""

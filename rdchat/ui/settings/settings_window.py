@@ -17,9 +17,8 @@ from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_bo
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import row, text_field
+from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
 
@@ -113,9 +112,7 @@ class SettingsWindow(SideWindow):
         self.server.show_model(self._slot.info)
         self.kept_limit.setEnabled(settings.keep_caches)
         if not self._typing.isActive():
-            if self.prompt.toPlainText() != settings.system_prompt:
-                with QSignalBlocker(self.prompt):
-                    self.prompt.setPlainText(settings.system_prompt)
+            replace_text(self.prompt, settings.system_prompt)
             if not self.seed_problem.isVisibleTo(self):
                 self.seed.setText("" if settings.seed is None else str(settings.seed))
         self.form.set_sampling(settings.sampling_for(self._slot.sampling))
@@ -124,7 +121,7 @@ class SettingsWindow(SideWindow):
             self.keys.setKeySequence(settings.quick_shortcut)
         self.keys_problem.show_text(self._hot_key.problem)
         self.stays.setEnabled(host.MACOS or settings.menu_bar_item)
-        self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
+        self.model.setText(formatting.DEFAULT_MODEL if settings.model is None else settings.model)
         self.use_default.setEnabled(settings.model is not None)
         self.models_folder.setText(settings.models_folder or "None")
 

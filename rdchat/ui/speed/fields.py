@@ -56,8 +56,7 @@ class CalmSpinBox(QSpinBox):
     """A spin box that the wheel changes only where it has the focus."""
 
     def __init__(self, low: int, high: int) -> None:
-        super().__init__()
-        self.setRange(low, high)
+        super().__init__(minimum=low, maximum=high)
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         # While 12 is typed, 1 is not a value.
         self.setKeyboardTracking(False)

@@ -249,9 +249,6 @@ class FigureSection(Section):
 class DraftFigures(FigureSection):
     """The tokens that were drafted, checked and accepted; dashes and empty charts if nothing was drafted."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Drafts")
-
     def _build(self) -> None:
         super()._build()
         self.lengths = self._add_chart("Steps by tokens kept", _LENGTHS)
@@ -298,9 +295,6 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
 class MemorySection(FigureSection):
     """The context in use, and the memory of weights and reply."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Memory")
-
     def _build(self) -> None:
         super()._build()
         self.context_bar = self.add(thin_bar("Context used", 6), 1)
@@ -313,9 +307,6 @@ class MemorySection(FigureSection):
 
 class ModelSection(FigureSection):
     """The loaded model's name, precision, processor and size."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "Model")
 
     def _build(self) -> None:
         super()._build()

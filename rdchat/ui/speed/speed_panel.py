@@ -136,10 +136,10 @@ class SpeedPanel(QScrollArea):
         self.drafting = DraftControls(controller.drafting, theme)
         self.time = TimeSection(theme)
         self.server = ServerSection(controller.server, controller.replies, theme)
-        self.drafts = DraftFigures(theme)
+        self.drafts = DraftFigures(theme, "Drafts")
         self.reply = FigureSection(theme, "Reply")
-        self.memory = MemorySection(theme)
-        self.model = ModelSection(theme)
+        self.memory = MemorySection(theme, "Memory")
+        self.model = ModelSection(theme, "Model")
         self._figures = self.drafts, self.reply, self.memory, self.model
         self.sections: tuple[Section, ...] = (self.time, self.drafting, self.server, *self._figures)
         self._column = self._build_column(theme)

@@ -31,8 +31,7 @@ class FlatButton(QToolButton):
     looks_checked = True
 
     def __init__(self, parent: QWidget | None = None, act: Action | None = None) -> None:
-        super().__init__(parent)
-        self.setAutoRaise(True)
+        super().__init__(parent, autoRaise=True)
         if act is not None:
             self.clicked.connect(lambda _checked: act())
 
@@ -135,9 +134,8 @@ class CopyButton(IconButton):
 
     def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("copy", name, theme, parent)
-        self._name = name
         self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
-        self._timer.timeout.connect(lambda: self.show_as("copy", self._name))
+        self._timer.timeout.connect(lambda: self.show_as("copy", name))
 
     def copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(without_controls(text))
@@ -174,8 +172,7 @@ class PushButton(QPushButton):
 
 def push_button(text: str, tip: str = "", act: Action | None = None) -> QPushButton:
     """Return a button that calls `act`; Return presses it only while it has the focus."""
-    button = PushButton(text)
-    button.setAutoDefault(False)
+    button = PushButton(text, autoDefault=False)
     set_tip(button, tip)
     if act is not None:
         button.clicked.connect(lambda _checked: act())

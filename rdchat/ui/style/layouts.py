@@ -79,11 +79,8 @@ def form_layout(
         margin: Space around the form.
         align: Where the labels stand.
     """
-    form = QFormLayout(within)
+    form = QFormLayout(within, horizontalSpacing=spacing[0], verticalSpacing=spacing[1], labelAlignment=align)
     form.setContentsMargins(margin, margin, margin, margin)
-    form.setHorizontalSpacing(spacing[0])
-    form.setVerticalSpacing(spacing[1])
-    form.setLabelAlignment(align)
     form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
     return form
 
@@ -158,14 +155,22 @@ def show_share(bar: QProgressBar, share: float | None) -> None:
     bar.setValue(round(1000 * (share or 0)))
 
 
-def text_field(lines: int, placeholder: str, name: str = "", tip: str = "") -> QPlainTextEdit:
+def text_field(
+    lines: int, placeholder: str, name: str = "", tip: str = "", *, read_only: bool = False
+) -> QPlainTextEdit:
     """Return a plain text field of some lines, which Tab leaves, with a name for screen readers and a tooltip."""
-    field = QPlainTextEdit(tabChangesFocus=True)
+    field = QPlainTextEdit(tabChangesFocus=True, placeholderText=placeholder, readOnly=read_only)
     field.setAccessibleName(name)
     set_tip(field, tip)
-    field.setPlaceholderText(placeholder)
     field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
     return field
+
+
+def replace_text(field: QPlainTextEdit, text: str) -> None:
+    """Show another text in a field. It reports no change; without one, its cursor and selection stay."""
+    if field.toPlainText() != text:
+        with QSignalBlocker(field):
+            field.setPlainText(text)
 
 
 class SearchField(QLineEdit):
@@ -179,12 +184,9 @@ class SearchField(QLineEdit):
     previous_requested = Signal()
 
     def __init__(self, theme: Theme, placeholder: str, name: str, *, escape_clears: bool = True) -> None:
-        super().__init__()
+        super().__init__(placeholderText=placeholder, clearButtonEnabled=True, maxLength=_MAX_SEARCH_LETTERS)
         self._escape_clears = escape_clears
-        self.setPlaceholderText(placeholder)
         self.setAccessibleName(name)
-        self.setClearButtonEnabled(True)
-        self.setMaxLength(_MAX_SEARCH_LETTERS)
         icon = QAction(self)
         show_icon(icon, "search", theme, size=16)
         self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)

@@ -10,8 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
-import rdchat
-from rdchat import host
+from rdchat import __version__, host
 from rdchat.chat.conversation import Conversation, Notice
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
@@ -23,7 +22,7 @@ from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
-from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu
@@ -358,7 +357,7 @@ class Commands(QObject):
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
-        title, text = f"rdchat {rdchat.__version__}", _CREDITS.format(*versions)
+        title, text = f"rdchat {__version__}", _CREDITS.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
         box.open()

@@ -38,10 +38,8 @@ class Header(QToolBar):
     """
 
     def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
-        super().__init__("Toolbar")
+        super().__init__("Toolbar", movable=False, floatable=False)
         self.setObjectName("header")
-        self.setMovable(False)
-        self.setFloatable(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonIconOnly)
         self.setIconSize(QSize(18, 18))

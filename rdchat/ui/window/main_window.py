@@ -27,7 +27,7 @@ from rdchat.services.models.model_service import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style.layouts import in_reading_order, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front

@@ -32,7 +32,7 @@ class ModelButton(QPushButton):
     choices_changed = Signal()
 
     def __init__(self, slot: ModelSlot, settings: SettingsControl, remote: RemoteServers) -> None:
-        super().__init__()
+        super().__init__(flat=True)
         self._slot, self._settings, self._remote = slot, settings, remote
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
@@ -40,7 +40,6 @@ class ModelButton(QPushButton):
         self._precisions = self._build_precisions()
         self._menu.aboutToShow.connect(self.look)
         self.setMenu(self._menu)
-        self.setFlat(True)
         self.setAccessibleName("Model")
         for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
             changed.connect(self.refresh)

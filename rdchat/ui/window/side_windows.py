@@ -217,14 +217,7 @@ class SideWindows:
         from rdchat.services.models.models import Models  # noqa: PLC0415
 
         controller = self._controller
-        models = Models(
-            controller.model_slot,
-            controller.settings,
-            controller.drafting,
-            self._sources,
-            self._parent,
-            memory=self.memory,
-        )
+        models = Models(controller, self._sources, self._parent, memory=self.memory)
         models.library.pace = lambda: controller.time_ledger.plain_pace
         for call in self.on_model_services:
             call(models)
@@ -236,8 +229,7 @@ class SideWindows:
         from rdchat.ui.models.window import ModelsWindow  # noqa: PLC0415
 
         models = self.model_services
-        parts = models, self._controller.remote, self._theme, self._sources.problem, self._parent
-        window = self.restore_geometry("models", ModelsWindow(*parts))
+        window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._parent))
         models.library.race_requested.connect(self.try_in_race)
         return window
 

@@ -23,9 +23,8 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
         unsure = replace(HEAD, model="/unsure", match=TargetMatch(False))
         return (HEAD, unsure) if begun[0] else None
 
-    slot, settings = controller.model_slot, controller.settings
     sources = ModelSources(models=lambda _chosen: (OTHER,), drafters=find)
-    library = Library(sources, slot, settings, controller.drafting)
+    library = Library(sources, controller)
     library.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
     assert library.fitting == ()

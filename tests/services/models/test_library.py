@@ -48,7 +48,7 @@ def library(disk: Disk, window: Window) -> Iterator[Library]:
     heads = (ModelCard("head", "/head", "Your own", match=TargetMatch(True), weights_bytes=7),)
     sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
     controller = window.controller
-    library = Library(sources, controller.model_slot, controller.settings, controller.drafting)
+    library = Library(sources, controller)
     yield library
     disk.pass_on.release(1000)
     library.close()

@@ -55,7 +55,7 @@ def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
 def test_a_training_waits_while_a_reply_is_written(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
     """Replies took 1.5 times as long beside a training, and nobody said why."""
     controller = window.controller
-    models = Models(controller.model_slot, controller.settings, controller.drafting, ModelSources())
+    models = Models(controller, ModelSources())
     job = models.training._job = Job[object]()
     window.ask("Hi")
     qtbot.waitUntil(lambda: not job.held)

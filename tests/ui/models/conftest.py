@@ -64,7 +64,7 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine) -> Iterator[Ma
 def models(chat: Chat, machine: Machine) -> Iterator[Models]:
     """What the window works with, with a model loaded and no main window."""
     controller = chat.controller
-    models = Models(controller.model_slot, controller.settings, controller.drafting, machine.sources)
+    models = Models(controller, machine.sources)
     chat.start()
     yield models
     models.close()
@@ -72,7 +72,7 @@ def models(chat: Chat, machine: Machine) -> Iterator[Models]:
 
 @pytest.fixture
 def models_window(qtbot: QtBot, theme: Theme, models: Models, machine: Machine, chat: Chat) -> ModelsWindow:
-    window = ModelsWindow(models, chat.controller.remote, theme, machine.sources.problem)
+    window = ModelsWindow(models, theme)
     qtbot.addWidget(window)
     window.show_page(window.installed)
     qtbot.waitExposed(window)

@@ -69,7 +69,7 @@ def here() -> Here:
 def models(qtbot: QtBot, chat: Chat, here: Here) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
-    models = Models(controller.model_slot, controller.settings, controller.drafting, sources)
+    models = Models(controller, sources)
     yield models
     models.close()
     models.deleteLater()

@@ -55,7 +55,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
     assert page.notice.isVisible()
     sheet = add(qtbot, page, "studio.local", "192.168.1.5")
     qtbot.waitUntil(lambda: not isValid(sheet))
-    assert page._models.settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
+    assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
     (entry,) = page.list.entries
     assert (entry.title, entry.marks) == ("studio.local", (("Ready", "success"),))
     assert (page.name.text(), page.source.text()) == ("studio.local", "192.168.1.5")

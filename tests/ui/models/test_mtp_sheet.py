@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> ModelCard:
 def models(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
-    models = Models(controller.model_slot, controller.settings, controller.drafting, sources)
+    models = Models(controller, sources)
     yield models
     models.close()
     models.deleteLater()

@@ -6,8 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, SectionRow
 from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
-from rdchat.ui.sidebar import Sidebar
-from rdchat.ui.sidebar.sidebar import result_text
+from rdchat.ui.sidebar.sidebar import Sidebar, result_text
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 

@@ -100,7 +100,7 @@ def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: 
 
 def test_a_machine_that_no_larger_model_fits_is_offered_none(qtbot: QtBot, chat: Chat) -> None:
     tiny = DeviceMemory(lambda: mac(2).memory)
-    larger = LargerModel(chat.controller.model_slot, chat.controller.settings, tiny)
+    larger = LargerModel(chat.controller, tiny)
     chat.start()
     qtbot.waitUntil(lambda: tiny.now is not None)
     assert larger.offered is None

@@ -167,7 +167,7 @@ def chat_template(model: LoadedModel) -> Template:
     Raises:
         ModelError: If the model has no chat template, or one that changes the user's text or does not mark turns.
     """
-    tokenizer = model.tokenizer
+    tokenizer, encode = model.tokenizer, model.prompts.encode_text
     if not tokenizer.has_chat_template:
         raise ModelError(f"{model.info.name} has no chat template.", "Choose an instruction-tuned model.")
     text = model.decode(model.encode_chat((ChatMessage(Role.USER, _MARK),), continue_last=False))
@@ -177,18 +177,13 @@ def chat_template(model: LoadedModel) -> Template:
             f"{model.info.name}'s chat template changes the user's text.",
             "Choose an instruction-tuned model with a user role.",
         )
-    template = Template(tuple(encode(model, before)), tuple(encode(model, after)), model.end_tokens)
+    template = Template(tuple(encode(before)), tuple(encode(after)), model.end_tokens)
     if not template.before or not template.after:
         raise ModelError(
             f"{model.info.name}'s chat template does not mark where the user's text begins and ends.",
             "Choose an instruction-tuned model with a user role.",
         )
     return template
-
-
-def encode(model: LoadedModel, text: str) -> list[int]:
-    """Return the token ids of a question, without special tokens."""
-    return model.prompts.encode_text(text)
 
 
 @dataclass
@@ -247,7 +242,7 @@ class DataMaker:
 
     def _sequence(self, number: int, long: bool) -> TokenSequence:
         prompt = self.seed_prompt(number, self.passages, long)
-        question = encode(self.model, prompt.text)[: max(self._room - prompt.more_tokens, 1)]
+        question = self.model.prompts.encode_text(prompt.text)[: max(self._room - prompt.more_tokens, 1)]
         temperature = _ANSWER_TEMPERATURES[number % len(_ANSWER_TEMPERATURES)]
         return TokenSequence(
             number,

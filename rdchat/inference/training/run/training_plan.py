@@ -17,7 +17,7 @@ from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
-from rdchat.inference.training.data.data_maker import chat_template, encode
+from rdchat.inference.training.data.data_maker import chat_template
 from rdchat.inference.training.data.shards import SHARDS
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.budget import Budget, check_disk, make_budget
@@ -192,7 +192,7 @@ def _check_out(out: Path, binding: TargetBinding) -> None:
 
 
 def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(text for text in prompts if len(encode(model, text)) <= MAX_QUESTION_TOKENS)
+    return tuple(text for text in prompts if len(model.prompts.encode_text(text)) <= MAX_QUESTION_TOKENS)
 
 
 def _data_key(settings: TrainingSettings, sequences: int) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from time import monotonic
@@ -13,7 +13,6 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
@@ -61,11 +60,10 @@ class DrafterTraining:
         make_folder(folder)
         lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         try:
-            with ExitStack() as stack:
-                stack.callback(lock.release)
-                stack.enter_context(device_errors("for this training"))
+            # The phases save when they are closed: before the lock is released.
+            with lock, device_errors("for this training"), closing(self._phases()) as phases:
                 self._record.write(folder)
-                yield from stack.enter_context(closing(self._phases()))  # It saves before the lock is released.
+                yield from phases
         except (RdchatError, MemoryError):
             raise
         except Exception as error:
@@ -105,14 +103,7 @@ class DrafterTraining:
         evaluation = yield from evaluate(self._model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(drafter)
-        text = _card(
-            self._plan,
-            self._model.info,
-            steps=record.trained[key],
-            conversations=conversations,
-            prompts=len(questions),
-            evaluation=evaluation,
-        )
+        text = self._card(record.trained[key], conversations, len(questions), evaluation)
         write_drafter(settings.out, written, text)
         yield TrainingProgress(Phase.DONE, 1.0)
 
@@ -122,45 +113,41 @@ class DrafterTraining:
         facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
+    def _card(
+        self,
+        steps: Sequence[int],
+        conversations: Sequence[TrainingConversation],
+        prompts: int,
+        evaluation: Mapping[str, Statistics],
+    ) -> str:
+        """Return the card. It contains no text of any person.
 
-def _card(
-    plan: TrainingPlan,
-    model: ModelInfo,
-    *,
-    steps: Sequence[int],
-    conversations: Sequence[TrainingConversation],
-    prompts: int,
-    evaluation: Mapping[str, Statistics],
-) -> str:
-    """Return the card. It contains no text of any person.
-
-    Args:
-        plan: Settings and target of the training.
-        model: The target, as it was loaded.
-        steps: Steps done, and steps planned.
-        conversations: The data.
-        prompts: Number of questions decoded to evaluate the drafter.
-        evaluation: Their counts by setup; see `evaluate`.
-    """
-    settings, target = plan.settings, plan.binding
-    fields = {
-        "kind": settings.kind.value,
-        "target": target.name,
-        "target architecture": target.architecture,
-        "target hash": f"`{target.hash}`",
-        "target precision": model.dtype,
-        "answers": f"{len(conversations):,}",
-        "answer tokens": f"{answer_tokens(conversations):,}",
-        "own questions from a file": f"{len(settings.prompts):,}",
-        "own questions from chats": f"{len(settings.chat_questions):,}",
-        "target layers read": ", ".join(map(str, plan.reads.layers)),
-        "epochs": settings.recipe.epochs,
-        "learning rate": settings.recipe.learning_rate,
-        "steps": f"{steps[0]:,} of {steps[1]:,}",
-        "seed": settings.seed,
-        "made with": f"rdchat {__version__} on {model.device}",
-    }
-    return f"""# {settings.kind.label} drafter for {target.name}
+        Args:
+            steps: Steps done, and steps planned.
+            conversations: The data.
+            prompts: Number of questions decoded to evaluate the drafter.
+            evaluation: Their counts by setup; see `evaluate`.
+        """
+        plan, model = self._plan, self._model.info
+        settings, target = plan.settings, plan.binding
+        fields = {
+            "kind": settings.kind.value,
+            "target": target.name,
+            "target architecture": target.architecture,
+            "target hash": f"`{target.hash}`",
+            "target precision": model.dtype,
+            "answers": f"{len(conversations):,}",
+            "answer tokens": f"{answer_tokens(conversations):,}",
+            "own questions from a file": f"{len(settings.prompts):,}",
+            "own questions from chats": f"{len(settings.chat_questions):,}",
+            "target layers read": ", ".join(map(str, plan.reads.layers)),
+            "epochs": settings.recipe.epochs,
+            "learning rate": settings.recipe.learning_rate,
+            "steps": f"{steps[0]:,} of {steps[1]:,}",
+            "seed": settings.seed,
+            "made with": f"rdchat {__version__} on {model.device}",
+        }
+        return f"""# {settings.kind.label} drafter for {target.name}
 
 | field | value |
 |---|---|

@@ -117,8 +117,7 @@ class JobFolder:
         """
         data = Path(record.data_folder)
         if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
-            lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
-            lock.release()
+            FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.").release()
             data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # At once: no training continues with a half of it.
         if self.path.exists():
             (self.path / _RECORD).unlink(missing_ok=True)  # First: a half removed folder is no training.

@@ -167,9 +167,10 @@ class TrainingControl(QObject):
         self.plan = self.progress = None
         self._keep(paused=False, problem="", hint="")
         self._set_state(TrainingState.STARTING)
-        self._side.do(_questions if self.record.order.with_chats else tuple[str, ...], self._begin)
+        asked = partial(answered_questions, paths.database_path()) if self.record.order.with_chats else list[str]
+        self._side.do(asked, self._begin)
 
-    def _begin(self, questions: tuple[str, ...] | RdchatError) -> None:
+    def _begin(self, questions: list[str] | RdchatError) -> None:
         if self.state is not TrainingState.STARTING or self.record is None:
             return
         if isinstance(questions, RdchatError):
@@ -182,7 +183,7 @@ class TrainingControl(QObject):
         on_event, on_end = self._main.bring_both(self._on_event, self._on_end)
         self._job = self._child.submit(
             "train",
-            {"order": asdict(self.record.order), "folder": str(self.folder), "questions": list(questions)},
+            {"order": asdict(self.record.order), "folder": str(self.folder), "questions": questions},
             Limits(cancel_s=_PAUSE_S),
             read=partial(plain, Comparison),
             on_progress=lambda data: on_event(event_from(data)),
@@ -258,7 +259,3 @@ class TrainingControl(QObject):
     def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
         self.state, self.problem, self.hint = state, problem, hint
         self.changed.emit()
-
-
-def _questions() -> tuple[str, ...]:
-    return tuple(answered_questions(paths.database_path()))

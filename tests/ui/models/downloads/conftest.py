@@ -21,7 +21,7 @@ def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
     """What the window works with, as the app builds it."""
     chat.start()
     controller = chat.controller
-    models = Models(controller.model_slot, controller.settings, controller.drafting, ModelSources())
+    models = Models(controller, ModelSources())
     yield models
     models.close()
 
@@ -29,7 +29,7 @@ def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
 @pytest.fixture
 def models_window(qtbot: QtBot, theme: Theme, models: Models, chat: Chat) -> ModelsWindow:
     """The window with its downloads in front."""
-    window = ModelsWindow(models, chat.controller.remote, theme, ModelSources().problem)
+    window = ModelsWindow(models, theme)
     qtbot.addWidget(window)
     window.show_page(window.downloads)
     qtbot.waitExposed(window)
