@@ -82,12 +82,12 @@ def test_texts_say_on_how_many_tokens_the_shipped_drafter_was_trained():
     trained = re.search(r"of which ([\d,]+) were trained on", card.read_text())
     assert trained is not None
     millions = f"{int(trained[1].replace(',', '')) / 1e6:.1f} million tokens"
-    for path in (ROOT / "README.md", ROOT / "rdchat" / "ui" / "models" / "training" / "page.py"):
+    for path in (ROOT / "docs" / "limits.md", ROOT / "rdchat" / "ui" / "models" / "training" / "page.py"):
         assert re.findall(r"was trained on ([\d.]+ million tokens)", path.read_text()) == [millions]
 
 
-def test_the_readme_says_which_commands_want_rdchat_closed(capsys: pytest.CaptureFixture[str]):
-    named = re.search(r"chats export .*# also (.*); (.*) once rdchat has quit\n", (ROOT / "README.md").read_text())
+def test_the_guide_says_which_commands_want_rdchat_closed(capsys: pytest.CaptureFixture[str]):
+    named = re.search(r"chats export .*# also (.*); (.*) once rdchat has quit\n", (ROOT / "docs/guide.md").read_text())
     assert named is not None
     for names, closed in zip(named.groups(), (False, True), strict=True):
         for name in names.split(" and "):

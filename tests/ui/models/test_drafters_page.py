@@ -337,7 +337,7 @@ def test_the_form_of_a_training_estimates_its_time(
     form.tokens.setValue(20_000)
     shortest, longest = estimate(form)
     assert shortest < 14 < 26 < longest, (
-        "what README says of two cores, where plain decoding makes 21.7 tokens a second"
+        "what docs/limits.md says of two cores, where plain decoding makes 21.7 tokens a second"
     )
     form.tokens.setValue(100_000_000)
     assert form.time.text() == "That takes more than a day."

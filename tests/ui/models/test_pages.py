@@ -1,4 +1,4 @@
-"""The pages of the Models window, and what README says of them."""
+"""The pages of the Models window, and what the guide says of them."""
 
 import re
 
@@ -8,10 +8,10 @@ from tests.project.scripts import ROOT
 NUMBERS = {4: "four", 5: "five", 6: "six", 7: "seven"}
 
 
-def test_the_readme_names_every_page(models_window: ModelsWindow) -> None:
+def test_the_guide_names_every_page(models_window: ModelsWindow) -> None:
     """It had four of six."""
     titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
-    part = re.search(r"has (\w+) pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "README.md").read_text())
+    part = re.search(r"has (\w+) pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "docs/guide.md").read_text())
     assert part is not None
     assert part[1] == NUMBERS[len(titles)]
     assert re.findall(r"\*([A-Z][a-z]+)\*", part[2]) == titles

@@ -1,0 +1,51 @@
+"""The documents stay short, and what they link to and name exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.project.scripts import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+WORDS = {"README.md": 1_000, "docs/architecture.md": 1_500, "docs/benchmarks.md": 1_500}
+WORDS |= {path.relative_to(ROOT).as_posix(): 450 for path in ROOT.glob("docs/adr/*.md")}
+MODULES = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("rdchat/**/*.py")]
+
+
+@pytest.mark.parametrize(("name", "limit"), WORDS.items(), ids=list(WORDS))
+def test_a_page_stays_short(name: str, limit: int) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").split()) <= limit
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r'(?:src|srcset)="([^"]+)"', text)]
+    assert [link for link in links if ":" not in link and not leads_somewhere(path, link)] == []
+
+
+def leads_somewhere(path: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = path.parent / name if name else path
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(path: Path) -> list[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+def test_the_architecture_names_what_exists() -> None:
+    """One row named a method that was gone."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in MODULES)
+    files = re.findall(r"`([\w/]+\.py)`", page)
+    folders = re.findall(r"`(\w[\w/]*/)`", page)
+    members = re.findall(r"`([A-Z]\w+)\.(\w+)`", page)
+    names = [*re.findall(r"`([A-Z][a-z]\w+)[.`]", page), *re.findall(r"`(\w+)` in `", page)]
+    assert [name for name in files if not any(module.endswith(f"/{name}") for module in MODULES)] == []
+    assert [name for name in folders if not any(f"/{name}" in f"/{module}" for module in MODULES)] == []
+    assert [name for name in names if not re.search(rf"\b(?:class|def) {name}\b|^{name}\b", source, re.M)] == []
+    assert [name for _, name in members if not re.search(rf"\bdef {name}\b|\b{name}\b(?::|\()", source)] == []
