@@ -14,6 +14,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
+from rdchat.hub.packed_weights import PACKED_HINT, unpackable
 from rdchat.inference.models.safetensors_file import MAX_SIZE, StoredTensor
 
 _CONTEXT_KEYS = (
@@ -39,17 +40,8 @@ QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
 _MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
-# Other tools' methods that mlx-lm supports, with their usual bits.
-_FOREIGN_BITS = {
-    "awq": 4,
-    "bitnet": 2,
-    "compressed-tensors": 4,
-    "fp8": 8,
-    "gptq": 4,
-    "modelopt": 4,
-    "mxfp4": 4,
-    "mxfp8": 8,
-}
+# Usual bits of other tools' methods; the others have 4.
+_FOREIGN_BITS = {"bitnet": 2, "fp8": 8, "mxfp8": 8}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -118,16 +110,13 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
     if not foreign:
         return None, 1
     method = str(foreign.get("quant_method") if isinstance(foreign, dict) else foreign)
-    if method not in _FOREIGN_BITS or not isinstance(foreign, dict):
-        raise ModelError(
-            f"mlx-lm does not support the model's quantisation: {method[:100]}.",
-            "Convert the original, unquantised model with `mlx_lm.convert`.",
-        )
+    if (reason := unpackable(str(config["model_type"]), method)) or not isinstance(foreign, dict):
+        raise ModelError(reason or f"The model's quantisation is unknown: {method[:100]}.", PACKED_HINT)
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
         # mlx-lm unpacks it into 16-bit floats.
         return None, 1
     group = _first_int(foreign, ("group_size",)) or 32
-    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MAX_FOREIGN_GROUP)
+    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS.get(method, 4), 32), min(group, _MAX_FOREIGN_GROUP)
 
 
 def _own_quantization(settings: object) -> tuple[int, int]:
