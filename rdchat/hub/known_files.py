@@ -32,7 +32,7 @@ TOKENIZER_FILES = (
     "tokenizer.model.v3",
     "vocab.txt",
 )
-_TEMPLATES = "additional_chat_templates/"
+TEMPLATES = "additional_chat_templates/"
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
@@ -229,7 +229,7 @@ def is_document(name: str) -> bool:
 
 def is_safe_name(name: str) -> bool:
     """Return whether a file's name may become a path in a snapshot: at the top, or of a chat template."""
-    last = name.removeprefix(_TEMPLATES)
+    last = name.removeprefix(TEMPLATES)
     if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
         return False
     return len(last.encode()) <= _LONGEST_NAME
@@ -285,7 +285,7 @@ def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
 
 
 def _is_known(name: str) -> bool:
-    if name.startswith(_TEMPLATES):
+    if name.startswith(TEMPLATES):
         return name.endswith(".jinja")
     if _CODE.search(name):
         return False

@@ -10,6 +10,7 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import read_object
 from rdchat.inference.prompts.model_prompts import usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
@@ -50,7 +51,9 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
 
 def _end_tokens(folder: Path) -> list[int] | None:
     """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
-    config = mlx_lm_utils.load_config(folder)
+    config, path = read_object(folder / "config.json"), folder / "generation_config.json"
+    if path.exists() and (written := read_object(path).get("eos_token_id")):
+        config["eos_token_id"] = written
     ids: list[int] = []
     for part in (config, config.get("text_config")):
         named = part.get("eos_token_id") if isinstance(part, dict) else None
