@@ -64,16 +64,19 @@ def _end_tokens(folder: Path) -> list[int] | None:
 def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
     """Refuse a tokenizer with tokens without an embedding: looking one up would be out of bounds.
 
-    Padding tokens may be beyond, since no text becomes one. The model may have more rows than there are tokens.
+    Padding tokens may be beyond, since no text becomes one, and special tokens that the chat template does not write:
+    in a message they are plain text. The model may have more rows than there are tokens.
 
     Raises:
         ModelError: Names the token.
     """
-    padding = getattr(tokenizer, "pad_token", None)
+    added, template = tokenizer.added_tokens_decoder.values(), str(tokenizer.chat_template)
+    unused = {each.content for each in added if each.special and each.content not in template}
+    unused.add(getattr(tokenizer, "pad_token", None))
     beyond = [
         (token_id, token)
         for token, token_id in tokenizer.get_vocab().items()
-        if not 0 <= token_id < rows and token != padding and not PADDING.fullmatch(token)
+        if not 0 <= token_id < rows and token not in unused and not PADDING.fullmatch(token)
     ]
     if beyond:
         token_id, token = min(beyond)
