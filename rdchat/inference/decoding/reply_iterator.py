@@ -80,6 +80,26 @@ def thought_end(model: LoadedModel, prompt: list[int]) -> str:
     return end_of_begun(model.decode(prompt[-_MARKER_TOKENS:]))
 
 
+def finite_rows(logits: mx.array) -> mx.array:
+    """Return whether each row of logits, (n, vocabulary), has numbers to choose from: (n,) bool, lazy."""
+    # One pass: the largest of numbers with a NaN among them is NaN.
+    return mx.isfinite(mx.max(logits, axis=-1))
+
+
+def check_finite(finite: object, model: LoadedModel) -> None:
+    """Raise ModelError unless logits are finite.
+
+    Args:
+        finite: Whether they are; a lazy array is waited for.
+        model: The model that computed them.
+    """
+    if not finite:
+        raise ModelError(
+            f"{model.info.name} computed numbers that are not finite.",
+            "Choose float32. If that does not help, its weights are damaged: get the model again.",
+        )
+
+
 class ReplyIterator(ABC):
     """A `TokenIterator` whose `_decode` and `update` a subclass adds.
 
@@ -206,9 +226,5 @@ class ReplyIterator(ABC):
             self._cache.tokens.append(self._prompt[-1])
             # Waits of the prompt do not count.
             self._cache.take_waits()
-            if not mx.all(mx.isfinite(logits)).item():
-                raise ModelError(
-                    f"{self._model.info.name} computed numbers that are not finite.",
-                    "Choose float32. If that does not help, its weights are damaged: get the model again.",
-                )
+            check_finite(mx.all(mx.isfinite(logits)), self._model)
             return logits
