@@ -35,6 +35,8 @@ KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 # Their cache does not grow with the context.
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")
+# Their modules keep whole keys and values, although they have latent ones.
+_WHOLE_KEYS = {"deepseek_v2", "minicpm3", "youtu_llm"}
 # Tuples, because a foreign value may not be hashable.
 QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
@@ -156,9 +158,17 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
     heads = _first_int(own, HEAD_KEYS)
     latent = _first_int(own, ("kv_lora_rank",))
-    # Multi-head latent attention keeps one compressed vector and one rotated key.
+    family, rope = str(config.get("model_type")), _first_int(own, ("qk_rope_head_dim",))
+    if family.startswith("longcat_flash"):
+        # Each of its layers has two attentions.
+        layers *= 2
+    if latent and family in _WHOLE_KEYS:
+        nope = _first_int(own, ("qk_nope_head_dim",))
+        values = _first_int(own, ("v_head_dim",)) or _first_int(own, WIDTH_KEYS) // max(heads, 1)
+        return layers * heads * (nope + rope + values)
+    # Multi-head latent attention keeps one compressed vector and one rotated key; an indexer its keys, twice.
     if latent:
-        return layers * (latent + _first_int(own, ("qk_rope_head_dim",)))
+        return layers * (latent + rope + 2 * _first_int(own, ("index_head_dim",)))
     width = _first_int(own, WIDTH_KEYS)
     head_dim = _first_int(own, ("head_dim",)) or (width // heads if heads else 0)
     return 2 * layers * (_first_int(own, KV_HEAD_KEYS) or heads) * head_dim
