@@ -128,8 +128,9 @@ def _day(value: Any) -> str:
 
 def _packed(config: dict[str, Any]) -> str:
     settings = config.get("quantization_config")
-    method = settings.get("quant_method") if isinstance(settings, dict) else None
-    return unpackable(str(config.get("model_type")), method) if isinstance(method, str) else ""
+    if not isinstance(settings, dict) or "quant_method" not in settings:
+        return ""
+    return unpackable(str(config.get("model_type")), settings)
 
 
 def _quantization(config: dict[str, Any], name: str) -> str:

@@ -111,9 +111,11 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
     foreign = config.get("quantization_config") or text_config(config).get("quantization_config")
     if not foreign:
         return None, 1
-    method = str(foreign.get("quant_method") if isinstance(foreign, dict) else foreign)
-    if (reason := unpackable(str(config["model_type"]), method)) or not isinstance(foreign, dict):
-        raise ModelError(reason or f"The model's quantisation is unknown: {method[:100]}.", PACKED_HINT)
+    if not isinstance(foreign, dict):
+        raise ModelError(f"The model's quantisation is unknown: {str(foreign)[:100]}.", PACKED_HINT)
+    if reason := unpackable(str(config["model_type"]), foreign):
+        raise ModelError(reason, PACKED_HINT)
+    method = foreign["quant_method"]
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
         # mlx-lm unpacks it into 16-bit floats.
         return None, 1

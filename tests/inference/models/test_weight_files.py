@@ -147,9 +147,22 @@ def test_every_module_that_unpacks_is_in_the_table() -> None:
     for module in (Path(mlx_lm.__path__[0]) / "models").glob("*.py"):
         for method, part in parts.items():
             if part in module.read_text(encoding="utf-8"):
-                assert unpackable(module.stem, method) == "", (module.stem, method)
-    assert all(unpackable("llama", method) for method, families in FAMILIES.items() if families is not None)
-    assert not any(unpackable("llama", method) for method in ("awq", "mxfp4", "bitnet"))
+                assert unpackable(module.stem, {"quant_method": method}) == "", (module.stem, method)
+    for method, families in FAMILIES.items():
+        assert (unpackable("llama", {"quant_method": method}) == "") == (families is None)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {"quant_method": "awq", "bits": 8}),
+        ("llama", {"quant_method": "awq", "bits": [4]}),
+        ("deepseek_v3", {"quant_method": "compressed-tensors", "format": "float-quantized"}),
+        ("muse_spark", {"quant_method": "modelopt", "quant_algo": "FP8"}),
+    ],
+)
+def test_kinds_of_a_method_that_mlx_lm_refuses_are_known_too(family: str, settings: dict[str, Any]) -> None:
+    assert unpackable(family, settings).startswith(f"mlx-lm cannot unpack weights of {settings['quant_method']} with ")
 
 
 @pytest.mark.parametrize("read_it", [load_model, lambda folder: split_of(folder, 2)])
