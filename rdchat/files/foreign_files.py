@@ -157,7 +157,7 @@ def parse_json(data: bytes | str, damaged: str, hint: str = REFETCH_HINT) -> Any
     """Parse foreign JSON.
 
     Args:
-        data: Text, or bytes in UTF-8.
+        data: Text, or bytes in UTF-8, perhaps with a byte order mark.
         damaged: Name of the damaged thing, as the beginning of the message.
         hint: What to do about it.
 
@@ -165,7 +165,7 @@ def parse_json(data: bytes | str, damaged: str, hint: str = REFETCH_HINT) -> Any
         ModelError: If it is not UTF-8 or not JSON, is nested too deeply, or has numbers of thousands of digits.
     """
     try:
-        return json.loads(data.decode("utf-8") if isinstance(data, bytes) else data)
+        return json.loads(data.decode("utf-8-sig") if isinstance(data, bytes) else data)
     except RecursionError as error:
         raise ModelError(f"{damaged}: it is nested too deeply.", hint) from error
     except UnicodeDecodeError as error:

@@ -97,7 +97,7 @@ class HubApi:
         """
         model = self.look_at(repository, revision)
         try:
-            files, left_out = chosen_files(model.files, gguf)
+            files, left_out = chosen_files(model.files, gguf, model.packed)
         except HubError as error:
             raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
         return RepositoryFiles(repository, revision, model.commit, files, left_out, gguf)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from rdchat.hub.known_files import HubFile, is_repository
+from rdchat.hub.packed_weights import unpackable
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 # What a search asks of each model, beside its name.
@@ -44,6 +45,7 @@ class HubModel:
         licence: From its authors; may be empty.
         family: The architecture, such as `llama`; empty if unknown.
         quantization: Such as `4-bit`; empty if unknown.
+        packed: Why mlx-lm cannot unpack its weights; empty if it can, or the hub does not say how they are packed.
         weight_bytes: Size of its safetensors files; None if unknown.
         float_bits: Bits of most of their floats: 16 or 32.
         quantized_from: Hub id of the model that it is a quantised version of; empty if unknown.
@@ -63,6 +65,7 @@ class HubModel:
     licence: str = ""
     family: str = ""
     quantization: str = ""
+    packed: str = ""
     weight_bytes: int | None = None
     float_bits: int = 16
     quantized_from: str = ""
@@ -103,6 +106,7 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
         licence=licences[0].removeprefix("license:")[:60] if licences else "",
         family=family[:60] if isinstance(family, str) else "",
         quantization=_quantization(config, name),
+        packed=_packed(config),
         weight_bytes=min(_MAX, weight_bytes) if counts else None,
         float_bits=32 if is_float32 else 16,
         quantized_from=next((name for name in originals if len(originals) == 1 and is_repository(name)), ""),
@@ -120,6 +124,13 @@ def _day(value: Any) -> str:
         return date.fromisoformat(value[:10]).isoformat() if isinstance(value, str) else ""
     except ValueError:
         return ""
+
+
+def _packed(config: dict[str, Any]) -> str:
+    settings = config.get("quantization_config")
+    if not isinstance(settings, dict) or "quant_method" not in settings:
+        return ""
+    return unpackable(str(config.get("model_type")), settings)
 
 
 def _quantization(config: dict[str, Any], name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.packed_weights import PACKED_HINT
 
 MAX_FILE_BYTES = 2**50
 # No lone surrogates, which cannot be in a path.
@@ -31,7 +32,7 @@ TOKENIZER_FILES = (
     "tokenizer.model.v3",
     "vocab.txt",
 )
-_TEMPLATES = "additional_chat_templates/"
+TEMPLATES = "additional_chat_templates/"
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
@@ -228,13 +229,15 @@ def is_document(name: str) -> bool:
 
 def is_safe_name(name: str) -> bool:
     """Return whether a file's name may become a path in a snapshot: at the top, or of a chat template."""
-    last = name.removeprefix(_TEMPLATES)
+    last = name.removeprefix(TEMPLATES)
     if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
         return False
     return len(last.encode()) <= _LONGEST_NAME
 
 
-def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
+def chosen_files(
+    files: Iterable[HubFile], gguf: str = "", packed: str = ""
+) -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
     """Return the files to download, and the names of the others.
 
     A repository of only GGUF files has one model in several versions; one is chosen.
@@ -242,10 +245,11 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
     Args:
         files: All files of a repository; their names are not checked yet.
         gguf: The GGUF file to download, where there are several.
+        packed: Why its safetensors cannot be unpacked; empty if they can.
 
     Raises:
-        HubError: If there is nothing to download, the named file is missing, several GGUF files need a choice, or a
-            file is too large for its kind.
+        HubError: If there is nothing to download, its weights cannot be unpacked, the named file is missing, several
+            GGUF files need a choice, or a file is too large for its kind.
     """
     listed = list(files)
     known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name) and not _is_long(file)]
@@ -255,6 +259,8 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
     left_out = {file.name for file in weights} - {file.name for file in models} if models else set()
     if gguf or (ggufs and not weights):
         left_out = {file.name for file in (*ggufs, *weights)} - {_one_gguf(ggufs, gguf)}
+    elif packed:
+        raise HubError(packed, PACKED_HINT)
     elif weights:
         left_out |= {file.name for file in ggufs}
     else:
@@ -279,7 +285,7 @@ def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
 
 
 def _is_known(name: str) -> bool:
-    if name.startswith(_TEMPLATES):
+    if name.startswith(TEMPLATES):
         return name.endswith(".jinja")
     if _CODE.search(name):
         return False

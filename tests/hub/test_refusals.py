@@ -30,6 +30,19 @@ def test_a_gated_model_says_what_to_click(hub: HubServer) -> None:
     check_nothing_installed()
 
 
+def test_weights_that_mlx_lm_cannot_unpack_are_not_downloaded(hub: HubServer) -> None:
+    """They were found out after the whole download."""
+    files, config = small_files(), {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}
+    hub.add(NAME, files, config=config)
+    with pytest.raises(HubError, match="cannot unpack weights of gptq for the architecture 'llama'") as caught:
+        download()
+    assert "Choose an MLX version" in caught.value.hint
+    assert hub.starts(files[WEIGHTS]) == []
+    check_nothing_installed()
+    hub.add(NAME, files, config=config | {"quantization_config": {"quant_method": "awq"}})
+    check_whole(download()[0], files)
+
+
 def test_a_token_without_access_says_so(trusted: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     trusted.add(NAME, small_files(), gated=True)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")

@@ -13,7 +13,7 @@ from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator, check_finite, finite_rows
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
@@ -31,6 +31,7 @@ class Step:
         hidden: (1, 1, width), the trunk's output; None if the trunk has no hook.
         seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
         token: (1,) token id, from the quick choice if there was one.
+        finite: (1,) bool: whether the logits are.
         sure: (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
         log_prob: (1,) float32: the target's log-probability of the token; None if the request does not ask for it.
         mask: (1, vocabulary) bool: tokens that the matcher allows; None for any text.
@@ -44,6 +45,7 @@ class Step:
     hidden: mx.array | None
     seen: mx.array | None
     token: mx.array
+    finite: mx.array
     sure: mx.array | None
     log_prob: mx.array | None
     mask: mx.array | None = None
@@ -64,7 +66,7 @@ class PlainSteps:
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
-        self._network, self._hooks = job.model.network, job.model.hooks
+        self._model, self._network, self._hooks = job.model, job.model.network, job.model.hooks
         self._cache = job.cache
         self._ledger: Ledger = job.ledger
         self._reply = reply
@@ -92,9 +94,10 @@ class PlainSteps:
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace or self._listed is not None else None
             likely = likely_tokens(logits, self._listed)
-            self._ledger.queue(token, sure, log_prob, *(likely or ()))
+            finite = finite_rows(logits)
+            self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
             self._ledger.synchronize(token, sure)
-        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, mask, likely)
+        return Step(position, logits, self._hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
 
     def after(self, seen: mx.array | None) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
@@ -152,7 +155,8 @@ class PlainSteps:
             The token, whether the next call was queued for this very token, and its log-probability.
         """
         chosen, log_prob = step.token, step.log_prob
-        mx.eval(chosen, step.sure, log_prob)
+        mx.eval(chosen, step.finite, step.sure, log_prob)
+        check_finite(step.finite, self._model)
         sure = step.sure is None or self._was_sure(bool(step.sure))
         if not sure:
             chosen = self._chooser.choose(masked(step.logits, step.mask), mx.array([step.position]), step.seen)

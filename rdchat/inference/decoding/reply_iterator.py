@@ -72,6 +72,26 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
     return logits[:, -1]
 
 
+def finite_rows(logits: mx.array) -> mx.array:
+    """Return whether each row of logits, (n, vocabulary), has numbers to choose from: (n,) bool, lazy."""
+    # One pass: the largest of numbers with a NaN among them is NaN.
+    return mx.isfinite(mx.max(logits, axis=-1))
+
+
+def check_finite(finite: object, model: LoadedModel) -> None:
+    """Raise ModelError unless logits are finite.
+
+    Args:
+        finite: Whether they are; a lazy array is waited for.
+        model: The model that computed them.
+    """
+    if not finite:
+        raise ModelError(
+            f"{model.info.name} computed numbers that are not finite.",
+            "Choose float32. If that does not help, its weights are damaged: get the model again.",
+        )
+
+
 class ReplyIterator(ABC):
     """A `TokenIterator` whose `_decode` and `update` a subclass adds.
 
@@ -197,9 +217,5 @@ class ReplyIterator(ABC):
             self._cache.tokens.append(self._prompt[-1])
             # Waits of the prompt do not count.
             self._cache.take_waits()
-            if not mx.all(mx.isfinite(logits)).item():
-                raise ModelError(
-                    f"{self._model.info.name} computed numbers that are not finite.",
-                    "Choose float32. If that does not help, its weights are damaged: get the model again.",
-                )
+            check_finite(mx.all(mx.isfinite(logits)), self._model)
             return logits

@@ -7,6 +7,7 @@ two have almost the same score. The code does not depend on it: what is accepted
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -20,7 +21,7 @@ from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, see
 from rdchat.inference.decoding.autoregressive import PlainSteps
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator, check_finite, finite_rows
 from rdchat.inference.decoding.sampling import masked
 from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree
 from rdchat.inference.verification.fetch import fetch
@@ -174,10 +175,11 @@ class RoundIterator(ReplyIterator):
             likely = likely_tokens(verified.logits, self._listed)
             traced = [array for each in (log_probs, likely) if each for array in each]
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
-            results = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
+            sound = finite_rows(verified.logits)
+            results = [*shape, chosen, sure, sound, finite, verified.hidden, draft.lazy_sources, *traced]
             results += self._draft_ahead(packed, verified, chosen, results)
             with self._ledger.waiting():
-                *nodes, quick, certain = fetch(*shape, chosen, sure, besides=results)
+                *nodes, quick, certain, readable = fetch(*shape, chosen, sure, sound, besides=results)
             self._reply.count(host_syncs=1)
             tree, tokens = PrefixTree(*nodes), quick.astype(np.int32)
             counts = bool(finite) and tree.is_sound
@@ -195,6 +197,14 @@ class RoundIterator(ReplyIterator):
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs)
+            if not readable[0] and len(tree) > 1:
+                # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
+                self._verifier.rollback()
+                self._mask = None if self._mask is None else self._mask[:1]
+                return self._verify(Draft(PackedTree.chain(packed.tokens[:1])))
+            check_finite(readable[0], self._model)
+            # The next round begins where plain decoding would end.
+            path = list(takewhile(lambda node: readable[node], path))
             name = draft.drafter or self._drafter.name
             if not counts:
                 self._drop(name)

@@ -127,12 +127,17 @@ class CandidateRanker:
     Args:
         params: Sampling parameters of the reply.
         seed: 64-bit reply seed.
-        vocabulary_size: Tokens that may be offered: those that target and draft model share.
+        vocabulary_size: Ids below this one may be offered.
+        offered: (n,) uint32: those of them that target and draft model share; None for all.
     """
 
-    def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int) -> None:
-        self._size, self._seed, self._params = vocabulary_size, seed, params
-        self._scorer = PathScorer(params, seed, mx.arange(vocabulary_size, dtype=mx.uint32), candidates=_FILTERED)
+    def __init__(
+        self, params: SamplingParams, seed: int, vocabulary_size: int, offered: mx.array | None = None
+    ) -> None:
+        self._seed, self._params, self._offered = seed, params, offered
+        self._columns = slice(vocabulary_size) if offered is None else offered
+        ids = mx.arange(vocabulary_size, dtype=mx.uint32) if offered is None else offered
+        self._scorer = PathScorer(params, seed, ids, candidates=_FILTERED)
 
     def rank(
         self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
@@ -148,12 +153,13 @@ class CandidateRanker:
         Returns:
             (count,) int32, best first; and () bool: whether the first one's score is finite.
         """
-        logits = logits[:, : self._size].astype(mx.float32)
+        logits = logits[:, self._columns].astype(mx.float32)
         if seen is not None:
-            logits = penalize(logits, seen, self._params)
+            logits = penalize(logits, seen[self._columns], self._params)
         scores = self._scorer.scored(logits, noise_keys(self._seed, (position,)))[0]
         best = _best(scores, min(count, scores.shape[0]))
-        return best.astype(mx.int32), mx.isfinite(scores[best[0]])
+        tokens = best if self._offered is None else self._offered[best]
+        return tokens.astype(mx.int32), mx.isfinite(scores[best[0]])
 
 
 def _best(scores: mx.array, count: int) -> mx.array:

@@ -5,7 +5,7 @@ with the same noise at each position. So where both models agree on the distribu
 temperature.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import override
@@ -41,13 +41,16 @@ class DraftModel:
     Args:
         target: The model it drafts for.
         model: The draft model itself.
-        shared_tokens: Token ids below this one are the same in both models.
+        shared_tokens: Token ids below this one are the same in both models, but for some.
+        other_tokens: Those that are not; they are never offered.
 
     Raises:
         ModelError: If drafted tokens cannot be removed from the draft model's cache, or its weights are damaged.
     """
 
-    def __init__(self, target: LoadedModel, model: LoadedModel, shared_tokens: int) -> None:
+    def __init__(
+        self, target: LoadedModel, model: LoadedModel, shared_tokens: int, other_tokens: Collection[int] = ()
+    ) -> None:
         if model.capability.kind is DraftKind.NONE:
             if damaged := first_damaged_layer(model.network):
                 raise ModelError(
@@ -61,7 +64,14 @@ class DraftModel:
         self.model = model
         self.cache = KVCache(model.network)
         self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
+        offered = sorted({*range(self.shared_tokens)}.difference(other_tokens)) if other_tokens else ()
+        self.offered = mx.array(offered, mx.uint32) if offered else None
         self.end_tokens = target.end_tokens
+
+    def known(self, tokens: list[int]) -> list[int]:
+        """Return tokens of the target; one that the draft model has no row for becomes the first."""
+        rows = self.model.info.vocabulary_size
+        return [token if token < rows else 0 for token in tokens]
 
     def forget(self) -> None:
         """Begin with an empty KV cache; a paused reply keeps the one that it has."""
@@ -91,7 +101,7 @@ def load_draft_model(
     """
     verdict = check_draft_model(model, target, on_progress)
     loaded = load_model(model, dtype, on_progress, target.prompts.process, anyway=anyway)
-    return DraftModel(target, loaded, verdict.shared_tokens)
+    return DraftModel(target, loaded, verdict.shared_tokens, verdict.other_tokens)
 
 
 def check_draft_model(
@@ -143,7 +153,7 @@ class DraftModelDrafter(Drafter):
         self._shape_of = shape_of
         self._ledger = ledger or Ledger()
         # Tokens before the root.
-        self._committed = list(prompt)
+        self._committed = draft.known(prompt)
         # Drafted tokens that the open round was fed, (1,) each.
         self._fed: list[mx.array] = []
         self._shaped = request.shape is not None
@@ -151,7 +161,7 @@ class DraftModelDrafter(Drafter):
         self._open = False
         # Whether the draft's logits and scores are finite, () bool each.
         self._finite: list[mx.array] = []
-        self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
+        self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens, draft.offered)
         self._chooser = chooser
         self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
 
@@ -194,7 +204,7 @@ class DraftModelDrafter(Drafter):
         if self._open:
             self._end_round(tokens[: self._accepted(tokens, path)])
         self._ledger.add_waits(self._cache.take_waits())
-        committed = [root, *tokens[:-1]]
+        committed = self._draft.known([root, *tokens[:-1]])
         self._committed += committed
         self._seen = self._with_tokens(self._seen, mx.array(committed))
 
@@ -222,7 +232,7 @@ class DraftModelDrafter(Drafter):
 
     def _feed_certain(self, root: int) -> mx.array:
         """Feed the certain tokens that the cache lacks, the root last; return the logits after it."""
-        certain = [*self._committed[len(self._cache.tokens) :], root]
+        certain = [*self._committed[len(self._cache.tokens) :], *self._draft.known([root])]
         logits = self._feed(mx.array(certain))
         self._cache.tokens += certain
         self._finite.append(mx.all(mx.isfinite(logits)))

@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -17,6 +17,7 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
 from rdchat.files.foreign_files import REFETCH_HINT, read_object
+from rdchat.hub.packed_weights import PACKED_HINT
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,
@@ -36,6 +37,7 @@ from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability
 from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
+from rdchat.inference.models.model_view import model_view
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -191,7 +193,7 @@ def _weights(
 ) -> tuple[nn.Module, str]:
     """Read a part of the weights; return it with the name of the precision."""
     with memory_errors(f"for the weights of {files.folder.name}"):
-        network, config = _read(files.folder)
+        network, config = _read(files)
         network, precision = _convert(network, config, dtype, files)
         part.apply(network)
         _make_real(network, on_progress)
@@ -222,26 +224,44 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     return ""
 
 
-def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
+def _read(files: ModelFiles) -> tuple[nn.Module, dict[str, object]]:
+    name = files.folder.name
     try:
-        network, config = mlx_lm_utils.load_model(
-            folder, lazy=True, get_model_classes=_classes, trust_remote_code=False
-        )
+        with model_view(files) as view:
+            network, config = mlx_lm_utils.load_model(
+                view, lazy=True, get_model_classes=_classes, trust_remote_code=False
+            )
     except ModelError:
         raise
     except Exception as error:
         # Config and weights are foreign data: anything can be wrong in them.
-        raise _unfit(folder.name, error) from error
+        raise _unfit(name, error) from error
     return network, config
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
     """Return mlx-lm's function that makes the network, and the class of its arguments."""
-    model_class, arguments = mlx_lm_utils._get_classes(config)
+    model_class, arguments = model_classes(config)
     return partial(_build, model_class), arguments
 
 
-def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
+def model_classes(config: dict[str, object]) -> tuple[Callable[..., nn.Module], Any]:
+    """Return mlx-lm's classes of a network and its arguments.
+
+    Raises:
+        ModelError: If their module ends the program when it is imported.
+    """
+    try:
+        classes: tuple[Callable[..., nn.Module], Any] = mlx_lm_utils._get_classes(config)
+    except SystemExit as error:
+        raise ModelError(
+            f"mlx-lm's module for the architecture '{config['model_type']}' needs a package that is not here.",
+            "Choose another model.",
+        ) from error
+    return classes
+
+
+def _build(model_class: Callable[..., nn.Module], arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
     network = model_class(arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
@@ -251,6 +271,7 @@ def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
         del network.sanitize
         weights = sanitize(weights)
         _check_packing(network, weights)
+        _check_bytes(network, weights)
         return weights
 
     network.sanitize = checked
@@ -266,6 +287,16 @@ def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
         fits = groups > 0 and width > 0 and width // groups in QUANTIZED_GROUPS
         if not fits or packed.shape[-1] * 32 // width not in QUANTIZED_BITS:
             raise ModelError(f"The quantised weights of {name} do not have the size in config.json.", REFETCH_HINT)
+
+
+def _check_bytes(network: nn.Module, weights: dict[str, mx.array]) -> None:
+    """Refuse weights of 8 bits without scales: MLX would compute with their codes."""
+    for name, parameter in tree_flatten(network.parameters()):
+        array, module = weights.get(name), name.rpartition(".")[0]
+        if array is None or array.dtype.size > 1 or not mx.issubdtype(parameter.dtype, mx.floating):
+            continue
+        if f"{module}.scales" not in weights and f"{module}.weight_scale" not in weights:
+            raise ModelError(f"The weights of {name} have 8 bits, but no scales.", PACKED_HINT)
 
 
 def _unfit(name: str, error: Exception) -> ModelError:

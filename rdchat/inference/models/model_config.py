@@ -14,6 +14,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
+from rdchat.hub.packed_weights import PACKED_HINT, unpackable
 from rdchat.inference.models.safetensors_file import MAX_SIZE, StoredTensor
 
 _CONTEXT_KEYS = (
@@ -34,22 +35,15 @@ KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 # Their cache does not grow with the context.
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")
+# Their modules keep whole keys and values, although they have latent ones.
+_WHOLE_KEYS = {"deepseek_v2", "minicpm3", "youtu_llm"}
 # Tuples, because a foreign value may not be hashable.
 QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
 _MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
-# Other tools' methods that mlx-lm supports, with their usual bits.
-_FOREIGN_BITS = {
-    "awq": 4,
-    "bitnet": 2,
-    "compressed-tensors": 4,
-    "fp8": 8,
-    "gptq": 4,
-    "modelopt": 4,
-    "mxfp4": 4,
-    "mxfp8": 8,
-}
+# Usual bits of other tools' methods; the others have 4.
+_FOREIGN_BITS = {"bitnet": 2, "fp8": 8, "mxfp8": 8}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -117,17 +111,16 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
     foreign = config.get("quantization_config") or text_config(config).get("quantization_config")
     if not foreign:
         return None, 1
-    method = str(foreign.get("quant_method") if isinstance(foreign, dict) else foreign)
-    if method not in _FOREIGN_BITS or not isinstance(foreign, dict):
-        raise ModelError(
-            f"mlx-lm does not support the model's quantisation: {method[:100]}.",
-            "Convert the original, unquantised model with `mlx_lm.convert`.",
-        )
+    if not isinstance(foreign, dict):
+        raise ModelError(f"The model's quantisation is unknown: {str(foreign)[:100]}.", PACKED_HINT)
+    if reason := unpackable(str(config["model_type"]), foreign):
+        raise ModelError(reason, PACKED_HINT)
+    method = foreign["quant_method"]
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
         # mlx-lm unpacks it into 16-bit floats.
         return None, 1
     group = _first_int(foreign, ("group_size",)) or 32
-    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MAX_FOREIGN_GROUP)
+    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS.get(method, 4), 32), min(group, _MAX_FOREIGN_GROUP)
 
 
 def _own_quantization(settings: object) -> tuple[int, int]:
@@ -167,9 +160,17 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
     heads = _first_int(own, HEAD_KEYS)
     latent = _first_int(own, ("kv_lora_rank",))
-    # Multi-head latent attention keeps one compressed vector and one rotated key.
+    family, rope = str(config.get("model_type")), _first_int(own, ("qk_rope_head_dim",))
+    if family.startswith("longcat_flash"):
+        # Each of its layers has two attentions.
+        layers *= 2
+    if latent and family in _WHOLE_KEYS:
+        nope = _first_int(own, ("qk_nope_head_dim",))
+        values = _first_int(own, ("v_head_dim",)) or _first_int(own, WIDTH_KEYS) // max(heads, 1)
+        return layers * heads * (nope + rope + values)
+    # Multi-head latent attention keeps one compressed vector and one rotated key; an indexer its keys, twice.
     if latent:
-        return layers * (latent + _first_int(own, ("qk_rope_head_dim",)))
+        return layers * (latent + rope + 2 * _first_int(own, ("index_head_dim",)))
     width = _first_int(own, WIDTH_KEYS)
     head_dim = _first_int(own, ("head_dim",)) or (width // heads if heads else 0)
     return 2 * layers * (_first_int(own, KV_HEAD_KEYS) or heads) * head_dim

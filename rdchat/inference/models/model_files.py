@@ -120,11 +120,13 @@ class ModelFiles:
 
     Attributes:
         architecture: Model type of mlx-lm, such as `llama`.
+        weights: The files of its weights.
     """
 
     folder: Path
     architecture: str
     sizes: ModelSizes
+    weights: tuple[Path, ...]
 
 
 def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
@@ -309,6 +311,9 @@ def _check(folder: Path) -> ModelFiles:
         if folder / name in entries:
             read_object(folder / name)
     config = read_config(folder)
+    if folder / "hf_quant_config.json" in entries:
+        # ModelOpt keeps its settings in this file alone.
+        config = {"quantization_config": {"quant_method": "modelopt"}} | config
     architecture = check_architecture(config)
     check_quantization(config)
     files = weight_files(folder, entries)
@@ -316,7 +321,7 @@ def _check(folder: Path) -> ModelFiles:
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", REFETCH_HINT)
     tensors = read_headers(folder, files)
     check_sizes(config, tensors)
-    return ModelFiles(folder, architecture, _sizes(config, tensors, folder))
+    return ModelFiles(folder, architecture, _sizes(config, tensors, folder), files)
 
 
 def gguf_sizes(source: Path, header: GgufHeader) -> ModelSizes:

@@ -222,7 +222,9 @@ def is_weights(path: Path) -> bool:
 
 
 def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
-    """Return the files that mlx-lm reads, `model*.safetensors`, and check that none is missing.
+    """Return the files of a folder's weights, and check that none is missing.
+
+    They are those of the index; without an index, or with one of other files, they are `model*.safetensors`.
 
     Args:
         folder: The model's folder.
@@ -232,7 +234,14 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
         ModelError: If some or all are missing.
     """
     files = [path for path in entries if is_weights(path)]
-    missing = _missing_shards(folder / "model.safetensors.index.json", files)
+    indexed = _indexed(folder / "model.safetensors.index.json")
+    listed = [path for path in files if path.name in indexed]
+    # An index that lists only files that are gone is that of an earlier version.
+    if listed or not files:
+        files = listed
+    else:
+        indexed = set()
+    missing = _missing_shards(indexed, files)
     if missing:
         raise ModelError(f"{folder} is incomplete: {missing}.", REFETCH_HINT)
     if len(files) > _MAX_FILES:
@@ -248,10 +257,10 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     raise ModelError(f"{folder} has no weights (model*.safetensors).", REFETCH_HINT)
 
 
-def _missing_shards(index: Path, files: list[Path]) -> str:
+def _missing_shards(indexed: set[str], files: list[Path]) -> str:
     """Return which weight files are missing, by the index or by the numbers in the others' names; empty for none."""
     names = {path.name for path in files}
-    if missing := sorted(_indexed(index) - names):
+    if missing := sorted(indexed - names):
         named = ", ".join(missing[:_NAMED_SHARDS])
         more = f" and {len(missing) - _NAMED_SHARDS:,} more" if len(missing) > _NAMED_SHARDS else ""
         return f"{named}{more} {'is' if len(missing) == 1 else 'are'} missing"
@@ -279,11 +288,17 @@ def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]
     """Return the tensors of all weight files of a folder by name; see `read_header`.
 
     Raises:
-        ModelError: If a header is damaged, or they have too many tensors or none.
+        ModelError: If a header is damaged, two files have the same tensor, or they have too many tensors or none.
     """
     tensors: dict[str, StoredTensor] = {}
     for path in files:
-        tensors |= read_header(path)
+        header = read_header(path)
+        if twice := tensors.keys() & header.keys():
+            raise ModelError(
+                f"{folder} has the tensor {_short(min(twice))} twice: in {path.name} and in another file.",
+                "Remove the files that belong to another version of the model.",
+            )
+        tensors |= header
         if len(tensors) > MAX_TENSORS:
             raise ModelError(f"{folder} has more than {MAX_TENSORS:,} tensors.", REFETCH_HINT)
     if not any(tensor.elements for tensor in tensors.values()):

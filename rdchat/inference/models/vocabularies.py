@@ -1,7 +1,7 @@
-"""Compares the vocabularies of target and draft model: token ids must mean the same to both.
+"""Compares the vocabularies of target and draft model: nearly all token ids must mean the same to both.
 
-It does not matter how a tokenizer splits text: only the target's reads the conversation. Nor does the width of the
-logits, which is padded differently within a family of models.
+It does not matter how a tokenizer splits text: only the target's reads the conversation. Nor do the width of the logits
+and the names of reserved tokens, which differ within a family of models: drafts are verified.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from rdchat.inference.models.model_files import check_model_folder, display_name
 from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
-_SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
+# Share of the ids that both have which may differ.
+_MOST_OTHERS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,16 @@ class PairVerdict:
     Attributes:
         target: Name of the target.
         draft: Name of the draft model.
-        shared_tokens: Ids below this one are the same tokens in both; 0 where the vocabularies differ.
-        differences: Each difference as a sentence; empty where there is none.
+        shared_tokens: Ids below this one are the same tokens in both, but for `other_tokens`; 0 if they are no pair.
+        differences: Why they are no pair, as sentences; empty if they are one.
+        other_tokens: Ids that mean something else to each, or nothing to one.
     """
 
     target: str
     draft: str
     shared_tokens: int
     differences: tuple[str, ...] = ()
+    other_tokens: tuple[int, ...] = ()
 
     @property
     def compatible(self) -> bool:
@@ -39,7 +42,9 @@ class PairVerdict:
 
     def __str__(self) -> str:
         if self.compatible:
-            return f"{self.draft} can draft for {self.target}: both have the same {self.shared_tokens:,} tokens."
+            others = f" {len(self.other_tokens):,} others are never drafted." if self.other_tokens else ""
+            same = self.shared_tokens - len(self.other_tokens)
+            return f"{self.draft} can draft for {self.target}: both have the same {same:,} tokens.{others}"
         return f"{self.draft} cannot draft for {self.target}: {' '.join(self.differences)}"
 
 
@@ -81,28 +86,20 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
         draft_name: For the sentences.
     """
     texts, others = _texts(target), _texts(draft)
-    differences = []
-    if len(texts) != len(others):
-        differences.append(f"{target_name} has {len(texts):,} tokens, {draft_name} has {len(others):,}.")
-    for token in sorted(texts.keys() | others.keys()):
-        if texts.get(token) != others.get(token):
-            ours, theirs = _quoted(texts, token), _quoted(others, token)
+    shared = texts.keys() & others.keys()
+    differing = [token for token in sorted(shared) if texts[token] != others[token]]
+    if not shared or len(differing) > _MOST_OTHERS * len(shared):
+        differences = [f"{len(differing):,} of the {len(shared):,} ids that both have are different tokens."]
+        for token in differing[:1]:
+            ours, theirs = repr(texts[token]), repr(others[token])
             differences.append(f"Token {token:,} is {ours} in {target_name} and {theirs} in {draft_name}.")
-            break
-    for role, attribute in _SPECIAL.items():
-        one, other = getattr(target, attribute, None), getattr(draft, attribute, None)
-        # Not every tokenizer names its first token.
-        if one is None or other is None or one == other:
-            continue
-        ours, theirs = f"{_quoted(texts, one)} ({one})", f"{_quoted(others, other)} ({other})"
-        differences.append(f"The {role} token is {ours} in {target_name} and {theirs} in {draft_name}.")
-    return PairVerdict(target_name, draft_name, 0 if differences else 1 + max(texts), tuple(differences))
+        return PairVerdict(target_name, draft_name, 0, tuple(differences))
+    size = 1 + max(shared.difference(differing))
+    others_below = (token for token in texts.keys() | others.keys() if token < size)
+    other_tokens = sorted(token for token in others_below if texts.get(token) != others.get(token))
+    return PairVerdict(target_name, draft_name, size, (), tuple(other_tokens))
 
 
 def _texts(tokenizer: Any) -> dict[int, str]:
     """Return the vocabulary's spelling of every token with a meaning, by id."""
     return {token: text for text, token in tokenizer.get_vocab().items() if not PADDING.fullmatch(text)}
-
-
-def _quoted(texts: dict[int, str], token: int) -> str:
-    return repr(texts[token]) if token in texts else "missing"

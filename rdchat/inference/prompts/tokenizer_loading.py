@@ -10,6 +10,7 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import read_object
 from rdchat.inference.prompts.model_prompts import usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
@@ -50,7 +51,9 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
 
 def _end_tokens(folder: Path) -> list[int] | None:
     """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
-    config = mlx_lm_utils.load_config(folder)
+    config, path = read_object(folder / "config.json"), folder / "generation_config.json"
+    if path.exists() and (written := read_object(path).get("eos_token_id")):
+        config["eos_token_id"] = written
     ids: list[int] = []
     for part in (config, config.get("text_config")):
         named = part.get("eos_token_id") if isinstance(part, dict) else None
@@ -61,16 +64,19 @@ def _end_tokens(folder: Path) -> list[int] | None:
 def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
     """Refuse a tokenizer with tokens without an embedding: looking one up would be out of bounds.
 
-    Padding tokens may be beyond, since no text becomes one. The model may have more rows than there are tokens.
+    Padding tokens may be beyond, since no text becomes one, and special tokens that the chat template does not write:
+    in a message they are plain text. The model may have more rows than there are tokens.
 
     Raises:
         ModelError: Names the token.
     """
-    padding = getattr(tokenizer, "pad_token", None)
+    added, template = tokenizer.added_tokens_decoder.values(), str(tokenizer.chat_template)
+    unused = {each.content for each in added if each.special and each.content not in template}
+    unused.add(getattr(tokenizer, "pad_token", None))
     beyond = [
         (token_id, token)
         for token, token_id in tokenizer.get_vocab().items()
-        if not 0 <= token_id < rows and token != padding and not PADDING.fullmatch(token)
+        if not 0 <= token_id < rows and token not in unused and not PADDING.fullmatch(token)
     ]
     if beyond:
         token_id, token = min(beyond)

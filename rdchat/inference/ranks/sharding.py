@@ -13,11 +13,10 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
-from rdchat.errors import RanksError, one_line
-from rdchat.inference.models.loading import Part
+from rdchat.errors import ModelError, RanksError, one_line
+from rdchat.inference.models.loading import Part, model_classes
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.verification.round_cache import leaves
 
@@ -39,9 +38,11 @@ def split_of(folder: Path, ranks: int) -> Split:
     """
     config = read_config(folder)
     try:
-        model_class, arguments = mlx_lm_utils._get_classes(config)
+        model_class, arguments = model_classes(config)
         make = partial(model_class, arguments.from_dict(config))
         network = make()
+    except ModelError:
+        raise
     except Exception as error:
         # A foreign configuration.
         reason = one_line(error)[:200].rstrip(".")

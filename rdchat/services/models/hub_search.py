@@ -288,7 +288,7 @@ def _with_files(details: ModelDetails, hub: HubModel, gguf: str) -> ModelDetails
         ggufs = ()
     gguf = gguf or (ggufs[0].name if ggufs else "")
     try:
-        files, left_out = chosen_files(hub.files, gguf)
+        files, left_out = chosen_files(hub.files, gguf, hub.packed)
     except HubError as error:
         return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
     fetched = RepositoryFiles(details.repository, "main", hub.commit, files, left_out)

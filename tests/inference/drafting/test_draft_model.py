@@ -6,15 +6,19 @@ from itertools import product
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
+from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.drafting.beam_search import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
@@ -54,6 +58,45 @@ def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
             cut = statistics.drafted - statistics.accepted  # where the reply ended inside the last round
             assert cut == 0
             assert statistics.rounds == -(-(statistics.generated_tokens - 1) // 5)
+
+
+@settings(max_examples=12)
+@given(
+    others=some.sets(some.integers(0, SIZE - 1), min_size=1, max_size=SIZE - 3),
+    temperature=some.sampled_from([0.0, 0.9]),
+    sampling=some.sampled_from(FILTERS),
+    shape=some.sampled_from([CHAIN, TREE]),
+)
+def test_tokens_that_are_others_to_the_draft_model_are_never_offered(
+    others: set[int], temperature: float, sampling: dict[str, float], shape: DraftShape
+) -> None:
+    target = shared_llama()
+    request = ask(temperature=temperature, max_tokens=20, **({"top_p": 1.0} | sampling))
+    pair = Pair(target, DraftModel(target, shared_near(), SIZE, others), KVCache(target.network))
+    offered = set[int]()
+    iterator = pair.start(request, shape)
+    propose = iterator._drafter.propose
+
+    def noted(root: int, limit: int) -> Draft:
+        draft = propose(root, limit)
+        offered.update(draft.tree.fetch().tokens.tolist()[1:])
+        return draft
+
+    iterator._drafter.propose = noted  # type: ignore[method-assign]
+    *_, end = iterator
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(target, request).token_ids
+    assert not offered & others
+
+
+def test_a_target_s_tokens_that_the_draft_model_has_no_row_for_are_not_fed() -> None:
+    target, draft = shared_llama(), shared_near()
+    model = DraftModel(target, replace(draft, info=replace(draft.info, vocabulary_size=9)), SIZE)
+    assert (model.shared_tokens, model.known([3, 9, 4, 700])) == (9, [3, 0, 4, 0])
+    request = ask(max_tokens=20)
+    pair = Pair(target, model, KVCache(target.network))
+    assert pair.reply(request, CHAIN).token_ids == plain(target, request).token_ids
+    assert max(model.cache.tokens) < 9
 
 
 def test_one_model_in_both_parts_needs_no_second_copy() -> None:

@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.child import TokenizerCalls
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.session import ChatSession
 from tests.inference.prompts.folders import changed, prompts_of
 
 ROWS = 265  # of the small model
@@ -31,10 +35,38 @@ def test_a_token_beyond_the_model_s_rows_is_refused_at_load(small_model: Path, t
         load_model(folder)
 
 
-def test_an_added_token_beyond_the_rows_is_refused_too(small_model: Path, tmp_path: Path) -> None:
+def test_an_added_token_beyond_the_rows_that_the_template_writes_is_refused(small_model: Path, tmp_path: Path) -> None:
     folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("<far>", ROWS))
+    changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="<far>"))
     with pytest.raises(ModelError, match=r"a token 265 \('<far>'\)"):
         load_model(folder)
+
+
+def test_an_added_word_beyond_the_rows_is_refused(small_model: Path, tmp_path: Path) -> None:
+    """It is no control token, so a message with it would become it."""
+
+    def grow(tokenizer: dict[str, Any]) -> None:
+        add("word", ROWS)(tokenizer)
+        tokenizer["added_tokens"][-1]["special"] = False
+
+    with pytest.raises(ModelError, match=r"a token 265 \('word'\)"):
+        load_model(changed(small_model, tmp_path / "wide", "tokenizer.json", grow))
+
+
+def test_a_special_token_beyond_the_rows_is_plain_text(small_model: Path, tmp_path: Path) -> None:
+    """Gemma 3's tokenizer has a token for images that the models that only read have no row for."""
+    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("<image_soft_token>", ROWS))
+    model, text = load_model(folder), "a <image_soft_token> b"
+    typed = (ChatMessage(Role.USER, text),)
+    assert model.encode_chat(typed, False) == load_model(small_model).encode_chat(typed, False)
+    for request in (
+        GenerationRequest(typed, SamplingParams(temperature=0.9, max_tokens=8), 3),
+        GenerationRequest(typed, SamplingParams(temperature=0.9, max_tokens=8), 3, shape=AnswerShape(ShapeKind.JSON)),
+        GenerationRequest((), SamplingParams(temperature=0, max_tokens=8), 3, text=text),
+    ):
+        *_, end = ChatSession(model).generate(request)
+        assert isinstance(end, ReplyEnd)
+        assert max(end.token_ids) < ROWS
 
 
 def test_a_vocabulary_that_is_larger_only_by_padding_is_fine(small_model: Path, tmp_path: Path) -> None:
