@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.settings import stored_settings
@@ -19,11 +19,9 @@ from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
-from rdchat.inference.benchmark.csv_file import read_csv, write_csv
+from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
-
-if TYPE_CHECKING:
-    from rdchat.inference.benchmark.runs_file import RunsFile
+from rdchat.inference.benchmark.runs_file import RunsFile, read_runs
 
 # A cell without a value in a table.
 _NONE = "-"
@@ -72,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         metavar="FILE",
-        help="show a CSV file of an earlier benchmark, without measuring",
+        help="show an earlier benchmark, stored with --results, without measuring",
     )
     _add_sweep_options(parser)
 
@@ -118,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
             raise InvalidSettingError(f"--from only shows a file: leave out --{given[0].replace('_', '-')}.")
-        _show(args, read_csv(Path(args.source)))
+        _show(args, read_runs(Path(args.source)))
         return 0
     if remote_model(args.model):
         raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")
@@ -199,8 +197,7 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
-    from rdchat.inference.benchmark.runs_file import RunsFile  # noqa: PLC0415  MLX: only once the arguments are right
-    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415
+    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  MLX: only once the arguments are right
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
@@ -222,7 +219,7 @@ def _measure(
     measurement.ended = True
 
 
-def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, stored: "RunsFile | None") -> None:
+def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, stored: RunsFile | None) -> None:
     """Run the benchmark; store each turn when it is complete."""
     with (
         closing(engine.benchmark(measurement.plan)) as runner,

@@ -89,7 +89,7 @@ def reader_of(hint: Any) -> Reader:
     if get_origin(hint) is UnionType:
         (inner,) = (reader_of(option) for option in get_args(hint) if option is not NoneType)
         return lambda value: None if value is None else inner(value)
-    if (kind := get_origin(hint)) in {tuple, list}:
+    if (kind := get_origin(hint)) in {tuple, list, frozenset}:
         inner = reader_of(get_args(hint)[0])
         items = _exactly(list)
         return lambda value: kind([inner(item) for item in items(value)])

@@ -23,7 +23,7 @@ from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
-from tests.inference.benchmark.csv_samples import result, written
+from tests.inference.benchmark.results import result, stored
 from tests.inference.benchmark.runs import run
 from tests.inference.drafting.drafter_folders import saved_random_drafter
 
@@ -51,7 +51,7 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
         (["--lookup-branch", "perhaps"], "'perhaps' is neither on nor off"),
         (["--seed", "-1"], "seed -1 is out of range"),
         (["--modes", "speculative"], "Mode speculative needs a draft model. Choose one with --draft-model."),
-        (["--from", "x.csv", "--modes", "off"], "--from only shows a file: leave out --modes"),
+        (["--from", "x.jsonl", "--modes", "off"], "--from only shows a file: leave out --modes"),
     ],
 )
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
@@ -74,14 +74,15 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "cannot be written: Is a directory": ["--csv", str(tmp_path)],
         f"{tmp_path} cannot be written": ["--results", str(tmp_path)],
         "broken.jsonl has no reply": ["--reply-store", str(tmp_path / "broken.jsonl")],
-        "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
+        "none.jsonl cannot be read": ["--from", str(tmp_path / "none.jsonl")],
+        "Choose a file that `rdchat bench --results` has written.": ["--from", str(tmp_path / "broken.jsonl")],
     }
     for words, arguments in cases.items():
         check_refused(capsys, ["bench", *arguments], words, 1)
 
 
 def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "runs.csv", result())
+    path = stored(tmp_path / "runs.jsonl", result())
     report = printed_json(capsys, "bench", "--from", str(path))
     assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"
@@ -90,6 +91,14 @@ def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.
     assert "Drafter head, 2 beams of 3 tokens" in table
     assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
+
+
+def test_a_file_is_shown_without_mlx(tmp_path: Path) -> None:
+    path = stored(tmp_path / "runs.jsonl", result())
+    code = "import sys; from rdchat.cli import main; print(main(sys.argv[1:]), 'mlx.core' in sys.modules)"
+    command = [sys.executable, "-c", code, "bench", "--from", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("0 False", "")
 
 
 class _TalkativeEngine:
@@ -205,15 +214,19 @@ def test_an_interrupted_benchmark_resumes_after_its_last_whole_turn(
 ) -> None:
     assert main(resumed) == 1
     assert json.loads(capsys.readouterr().out)["complete"] is False
-    stored = (tmp_path / "runs.jsonl").read_text()
-    assert len(stored.splitlines()) == 2
-    assert "hello" not in stored
+    content = (tmp_path / "runs.jsonl").read_text()
+    assert len(content.splitlines()) == 2
+    assert "hello" not in content
+    half = printed_json(capsys, "bench", "--from", resumed[-1])
+    assert (half["complete"], half["modes"][0]["decode_tps"]["n"]) == (False, 1)
+    assert (tmp_path / "runs.jsonl").read_text() == content
     for _ in range(2):  # the second time nothing is left to do
         report = printed_json(capsys, *resumed[:-5], *resumed[-4:])
         assert report["complete"] is True
         (lookup,) = report["modes"]
         assert (lookup["decode_tps"]["n"], lookup["ratio_to_plain"]["median"]) == (2, 2)
         assert lookup["first_difference"]["plain"] == "a"
+        assert printed_json(capsys, "bench", "--from", resumed[-1]) == report
     assert [plan.finished for plan in _EngineThatFailsOnce.plans] == [
         set(),
         {(0, 0, 0)},
@@ -266,7 +279,7 @@ def test_json_has_every_mode_in_the_order_asked(
         "--drafter",
         str(drafter),
     )
-    report = printed_json(capsys, "bench", *arguments, "--csv", str(tmp_path / "runs.csv"))
+    report = printed_json(capsys, "bench", *arguments, "--results", str(tmp_path / "runs.jsonl"))
     assert report["environment"].keys() == {
         "rdchat", "mlx", "mlx_lm", "device", "model", "dtype", "cores", "system",
     }  # fmt: skip
@@ -290,8 +303,7 @@ def test_json_has_every_mode_in_the_order_asked(
     assert recurrent["host_syncs_per_round"]["median"] >= 1
     assert (off["overhead"], off["acceptance_rate"]) == (None, None)
     assert off["tokens_per_target_call"]["median"] == 1
-    again = printed_json(capsys, "bench", "--from", str(tmp_path / "runs.csv"))
-    assert again["modes"] == modes
+    assert printed_json(capsys, "bench", "--from", str(tmp_path / "runs.jsonl")) == report
 
 
 @pytest.mark.slow

@@ -7,18 +7,15 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.cli import main
-from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import BenchResult
+from tests.inference.benchmark.results import stored
 from tests.services.bench_runs import PLAN, bench_run
 
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
-    """A benchmark's CSV file: prompt lookup at twice the speed of plain decoding."""
-    record = BenchResult(PLAN, (bench_run(0, 20), bench_run(1, 10)), {"cores": 2})
-    with (tmp_path / "bench.csv").open("w", encoding="utf-8", newline="") as file:
-        write_csv(file, record)
-    return tmp_path / "bench.csv"
+    """A benchmark's stored runs: prompt lookup at twice the speed of plain decoding."""
+    return stored(tmp_path / "bench.jsonl", BenchResult(PLAN, (bench_run(0, 20), bench_run(1, 10)), {}))
 
 
 def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -> None:

@@ -159,7 +159,7 @@ class BenchResult:
         plan: The plan; without texts of prompts, if read from a file.
         runs: The runs so far.
         environment: Versions and facts; see `environment`.
-        complete: Whether it neither stopped nor failed; a benchmark read from a file counts as complete.
+        complete: Whether it neither stopped nor failed.
     """
 
     plan: BenchPlan
@@ -235,7 +235,7 @@ class BenchResult:
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts, (plain, mlx_lm) = run.statistics, self.neighbours(run)
-        syncs_known = counts.rounds and counts.host_syncs
+        syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,
             "ratio_to_plain": speed_ratio(run, plain),

@@ -1,27 +1,33 @@
-"""Stores a benchmark's runs as JSON lines, so that an interrupted benchmark can resume."""
+"""Stores a benchmark's runs as JSON lines: an interrupted benchmark can resume, and a file can be shown later.
+
+Reading a file to show it imports no MLX.
+"""
 
 import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
+from rdchat.files.foreign_files import read_bytes
 from rdchat.files.plain_data import json_or_none, plain
 from rdchat.inference.api.benchmark import BenchPlan, BenchRun
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.benchmark.result import environment
-from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.benchmark.result import BenchResult, environment
 
-_MAX_HEADER_BYTES = 2**16
+_MAX_BYTES = 2**31
+_HINT = "Choose a file that `rdchat bench --results` has written."
 
 
 class RunsFile:
     """The finished turns of a benchmark, one a line, without texts of prompts and replies. Must be closed.
 
     Args:
-        path: Created if missing; its first line is the benchmark's settings and environment.
+        path: Created if missing; its first line is the benchmark's plan and environment.
         plan: The benchmark.
         info: The loaded model.
 
@@ -37,14 +43,14 @@ class RunsFile:
     def __init__(self, path: Path, plan: BenchPlan, info: ModelInfo) -> None:
         header = _header(plan, info)
         is_new = not path.exists() or not path.stat().st_size
-        if not is_new and path.is_file() and _first_line(path) != header:
+        if not is_new and path.is_file() and not _begins_with(path, header):
             raise _other_content(path)  # Before `JsonLines` drops an incomplete last line.
         self._lines = JsonLines(path)
         self._turn: list[BenchRun] = []
         if is_new:
             self._lines.append(header)
         try:
-            self.runs = [plain(BenchRun, run) for turn in self._lines.read()[1:] for run in turn["runs"]]
+            self.runs = _runs(self._lines.read()[1:])
         except (KeyError, TypeError, ValueError) as error:
             self._lines.close()
             raise _other_content(path) from error
@@ -69,13 +75,24 @@ def _other_content(path: Path) -> RdchatError:
     return RdchatError(f"{path} has other content than runs of this benchmark.", "Choose another file.")
 
 
-def _first_line(path: Path) -> Any:
+def _begins_with(path: Path, header: dict[str, Any]) -> bool:
+    line = json.dumps(header).encode() + b"\n"
     with path.open("rb") as file:
-        return json_or_none(file.readline(_MAX_HEADER_BYTES))
+        return file.read(len(line)) == line
+
+
+def _runs(turns: Iterable[dict[str, Any]]) -> list[BenchRun]:
+    return [plain(BenchRun, run) for turn in turns for run in turn["runs"]]
 
 
 def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
     """Return what must be equal for runs to belong together; texts and drafters' weights are hashed."""
+    from rdchat.inference.drafting.checkpoints.installed_drafters import (  # noqa: PLC0415  MLX: only to measure
+        resolve_drafter,
+        search_drafters,
+    )
+    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
+
     target = target_hash(info.path)
     digest = hashlib.sha256(repr(plan).encode("utf-8", "replace"))
     for name in dict.fromkeys(cell.draft.drafter for cell in plan.cells):
@@ -83,4 +100,24 @@ def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
         for path in sorted(folder.glob("*.safetensors")) if folder else ():
             with path.open("rb") as weights:
                 hashlib.file_digest(weights, lambda: digest)
-    return environment(info) | {"target_hash": target, "benchmark": digest.hexdigest()}
+    stored = replace(plan, prompts=tuple(Prompt("", prompt.group) for prompt in plan.prompts), earlier_replies=())
+    facts = {"target_hash": target, "benchmark": digest.hexdigest(), "plan": asdict(stored) | {"finished": []}}
+    return environment(info) | facts
+
+
+def read_runs(path: Path) -> BenchResult:
+    """Read a benchmark from its file, which stays as it is; an incomplete last line does not count.
+
+    Raises:
+        RdchatError: If the file cannot be read, or is not such a file, or is one of an rdchat that stored no plan.
+    """
+    lines, _, _ = read_bytes(path, _HINT, _MAX_BYTES).rpartition(b"\n")
+    try:
+        # As when a benchmark resumes, damaged lines are left out.
+        header, *turns = (item for line in lines.split(b"\n") if isinstance(item := json_or_none(line), dict))
+        plan, runs = plain(BenchPlan, header["plan"]), tuple(_runs(turns))
+        facts = {name: header[name] for name in environment(None)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise RdchatError(f"{path} is not a benchmark, or an older one without its settings.", _HINT) from error
+    complete = len({run.turn for run in runs}) == len(plan.baselines) * len(plan.prompts) * plan.trials
+    return BenchResult(plan, runs, facts, complete)

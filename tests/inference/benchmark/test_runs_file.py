@@ -1,20 +1,27 @@
-"""Runs come back from their file as they were stored, without texts."""
+"""Runs come back from their file as they were stored, without texts, and a file can be shown later."""
 
+import json
+import os
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rdchat.errors import StorageError
+from rdchat.commands.bench import bench_table
+from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.benchmark import Difference
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
-from rdchat.inference.benchmark.runs_file import RunsFile
-from tests.inference.benchmark.runs import LOOKUP, plan, run
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.runs_file import RunsFile, read_runs
+from tests.inference.benchmark.results import INFO, result, stored
+from tests.inference.benchmark.runs import LOOKUP, beam, plan, run
 
 PLAN = plan(LOOKUP, groups=("qa", "rag"))
-INFO = ModelInfo("m", Path("m"), "llama", "float32", "CPU", 512, 30, 0, 0, 0.0)
+HINT = "Choose a file that `rdchat bench --results` has written."
 
 
 def test_runs_come_back_without_texts(tmp_path: Path) -> None:
@@ -26,19 +33,19 @@ def test_runs_come_back_without_texts(tmp_path: Path) -> None:
         ledger=(LedgerEntry("draft", "round", 2, 1.5),),
         speeds=(20.0,),
     )
-    stored = replace(
+    drafted = replace(
         run(PLAN, 1, 10, difference=Difference(0, 1, "a", "b", None), chosen="drafter W4 L5", overhead=1.1),
         times_ms=(1.0, 2.5),
         statistics=statistics,
     )
     with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
-        file.add(replace(stored, pieces=("some ", "text")))
-        file.add(replace(stored, token_ids=(), mode_reason="It cannot run."))
+        file.add(replace(drafted, pieces=("some ", "text")))
+        file.add(replace(drafted, token_ids=(), mode_reason="It cannot run."))
         file.end_turn()
-        file.add(replace(stored, prompt=1))  # of a turn that does not end
+        file.add(replace(drafted, prompt=1))  # of a turn that does not end
     assert "some " not in (tmp_path / "runs").read_text()
     with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
-        assert file.runs == [stored]
+        assert file.runs == [drafted]
 
 
 def test_a_line_cut_by_a_crash_is_measured_again(tmp_path: Path) -> None:
@@ -49,10 +56,118 @@ def test_a_line_cut_by_a_crash_is_measured_again(tmp_path: Path) -> None:
     whole = (tmp_path / "runs").read_bytes()
     (tmp_path / "runs").write_bytes(whole[:-20])
     with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
-        assert [stored.prompt for stored in file.runs] == [0]
+        assert [one.prompt for one in file.runs] == [0]
 
 
 def test_a_device_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="it is not a file"):
             RunsFile(path, PLAN, INFO)
+
+
+def test_what_is_read_comes_to_the_same_figures(tmp_path: Path) -> None:
+    measured = replace(result(), environment=environment(INFO))
+    path = stored(tmp_path / "runs", measured)
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    read = read_runs(path)
+    assert (read.runs, read.plan.cells) == (measured.runs, measured.plan.cells)
+    assert read.as_json() == measured.as_json()
+    assert bench_table(read) == bench_table(measured)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+def test_every_setting_of_the_plan_comes_back_but_no_texts(tmp_path: Path) -> None:
+    cells = (beam(2, 3, Dtype.FLOAT16, 0.7), replace(LOOKUP, draft=DraftSettings(Mode.AUTO, "d", 2, "heads/é")))
+    texts, earlier = (Prompt("a secret", "qa"), Prompt("another secret")), ((1, 2), (12345,))
+    asked = replace(plan(*cells), prompts=texts, earlier_replies=earlier, seed=2**32 - 1, mlx_lm=False, turn=3)
+    path = stored(tmp_path / "runs", BenchResult(asked, (), {}))
+    assert not [text for text in ("secret", "12345") if text in path.read_text()]
+    without = tuple(Prompt("", prompt.group) for prompt in texts)
+    assert read_runs(path).plan == replace(asked, prompts=without, earlier_replies=())
+
+
+def test_thousands_of_prompts_resume_and_are_read(tmp_path: Path) -> None:
+    """The first line has the group of each prompt, so it may be long."""
+    asked = plan(LOOKUP, groups=tuple(f"group {number}" for number in range(4000)))
+    for prompt in (0, 3999):
+        stored(tmp_path / "runs", BenchResult(asked, (run(asked, 0, 10, prompt=prompt),), {}))
+    read = read_runs(tmp_path / "runs")
+    assert [one.group for one in read.runs] == ["group 0", "group 3999"]
+    assert (len(read.plan.prompts), read.complete) == (4000, False)
+
+
+def test_an_incomplete_last_line_does_not_count(tmp_path: Path) -> None:
+    path = stored(tmp_path / "runs", result())
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    assert (len(lines), read_runs(path).complete) == (5, True)
+    for end in range(len(lines[0]), len(whole), 53):
+        path.write_bytes(whole[:end])
+        turns = whole[:end].count(b"\n") - 1
+        read = read_runs(path)
+        assert (len(read.runs), read.complete) == (turns * 5, False), end
+        assert path.read_bytes() == whole[:end]
+
+
+def changed(path: Path, line: int, **fields: Any) -> None:
+    """Change fields of a line; None removes one."""
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    lines[line] = {name: value for name, value in (lines[line] | fields).items() if value is not None}
+    path.write_text("".join(f"{json.dumps(item)}\n" for item in lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        (0, {"plan": None}),  # as before plans were stored
+        (0, {"plan": []}),
+        (0, {"plan": {"cells": [], "prompts": []}}),
+        (0, {"mlx": None}),
+        (1, {"runs": None}),
+        (1, {"runs": 5}),
+        (1, {"runs": {"cell": 1}}),
+        (1, {"runs": [{"cell": 1}]}),
+    ],
+)
+def test_a_foreign_or_older_file_is_refused(line: int, fields: dict[str, Any], tmp_path: Path) -> None:
+    path = stored(tmp_path / "runs", result())
+    changed(path, line, **fields)
+    check_refused(path, "is not a benchmark, or an older one without its settings.")
+
+
+def check_refused(path: Path, words: str) -> None:
+    """Check that a file is refused in one line that says what to do, and stays as it is."""
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(RdchatError) as found:
+        read_runs(path)
+    assert words in found.value.message
+    assert found.value.hint == HINT
+    assert "\n" not in str(found.value)
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"{}\n", b"[]\n", b"null\n", b'"plan"\n', b"run\n0\n", b"\xff\xfe\n", b"[" * 9999 + b"\n"],
+)
+def test_any_other_content_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_bytes(content)
+    check_refused(tmp_path / "runs", "is not a benchmark, or an older one without its settings.")
+
+
+def test_what_is_no_file_is_refused_and_none_is_made(tmp_path: Path) -> None:
+    check_refused(tmp_path / "none", "cannot be read: No such file or directory.")
+    assert not (tmp_path / "none").exists()
+    check_refused(tmp_path, "is a folder, not a file.")
+    os.mkfifo(tmp_path / "pipe")
+    check_refused(tmp_path / "pipe", "is a named pipe, not a file.")
+
+
+def test_impossible_counts_of_a_file_are_shown_without_a_figure(tmp_path: Path) -> None:
+    path = stored(tmp_path / "runs", result())
+    runs = json.loads(path.read_text().splitlines()[1])["runs"]
+    runs[2]["statistics"] |= {"target_calls": 0, "rounds": 50}
+    changed(path, 1, runs=runs)
+    figure = read_runs(path).reports[1].figures["host_syncs_per_round"]
+    assert figure is not None
+    assert figure.n == 3, "of four runs"
