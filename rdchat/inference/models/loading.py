@@ -36,6 +36,7 @@ from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability
 from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
+from rdchat.inference.models.model_settings import ModelSettings, model_settings
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -139,7 +140,7 @@ def load_model(
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
         process.start()
-        network, precision = _weights(files, chosen, part, on_progress)
+        network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
@@ -150,12 +151,12 @@ def load_model(
         architecture=files.architecture,
         dtype=precision,
         device=device_name() if part.ranks == 1 else f"{device_name()}, {part.ranks} ranks",
-        context_length=files.sizes.context_length,
+        context_length=settings.context(network, files.sizes.context_length),
         vocabulary_size=rows,
         parameters=files.sizes.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
-        warning=warning,
+        warning=" ".join(filter(None, [warning, settings.warning])),
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
         tool_markers=prompts.tool_markers,
@@ -183,20 +184,24 @@ def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stam
 def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
     """Load a part of a model without its tokenizer, whether it seems to fit or not; raises as `load_model` does."""
     files = check_model_folder(folder)
-    return _weights(files, effective_dtype(dtype, on_gpu()), part, lambda _: None)[0]
+    return _weights(files, effective_dtype(dtype, on_gpu()), part, lambda _: None, shared_tokenizers())[0]
 
 
 def _weights(
-    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None]
-) -> tuple[nn.Module, str]:
-    """Read a part of the weights; return it with the name of the precision."""
+    files: ModelFiles,
+    dtype: Dtype,
+    part: Part,
+    on_progress: Callable[[LoadProgress], None],
+    process: TokenizerProcess,
+) -> tuple[nn.Module, str, ModelSettings]:
+    """Read a part of the weights; return it with the name of the precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
-        network, config = _read(files.folder)
+        network, config, settings = _read(files.folder, process)
         network, precision = _convert(network, config, dtype, files)
         part.apply(network)
         _make_real(network, on_progress)
     wire_memory()
-    return network, precision
+    return network, precision, settings
 
 
 def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
@@ -222,17 +227,19 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     return ""
 
 
-def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
+def _read(folder: Path, process: TokenizerProcess) -> tuple[nn.Module, dict[str, object], ModelSettings]:
     try:
+        settings = model_settings(folder, process)
         network, config = mlx_lm_utils.load_model(
-            folder, lazy=True, get_model_classes=_classes, trust_remote_code=False
+            folder, lazy=True, model_config=settings.config, get_model_classes=_classes, trust_remote_code=False
         )
+        settings.fit(network)
     except ModelError:
         raise
     except Exception as error:
         # Config and weights are foreign data: anything can be wrong in them.
         raise _unfit(folder.name, error) from error
-    return network, config
+    return network, config, settings
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:

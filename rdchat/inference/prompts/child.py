@@ -258,6 +258,12 @@ def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any
     return {}
 
 
+def _settings(_job: Job[Any], *, config: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    from rdchat.inference.models.class_settings import class_settings  # noqa: PLC0415  once a model
+
+    return {"parts": class_settings(config, names)}
+
+
 def _import_transformers() -> None:
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
@@ -275,4 +281,5 @@ def main() -> int:
     answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
     answers["shape"] = _check_shape
     answers["answer"] = _check_answer
+    answers["settings"] = _settings
     return serve(answers, prepare=_import_transformers)
