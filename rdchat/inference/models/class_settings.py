@@ -12,7 +12,9 @@ from typing import Any
 _QUIET = re.compile(
     r"^_|dropout|pdrop|initializer|init_|jitter|loss|cache|^output_|pretraining|dtype|version|return_|^problem|summary|"
     r"architectures|label|_token_id$|attn_implementation|chunk_size_feed|max_position|time_step_(min|max|floor)$|"
-    r"rescale_prenorm|is_decoder|cross_attention|_config$|image_|video_|vision_|audio_"
+    r"rescale_prenorm|is_decoder|cross_attention|_config$|image_|video_|vision_|audio_|"
+    # Sizes must be those of the weights.
+    r"_size$|heads$|head_dim$|_rank$|layers$|^n_(embd|layer|head|inner)$"
 )
 _MAX_WRONG = 20
 
@@ -69,14 +71,15 @@ def _values(made: Any, names: Iterable[str]) -> dict[str, Any]:
         if value is None or isinstance(value, bool | int | float | str | list | dict):
             values.setdefault(name, value)
     read = _reads(type(made))
-    return values | {"reads_window": "sliding_window" in read, "reads_share": "partial_rotary_factor" in read}
+    reads_window = read is None or "sliding_window" in read
+    return values | {"reads_window": reads_window, "reads_share": read is not None and "partial_rotary_factor" in read}
 
 
 def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the settings that the network reads, and whose value config.json alone explains."""
     values, read = _plain(made), _reads(type(made))
     changed = {}
-    for key in sorted(values.keys() & read):
+    for key in sorted(values.keys() if read is None else values.keys() & read):
         names = {key, *(other for other, own in getattr(made, "attribute_map", {}).items() if own == key)}
         if _QUIET.search(key) or not names & config.keys():
             continue
@@ -87,9 +90,11 @@ def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 @cache
-def _reads(kind: type) -> frozenset[str]:
-    """Return the names that the source of a configuration's network reads from it."""
+def _reads(kind: type) -> frozenset[str] | None:
+    """Return the names that the source of a configuration's network reads from it; None for another type's network."""
     path = Path(inspect.getfile(kind))
     source = path.with_name(path.name.replace("configuration_", "modeling_"))
-    text = source.read_text(encoding="utf-8") if source.is_file() else ""
+    if not source.is_file():
+        return None
+    text = source.read_text(encoding="utf-8")
     return frozenset(re.findall(r"config\.(\w+)", text)) | frozenset(re.findall(r"""["'](partial_rotary_factor)""", text))

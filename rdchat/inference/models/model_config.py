@@ -80,7 +80,7 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     package = _mlx_lm_folder()
     module = package / "models" / f"{_model_remapping(package).get(model_type, model_type)}.py"
     known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
-    if not known or not re.search(r"^class Model\b", module.read_text(encoding="utf-8"), re.MULTILINE):
+    if not known or not re.search(r"^(class|from \.\w+ import) Model\b", module.read_text(encoding="utf-8"), re.MULTILINE):
         raise ModelError(
             f"The installed mlx-lm does not support the architecture '{model_type[:100]}'.",
             "Choose another model, or update mlx-lm if a newer version supports it.",
@@ -150,12 +150,23 @@ def context_length(config: Mapping[str, Any], folder: Path) -> int:
     for source in (text_config(config), config):
         length = _first_int(source, _CONTEXT_KEYS)
         if length:
-            return min(length, _LONGEST_CONTEXT)
+            return min(max(length, _yarn_length(source)), _LONGEST_CONTEXT)
     path = folder / "tokenizer_config.json"
     tokenizer = read_json(path) if path.exists() else None
     named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     # Tokenizers without a limit have 1e30 here.
     return named if isinstance(named, int) and 0 < named <= _LONGEST_CONTEXT else _UNKNOWN_CONTEXT
+
+
+def _yarn_length(source: Mapping[str, Any]) -> int:
+    """Return how far YaRN lengthens the context, whose keys model cards tell people to add; 0 without it."""
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = source.get(key)
+        if isinstance(rope, dict) and "yarn" in (rope.get("rope_type"), rope.get("type")):
+            factor = rope.get("factor")
+            original = _first_int(rope, ("original_max_position_embeddings",))
+            return int(original * factor) if isinstance(factor, int | float) and 1 < factor < MAX_SIZE else 0
+    return 0
 
 
 def kv_values_per_token(config: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mlx_lm.models.cache import ChunkedKVCache, RotatingKVCache, make_prompt_cac
 
 from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of
 from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
@@ -28,13 +29,31 @@ _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_paramet
 _FOLLOWED |= {"rope_theta", "rope_scaling", "partial_rotary_factor", "original_max_position_embeddings"}
 # How modules of mlx-lm read a setting.
 _READ = re.compile(r"(?:args|config|params)\.(\w+)|(?:args|config|params)\w*(?:\.get\(|\[)[\"'](\w+)")
+_ARGUMENTS = re.compile(r"^class \w*Args\b.*?(?=^class )", re.MULTILINE | re.DOTALL)
 _IMPORTED = re.compile(r"^from \.(\w+) import|^from \. import (\w+)", re.MULTILINE)
 _GENERAL = {"base", "cache", "rope_utils", "switch_layers", "activations"}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
 _OUTPUTS = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output|output_layer)\.weight$")
 _SAMPLED_ROWS, _ROWS_AT_ONCE = 64, 8192
-# Arguments that only mlx-lm's module has, with what the class of transformers always computes.
-_WORDS: dict[str, dict[str, Any]] = {}
+_NOTHING: dict[str, Any] = {"values": {}, "changed": {}}
+# Settings that a module reads, but computes something else with.
+_MISREAD = {"falcon_h1": {"key_multiplier"}, "gpt_bigcode": {"multi_query"}}
+_GRANITE = {"linear_attention": "mamba", "full_attention": "attention"}
+# Arguments that only mlx-lm's modules have, with what the classes of transformers always compute.
+_ALWAYS: dict[str, dict[str, Any]] = {
+    "apertus": {"mlp_bias": False, "post_norm": False, "qk_norm": True},
+    "gemma4_unified_text": {"hidden_size_per_layer_input": 0},
+    "glm_moe_dsa": {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1},
+    "mimo_v2_flash": {
+        "add_swa_attention_sink_bias": True,
+        "add_full_attention_sink_bias": False,
+        "n_shared_experts": None,
+        "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+    },
+    "minimax_m2": {"shared_intermediate_size": 0},
+    "solar_open": {"first_k_dense_replace": 0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +61,13 @@ class ModelSettings:
     """What a config.json means.
 
     Attributes:
+        folder: The model's.
         config: The content as mlx-lm's module reads it.
         values: The settings of the text model by transformers' class; empty where it does not know them.
         unread: Settings that change the text, and that mlx-lm's module does not read.
     """
 
+    folder: Path
     config: dict[str, Any]
     values: Mapping[str, Any]
     unread: tuple[str, ...]
@@ -58,9 +79,10 @@ class ModelSettings:
         return f"mlx-lm does not follow {named} of its config.json: replies can differ." if named else ""
 
     def fit(self, network: nn.Module) -> None:
-        """Give a network of these settings the rotary positions that they mean."""
+        """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
         if self.values:
             follow_ropes(network, self.values)
+            mend(network, str(self.config["model_type"]), self.values, partial(_tensors, self.folder))
 
     def context(self, network: nn.Module, length: int) -> int:
         """Return the context length: where layers do not have the window that they should, no longer than it."""
@@ -101,37 +123,84 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     written = [dict(config)]
     if isinstance(config.get("text_config"), dict):
         written.append(dict(config["text_config"]))
-    arguments = [_arguments(part) for part in written]
-    found = process.settings(config, sorted({name for each in arguments for name in each}))
+    # A text part may be of a type for which there is another network.
+    arguments = [_arguments(written[0]), {}]
+    names = sorted({name for each in arguments for name in each})
+    found = mlx_lm_utils._decode_tagged_floats(process.settings(config, names))
     unread: list[str] = []
-    for number, part in enumerate(written):
-        facts = found[number] if number < len(found) else {"values": {}, "changed": {}}
-        wanted = arguments[number] or dict.fromkeys(facts["values"])
-        _fill(part, facts["values"], wanted)
+    for part, facts, wanted in zip(written, found or [_NOTHING] * 2, arguments, strict=False):
+        _fill(part, found[-1]["values"] | facts["values"] if found else {}, wanted)
         if tied is not None:
             part["tie_word_embeddings"] = tied
-        read = _reads(str(written[0]["model_type"])) | _FOLLOWED
+        part |= _own_words(part)
+        model_type = str(written[0]["model_type"])
+        read = (_reads(model_type) | _FOLLOWED) - _MISREAD.get(model_type, set())
         unread += [key for key, names in facts["changed"].items() if not read & {key, *names}]
     if len(written) > 1:
         written[0]["text_config"] = written[1]
-    return ModelSettings(written[0], found[-1]["values"] if found else {}, tuple(sorted(set(unread))))
+    return ModelSettings(folder, written[0], found[-1]["values"] if found else {}, tuple(sorted(set(unread))))
 
 
 def _arguments(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of mlx-lm's class for a configuration, with their defaults; empty where it has none."""
-    try:
-        _, arguments = mlx_lm_utils._get_classes(dict(part))
-    except Exception:  # a text part may be of a type that only its network knows
-        return {}
+    """Return the arguments of mlx-lm's class for a configuration, with their defaults."""
+    _, arguments = mlx_lm_utils._get_classes(dict(part))
     return {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
 
 
-def _fill(part: dict[str, Any], values: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Write out the values of a class that a configuration does not have, where mlx-lm's class asks for them."""
-    words = values | _rope_words(values) | _WORDS.get(str(part.get("model_type")), {})
-    for name, default in wanted.items():
-        if part.get(name) is None and name in words and (words[name] is not None or default is not None):
+def _fill(part: dict[str, Any], values: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Write out what a class has and a configuration does not, where mlx-lm's class asks for it, if it is known."""
+    sizes = {name: value for name, value in _size_words(values).items() if value is not None}
+    known = {name: value for name, value in values.items() if value is not None or name not in sizes}
+    words = {**sizes, **known, **_rope_words(values), **_ALWAYS.get(str(part.get("model_type")), {})}
+    for name in arguments or words:
+        if part.get(name) is None and name in words and (words[name] is not None or arguments.get(name, "") is not None):
             part[name] = words[name]
+
+
+def _size_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a class has or works out under other names than mlx-lm's modules."""
+    width, heads = values.get("hidden_size"), values.get("num_attention_heads")
+    head = values.get("head_dim") or (width // heads if width and heads else None)
+    rope = values.get("rope_parameters") or {}
+    kinds, experts = values.get("layer_types") or [], values.get("mlp_layer_types") or []
+    sparse = [kind == "sparse" for kind in experts]
+    return {
+        "add_swa_attention_sink_bias": True,
+        "block_dim": width,
+        "head_dim": head,
+        "hybrid_layer_pattern": [int(str(kind).startswith(_WINDOW_KINDS)) for kind in kinds],
+        "intermediate_size": (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size"),
+        "is_moe_layer": sparse,
+        "layernorm_epsilon": values.get("rms_norm_eps"),
+        "moe_layer_freq": [int(each) for each in sparse] or 1,
+        "n_ctx": values.get("n_positions"),
+        "n_inner": 4 * values.get("n_embd", 0),
+        "num_experts": values.get("num_local_experts"),
+        "rotary_dim": int(head * rope.get("partial_rotary_factor", 1.0)) if head else None,
+        "sliding_window_size": values.get("sliding_window"),
+        "swa_head_dim": head,
+        "swa_num_attention_heads": heads,
+        "swa_num_key_value_heads": 2 * values.get("num_key_value_heads", 0),
+        "swa_v_head_dim": values.get("v_head_dim"),
+    }
+
+
+def _own_words(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a module reads in words of its own, under a name that the class has as well."""
+    kinds = part.get("layer_types") or []
+    match part.get("model_type"):
+        case "deepseek_v2" | "minicpm3" if not part.get("rope_scaling"):
+            # Their modules always scale; by 1 where nothing else is said.
+            scaling = {"type": "yarn", "factor": 1.0, "long_factor": 1.0, "short_factor": 1.0}
+            return {"rope_scaling": scaling | {"original_max_position_embeddings": part["max_position_embeddings"]}}
+        case "exaone4" if kinds and "sliding_attention" in kinds:
+            return {"sliding_window_pattern": "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)}
+        case "granitemoehybrid":
+            return {"layer_types": [_GRANITE.get(kind, kind) for kind in kinds]}
+        case "nemotron_h" if isinstance(limits := part.get("time_step_limit"), list | tuple):
+            # Without its kernels for CUDA, transformers clips the steps at the other setting.
+            return {"time_step_limit": [max(limits[0], part.get("time_step_min") or 0.0), limits[1]]}
+    return {}
 
 
 def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,14 +225,14 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> bool | None:
     As in transformers, rows in the files count, whatever the configuration says. None leaves it to the configuration.
     """
     said = {part.get("tie_word_embeddings") for part in (config, text_config(config))} - {None}
-    tensors: dict[str, mx.array] = {}
-    for path in sorted(folder.glob("model*.safetensors")):
-        tensors |= mx.load(str(path))  # type: ignore[arg-type]
+    if said == {False}:
+        return False
+    tensors = _tensors(folder)
     inputs, outputs = (next((name for name in tensors if rows.search(name)), None) for rows in (_INPUTS, _OUTPUTS))
-    if inputs is None or said == {False}:
+    if inputs is None:
         return None
     if outputs is None:
-        return None if said else True
+        return True
     if (known := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is not None:
         return bool(known)
     names = [(inputs, outputs), *((inputs[:-6] + part, outputs[:-6] + part) for part in ("scales", "biases"))]
@@ -171,6 +240,13 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> bool | None:
     tied = all(_are_equal(one, other) for one, other in pairs)
     cache_facts("tied rows", folder, stamp, tied)
     return tied
+
+
+def _tensors(folder: Path) -> dict[str, mx.array]:
+    tensors: dict[str, mx.array] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        tensors |= mx.load(str(path))  # type: ignore[arg-type]
+    return tensors
 
 
 def _are_equal(one: mx.array | None, other: mx.array | None) -> bool:
@@ -195,5 +271,7 @@ def _reads(model_type: str) -> frozenset[str]:
         seen.add(module)
         source = path.read_text(encoding="utf-8")
         names |= {name for found in _READ.findall(source) for name in found}
+        # A class of arguments may work others out.
+        names |= {name for block in _ARGUMENTS.findall(source) for name in re.findall(r"self\.(\w+)", block)}
         waiting += [name for found in _IMPORTED.findall(source) for name in found if name]
     return frozenset(names)

@@ -72,9 +72,9 @@ def _followed(module: nn.Module, rope: Mapping[str, Any], values: Mapping[str, A
     dims = 2 * held.size if held is not None else getattr(module, "dims", 0)
     if not dims:
         return module
-    if values.get("reads_share") and "partial_rotary_factor" in rope and rope["rope_type"] != "proportional":
+    if values.get("reads_share") and rope["rope_type"] != "proportional":
         head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
-        dims = int(head * rope["partial_rotary_factor"])
+        dims = int(head * rope.get("partial_rotary_factor", 1.0))
     waves, scale = frequencies(rope, dims, values)
     if held is not None:
         now, factor = np.array(held.astype(mx.float32)), getattr(module, "_scale", getattr(module, "mscale", 1.0))
