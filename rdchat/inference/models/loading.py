@@ -37,6 +37,7 @@ from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.model_settings import ModelSettings, model_settings
+from rdchat.inference.models.module_faults import known_names
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -245,10 +246,10 @@ def _read(folder: Path, process: TokenizerProcess) -> tuple[nn.Module, dict[str,
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
     """Return mlx-lm's function that makes the network, and the class of its arguments."""
     model_class, arguments = mlx_lm_utils._get_classes(config)
-    return partial(_build, model_class), arguments
+    return partial(_build, model_class, str(config["model_type"])), arguments
 
 
-def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
+def _build(model_class: type[nn.Module], model_type: str, arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
     network = model_class(arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
@@ -256,7 +257,7 @@ def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
         # The class's own function is restored, so that no cycle refers to the network.
         del network.sanitize
-        weights = sanitize(weights)
+        weights = sanitize(known_names(model_type, weights))
         _check_packing(network, weights)
         return weights
 

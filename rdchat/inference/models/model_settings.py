@@ -37,7 +37,7 @@ _OUTPUTS = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output|output_layer)\.weigh
 _SAMPLED_ROWS, _ROWS_AT_ONCE = 64, 8192
 _NOTHING: dict[str, Any] = {"values": {}, "changed": {}}
 # Settings that a module reads, but computes something else with.
-_MISREAD = {"falcon_h1": {"key_multiplier"}, "gpt_bigcode": {"multi_query"}}
+_MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}}
 _GRANITE = {"linear_attention": "mamba", "full_attention": "attention"}
 # Arguments that only mlx-lm's modules have, with what the classes of transformers always compute.
 _ALWAYS: dict[str, dict[str, Any]] = {
@@ -52,6 +52,7 @@ _ALWAYS: dict[str, dict[str, Any]] = {
         "scoring_func": "sigmoid",
     },
     "minimax_m2": {"shared_intermediate_size": 0},
+    "qwen3_vl_moe_text": {"norm_topk_prob": True},
     "solar_open": {"first_k_dense_replace": 0},
 }
 

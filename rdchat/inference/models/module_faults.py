@@ -4,6 +4,7 @@ A class here comes before the module's own among the bases of a new class, as in
 """
 
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Any
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -77,15 +78,43 @@ def mend(network: nn.Module, model_type: str, values: Mapping[str, Any], tensors
             for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts):
                 own = (bias for key, bias in held.items() if key.startswith(f"{name}."))
                 module._correction = next(own, mx.zeros(1)).reshape(-1).astype(mx.float32)
-        case "mamba2" if values.get("n_groups", 1) > 1:
+        case "mamba2":
             for _, norm in _give(network, "MambaRMSNormGated", _NormByGroup):
                 norm.groups = values["n_groups"]
+            for layer in network.layers:
+                layer.norm.eps = values["layer_norm_epsilon"]
+        case "falcon_h1":
+            # The keys are not multiplied, under whatever name they are stored.
+            for layer in network.layers:
+                layer.self_attn.scale *= values["key_multiplier"]
         case "gpt_bigcode" if values.get("activation_function") != "gelu":
             _give(network, "MLP", _TanhGelu)
         case "minicpm3" if network.args.tie_word_embeddings:
             # Only its untied path divides the hidden states.
             network.args.tie_word_embeddings = False
             network.lm_head = network.model.embed_tokens.as_linear
+
+
+def known_names(model_type: str, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return weights, as transformers 5 saves them, by the names and with the axes that mlx-lm's module knows."""
+    if model_type == "gpt2":
+        return {name.removeprefix("transformer."): weight for name, weight in weights.items()}
+    if model_type == "gpt_oss":
+        packed = [name for name in weights if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]
+        return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in packed}
+    if model_type == "qwen3_vl_moe":
+        for name in [name for name in weights if name.endswith("experts.gate_up_proj")]:
+            down, router = name.replace("gate_up_proj", "down_proj"), name.replace("experts.gate_up_proj", "gate.weight")
+            # The old form has the width of the layer last.
+            if weights[down].shape[-2] == weights[router].shape[-1]:
+                weights |= {each: weights[each].swapaxes(-1, -2) for each in (name, down)}
+    if model_type == "qwen3_5_moe":
+        for name in [name for name in weights if ".mlp.experts.0." in name]:
+            before, _, part = name.partition(".experts.0.")
+            named = (f"{before}.experts.{number}.{part}" for number in range(len(weights)))
+            experts = list(takewhile(lambda each: each is not None, (weights.pop(each, None) for each in named)))
+            weights[f"{before}.switch_mlp.{part}"] = mx.stack(experts)
+    return weights
 
 
 def _give(network: nn.Module, name: str, mixin: type) -> list[tuple[str, Any]]:
