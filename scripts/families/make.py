@@ -109,7 +109,9 @@ def network(kind: type, arguments: dict[str, Any]) -> Any:
         for name, tensor in [*model.named_parameters(), *buffers]:
             noise = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
             wide = tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
-            drawn = noise / math.sqrt(tensor.shape[-1]) * (4 if "embed" in name else 1) if wide else tensor + 0.2 * noise
+            drawn = (
+                noise / math.sqrt(tensor.shape[-1]) * (4 if "embed" in name else 1) if wide else tensor + 0.2 * noise
+            )
             tensor.copy_(drawn)
     return model.eval()
 

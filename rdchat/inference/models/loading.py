@@ -37,7 +37,7 @@ from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.model_settings import ModelSettings, model_settings
-from rdchat.inference.models.module_faults import known_names
+from rdchat.inference.models.module_faults import with_known_names
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -189,11 +189,7 @@ def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
 
 
 def _weights(
-    files: ModelFiles,
-    dtype: Dtype,
-    part: Part,
-    on_progress: Callable[[LoadProgress], None],
-    process: TokenizerProcess,
+    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None], process: TokenizerProcess
 ) -> tuple[nn.Module, str, ModelSettings]:
     """Read a part of the weights; return it with the name of the precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
@@ -257,7 +253,7 @@ def _build(model_class: type[nn.Module], model_type: str, arguments: object) -> 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
         # The class's own function is restored, so that no cycle refers to the network.
         del network.sanitize
-        weights = sanitize(known_names(model_type, weights))
+        weights = sanitize(with_known_names(network, model_type, weights))
         _check_packing(network, weights)
         return weights
 

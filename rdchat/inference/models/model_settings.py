@@ -4,57 +4,40 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx_lm import utils as mlx_lm_utils
-from mlx_lm.models.cache import ChunkedKVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.files.foreign_files import entries_of
 from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
+from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 _WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size")
 _WINDOW_KINDS = ("sliding", "chunked")
 # They reach the network by way of its rope modules, its caches and the rows of its output.
 _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
-_FOLLOWED |= {"rope_theta", "rope_scaling", "partial_rotary_factor", "original_max_position_embeddings"}
-# How modules of mlx-lm read a setting.
-_READ = re.compile(r"(?:args|config|params)\.(\w+)|(?:args|config|params)\w*(?:\.get\(|\[)[\"'](\w+)")
-_ARGUMENTS = re.compile(r"^class \w*Args\b.*?(?=^class )", re.MULTILINE | re.DOTALL)
 _IMPORTED = re.compile(r"^from \.(\w+) import|^from \. import (\w+)", re.MULTILINE)
 _GENERAL = {"base", "cache", "rope_utils", "switch_layers", "activations"}
-_INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
-_OUTPUTS = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output|output_layer)\.weight$")
-_SAMPLED_ROWS, _ROWS_AT_ONCE = 64, 8192
-_NOTHING: dict[str, Any] = {"values": {}, "changed": {}}
 # Settings that a module reads, but computes something else with.
-_MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}}
-_GRANITE = {"linear_attention": "mamba", "full_attention": "attention"}
-# Arguments that only mlx-lm's modules have, with what the classes of transformers always compute.
-_ALWAYS: dict[str, dict[str, Any]] = {
-    "apertus": {"mlp_bias": False, "post_norm": False, "qk_norm": True},
-    "gemma4_unified_text": {"hidden_size_per_layer_input": 0},
-    "glm_moe_dsa": {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1},
-    "mimo_v2_flash": {
-        "add_swa_attention_sink_bias": True,
-        "add_full_attention_sink_bias": False,
-        "n_shared_experts": None,
-        "topk_method": "noaux_tc",
-        "scoring_func": "sigmoid",
-    },
-    "minimax_m2": {"shared_intermediate_size": 0},
-    "qwen3_vl_moe_text": {"norm_topk_prob": True},
-    "solar_open": {"first_k_dense_replace": 0},
-}
+_MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
+_INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
+_SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES = 64, 8192, 8
+# What classes of transformers always compute, where a module of mlx-lm must be told.
+_ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "rope_scaling": None}
+_ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
+_ALWAYS |= {"hidden_size_per_layer_input": 0, "shared_intermediate_size": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +45,11 @@ class ModelSettings:
     """What a config.json means.
 
     Attributes:
-        folder: The model's.
         config: The content as mlx-lm's module reads it.
         values: The settings of the text model by transformers' class; empty where it does not know them.
         unread: Settings that change the text, and that mlx-lm's module does not read.
     """
 
-    folder: Path
     config: dict[str, Any]
     values: Mapping[str, Any]
     unread: tuple[str, ...]
@@ -83,7 +64,7 @@ class ModelSettings:
         """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
         if self.values:
             follow_ropes(network, self.values)
-            mend(network, str(self.config["model_type"]), self.values, partial(_tensors, self.folder))
+            mend(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
         """Return the context length: where layers do not have the window that they should, no longer than it."""
@@ -93,21 +74,13 @@ class ModelSettings:
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
             return length
-        kinds = self.values.get("layer_types")
         caches = make_prompt_cache(network)
-        wanted = [str(kind).startswith(_WINDOW_KINDS) for kind in kinds or ["sliding"] * len(caches)]
-        windows = [_window_of(cache) for cache in caches]
-        if len(windows) != len(wanted):
-            fits = window in windows or not any(wanted)
-        else:
-            fits = all(size == (window if each else 0) for size, each in zip(windows, wanted, strict=True))
+        windows = [getattr(cache, "max_size", getattr(cache, "chunk_size", 0)) for cache in caches]
+        kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
+        wanted = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
+        # Not every layer of a hybrid has a cache.
+        fits = windows == wanted or (len(windows) != len(wanted) and (window in windows or not any(wanted)))
         return length if fits else min(length, window, *filter(None, windows))
-
-
-def _window_of(cache: Any) -> int:
-    if isinstance(cache, RotatingKVCache):
-        return int(cache.max_size)
-    return int(cache.chunk_size) if isinstance(cache, ChunkedKVCache) else 0
 
 
 def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
@@ -120,97 +93,84 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         process: Reads config.json by the class.
     """
     config = mlx_lm_utils.load_config(folder)
-    tied = _tied_rows(folder, config)
-    written = [dict(config)]
-    if isinstance(config.get("text_config"), dict):
-        written.append(dict(config["text_config"]))
-    # A text part may be of a type for which there is another network.
-    arguments = [_arguments(written[0]), {}]
-    names = sorted({name for each in arguments for name in each})
-    found = mlx_lm_utils._decode_tagged_floats(process.settings(config, names))
-    unread: list[str] = []
-    for part, facts, wanted in zip(written, found or [_NOTHING] * 2, arguments, strict=False):
-        _fill(part, found[-1]["values"] | facts["values"] if found else {}, wanted)
-        if tied is not None:
+    model_type, nested = str(config["model_type"]), config.get("text_config")
+    arguments = inspect.signature(mlx_lm_utils._get_classes(config)[1]).parameters
+    found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
+    values = found[-1]["values"] or text_config(config)
+    parts = [_told(config, {**values, **found[0]["values"]}, {name: each.default for name, each in arguments.items()})]
+    if isinstance(nested, dict):
+        # Its type does not tell its class of arguments: it is told all.
+        parts.append(_told(nested, values, {}))
+        parts[0]["text_config"] = parts[1]
+    if (tied := _tied_rows(folder, config)) is not None:
+        for part in parts:
             part["tie_word_embeddings"] = tied
-        part |= _own_words(part)
-        model_type = str(written[0]["model_type"])
-        read = (_reads(model_type) | _FOLLOWED) - _MISREAD.get(model_type, set())
-        unread += [key for key, names in facts["changed"].items() if not read & {key, *names}]
-    if len(written) > 1:
-        written[0]["text_config"] = written[1]
-    return ModelSettings(folder, written[0], found[-1]["values"] if found else {}, tuple(sorted(set(unread))))
+    read = (_reads(model_type) | _FOLLOWED) - _MISREAD.get(model_type, set())
+    unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
+    return ModelSettings(parts[0], values, tuple(sorted(unread)))
 
 
-def _arguments(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of mlx-lm's class for a configuration, with their defaults."""
-    _, arguments = mlx_lm_utils._get_classes(dict(part))
-    return {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
+def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with what its class has and it does not, and with what mlx-lm's class needs besides.
+
+    Args:
+        part: Of config.json.
+        values: The settings by transformers' class.
+        defaults: Of the arguments of mlx-lm's class.
+    """
+    words = _other_words(values)
+    words |= {name: value for name, value in values.items() if value is not None or name not in words}
+    words |= _rope_words(values)
+    told = dict(part)
+    for name in defaults or words | _ALWAYS:
+        default = defaults.get(name, inspect.Parameter.empty)
+        value = words.get(name, _ALWAYS.get(name) if default is inspect.Parameter.empty else default)
+        if told.get(name) is None and (name in words or name in _ALWAYS):
+            told[name] = value
+    return told | _own_words(told)
 
 
-def _fill(part: dict[str, Any], values: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Write out what a class has and a configuration does not, where mlx-lm's class asks for it, if it is known."""
-    sizes = {name: value for name, value in _size_words(values).items() if value is not None}
-    known = {name: value for name, value in values.items() if value is not None or name not in sizes}
-    words = {**sizes, **known, **_rope_words(values), **_ALWAYS.get(str(part.get("model_type")), {})}
-    for name in arguments or words:
-        if part.get(name) is None and name in words and (words[name] is not None or arguments.get(name, "") is not None):
-            part[name] = words[name]
-
-
-def _size_words(values: Mapping[str, Any]) -> dict[str, Any]:
+def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a class has or works out under other names than mlx-lm's modules."""
     width, heads = values.get("hidden_size"), values.get("num_attention_heads")
-    head = values.get("head_dim") or (width // heads if width and heads else None)
-    rope = values.get("rope_parameters") or {}
-    kinds, experts = values.get("layer_types") or [], values.get("mlp_layer_types") or []
-    sparse = [kind == "sparse" for kind in experts]
-    return {
-        "add_swa_attention_sink_bias": True,
+    head = values.get("head_dim") or (width // heads if width and heads else 0)
+    share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
+    words = {
         "block_dim": width,
         "head_dim": head,
-        "hybrid_layer_pattern": [int(str(kind).startswith(_WINDOW_KINDS)) for kind in kinds],
-        "intermediate_size": (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size"),
-        "is_moe_layer": sparse,
-        "layernorm_epsilon": values.get("rms_norm_eps"),
-        "moe_layer_freq": [int(each) for each in sparse] or 1,
-        "n_ctx": values.get("n_positions"),
+        "rotary_dim": int(head * share),
         "n_inner": 4 * values.get("n_embd", 0),
-        "num_experts": values.get("num_local_experts"),
-        "rotary_dim": int(head * rope.get("partial_rotary_factor", 1.0)) if head else None,
-        "sliding_window_size": values.get("sliding_window"),
-        "swa_head_dim": head,
-        "swa_num_attention_heads": heads,
-        "swa_num_key_value_heads": 2 * values.get("num_key_value_heads", 0),
-        "swa_v_head_dim": values.get("v_head_dim"),
     }
+    words["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
+    words["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
+    words["num_experts"] = values.get("num_local_experts")
+    return {name: value for name, value in words.items() if value}
 
 
-def _own_words(part: Mapping[str, Any]) -> dict[str, Any]:
+def _own_words(told: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that a module reads in words of its own, under a name that the class has as well."""
-    kinds = part.get("layer_types") or []
-    match part.get("model_type"):
-        case "deepseek_v2" | "minicpm3" if not part.get("rope_scaling"):
+    kinds = told.get("layer_types") or []
+    match told.get("model_type"):
+        case "deepseek_v2" | "minicpm3" if not told.get("rope_scaling"):
             # Their modules always scale; by 1 where nothing else is said.
             scaling = {"type": "yarn", "factor": 1.0, "long_factor": 1.0, "short_factor": 1.0}
-            return {"rope_scaling": scaling | {"original_max_position_embeddings": part["max_position_embeddings"]}}
-        case "exaone4" if kinds and "sliding_attention" in kinds:
+            return {"rope_scaling": scaling | {"original_max_position_embeddings": told["max_position_embeddings"]}}
+        case "exaone4" if "sliding_attention" in kinds:
             return {"sliding_window_pattern": "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)}
         case "granitemoehybrid":
-            return {"layer_types": [_GRANITE.get(kind, kind) for kind in kinds]}
-        case "nemotron_h" if isinstance(limits := part.get("time_step_limit"), list | tuple):
+            return {"layer_types": [{"linear_attention": "mamba"}.get(kind, kind.split("_")[-1]) for kind in kinds]}
+        case "nemotron_h" if limits := told.get("time_step_limit"):
             # Without its kernels for CUDA, transformers clips the steps at the other setting.
-            return {"time_step_limit": [max(limits[0], part.get("time_step_min") or 0.0), limits[1]]}
+            return {"time_step_limit": [max(limits[0], told.get("time_step_min") or 0.0), limits[1]]}
     return {}
 
 
 def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary positions under the names from before `rope_parameters`."""
     ropes = values.get("rope_parameters")
-    if not isinstance(ropes, dict) or not ropes:
+    if not ropes:
         return {}
-    nested = [rope for rope in ropes.values() if isinstance(rope, dict)]
-    whole = ropes.get("full_attention") or (nested or [ropes])[0]
+    whole = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
     theta, local = whole.get("rope_theta"), (ropes.get("sliding_attention") or whole).get("rope_theta")
     words = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
     words |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
@@ -225,39 +185,42 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> bool | None:
 
     As in transformers, rows in the files count, whatever the configuration says. None leaves it to the configuration.
     """
-    said = {part.get("tie_word_embeddings") for part in (config, text_config(config))} - {None}
-    if said == {False}:
+    if {part.get("tie_word_embeddings") for part in (config, text_config(config))} - {None} == {False}:
         return False
-    tensors = _tensors(folder)
-    inputs, outputs = (next((name for name in tensors if rows.search(name)), None) for rows in (_INPUTS, _OUTPUTS))
+    files = weight_files(folder, entries_of(folder))
+    places = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
+    inputs = next((name for name in places if _INPUTS.search(name)), None)
     if inputs is None:
         return None
+    rows = places[inputs][1].shape[0]
+    outer = (name for name in places if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
+    outputs = next((name for name in outer if name != inputs and places[name][1].shape[:1] == (rows,)), None)
     if outputs is None:
         return True
     if (known := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is not None:
         return bool(known)
-    names = [(inputs, outputs), *((inputs[:-6] + part, outputs[:-6] + part) for part in ("scales", "biases"))]
-    pairs = [(tensors.get(one), tensors.get(other)) for one, other in names]
-    tied = all(_are_equal(one, other) for one, other in pairs)
+    names = [re.sub("weight$", part, name) for part in ("weight", "scales", "biases") for name in (inputs, outputs)]
+    tied = all(
+        _are_equal(places.get(one), places.get(other)) for one, other in zip(names[::2], names[1::2], strict=True)
+    )
     cache_facts("tied rows", folder, stamp, tied)
     return tied
 
 
-def _tensors(folder: Path) -> dict[str, mx.array]:
-    tensors: dict[str, mx.array] = {}
-    for path in sorted(folder.glob("model*.safetensors")):
-        tensors |= mx.load(str(path))  # type: ignore[arg-type]
-    return tensors
-
-
-def _are_equal(one: mx.array | None, other: mx.array | None) -> bool:
-    if one is None or other is None:
+def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
+    """Compare two stored tensors, each with its file."""
+    if one is None or other is None or (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
         return one is other
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    step = max(len(one) // _SAMPLED_ROWS, 1)
-    parts = [slice(None, None, step), *(slice(at, at + _ROWS_AT_ONCE) for at in range(0, len(one), _ROWS_AT_ONCE))]
-    return all(mx.array_equal(one[part], other[part]).item() for part in parts)
+    first, second = _rows(*one), _rows(*other)
+    some = slice(None, None, max(len(first) // _SAMPLED_ROWS, 1))
+    slices = [some, *(slice(at, at + _ROWS_AT_ONCE) for at in range(0, len(first), _ROWS_AT_ONCE))]
+    return all(np.array_equal(first[rows], second[rows]) for rows in slices)
+
+
+def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
+    with path.open("rb") as file:
+        start = _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + tensor.offset
+    return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
 
 
 @cache
@@ -267,12 +230,9 @@ def _reads(model_type: str) -> frozenset[str]:
     waiting, names, seen = [mlx_lm_utils.MODEL_REMAPPING.get(model_type, model_type)], set[str](), set(_GENERAL)
     while waiting:
         path = folder / f"{(module := waiting.pop())}.py"
-        if module in seen or not path.is_file():
-            continue
-        seen.add(module)
-        source = path.read_text(encoding="utf-8")
-        names |= {name for found in _READ.findall(source) for name in found}
-        # A class of arguments may work others out.
-        names |= {name for block in _ARGUMENTS.findall(source) for name in re.findall(r"self\.(\w+)", block)}
-        waiting += [name for found in _IMPORTED.findall(source) for name in found if name]
+        if module not in seen and path.is_file():
+            seen.add(module)
+            source = path.read_text(encoding="utf-8")
+            names.update(re.findall(r"[.\"'](\w+)", source))
+            waiting += [name for found in _IMPORTED.findall(source) for name in found]
     return frozenset(names)

@@ -3,8 +3,7 @@
 A class here comes before the module's own among the bases of a new class, as in the hooks.
 """
 
-from collections.abc import Callable, Mapping
-from itertools import takewhile
+from collections.abc import Mapping
 from typing import Any
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -13,16 +12,13 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 import mlx.core as mx
 import mlx.nn as nn
 
-Tensors = Callable[[], Mapping[str, mx.array]]
-
 
 class _WeighedExperts:
     """Jamba: the shares of the chosen experts are those among all experts; the module makes their sum 1."""
 
-    def __call__(self, x: mx.array) -> mx.array:
+    def __call__(self: Any, x: mx.array) -> mx.array:
         """Return (1, n, width)."""
-        shares = mx.softmax(self.router(x), axis=-1, precise=True)  # type: ignore[attr-defined]
-        kept = mx.topk(shares, self.num_experts_per_tok, axis=-1)  # type: ignore[attr-defined]
+        kept = mx.topk(mx.softmax(self.router(x), axis=-1, precise=True), self.num_experts_per_tok, axis=-1)
         result: mx.array = super().__call__(x) * kept.sum(axis=-1, keepdims=True)  # type: ignore[misc]
         return result
 
@@ -61,33 +57,27 @@ class _TanhGelu:
         return result
 
 
-def mend(network: nn.Module, model_type: str, values: Mapping[str, Any], tensors: Tensors) -> None:
-    """Mend the faults of a network.
+def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
+    """Mend the faults of a loaded network.
 
     Args:
-        network: An mlx-lm model with its weights.
+        network: An mlx-lm model.
         model_type: Of config.json.
         values: The settings by transformers' class.
-        tensors: Gives the tensors of the files, lazy, by name.
     """
     match model_type:
         case "jamba":
             _give(network, "JambaSparseMoeBlock", _WeighedExperts)
-        case "ernie4_5_moe":
-            held = {name: bias for name, bias in tensors().items() if name.endswith("e_score_correction_bias")}
-            for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts):
-                own = (bias for key, bias in held.items() if key.startswith(f"{name}."))
-                module._correction = next(own, mx.zeros(1)).reshape(-1).astype(mx.float32)
         case "mamba2":
             for _, norm in _give(network, "MambaRMSNormGated", _NormByGroup):
                 norm.groups = values["n_groups"]
             for layer in network.layers:
                 layer.norm.eps = values["layer_norm_epsilon"]
         case "falcon_h1":
-            # The keys are not multiplied, under whatever name they are stored.
+            # The keys are not multiplied, whatever `sanitize` does.
             for layer in network.layers:
                 layer.self_attn.scale *= values["key_multiplier"]
-        case "gpt_bigcode" if values.get("activation_function") != "gelu":
+        case "gpt_bigcode" if values["activation_function"] != "gelu":
             _give(network, "MLP", _TanhGelu)
         case "minicpm3" if network.args.tie_word_embeddings:
             # Only its untied path divides the hidden states.
@@ -95,25 +85,25 @@ def mend(network: nn.Module, model_type: str, values: Mapping[str, Any], tensors
             network.lm_head = network.model.embed_tokens.as_linear
 
 
-def known_names(model_type: str, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Return weights, as transformers 5 saves them, by the names and with the axes that mlx-lm's module knows."""
-    if model_type == "gpt2":
-        return {name.removeprefix("transformer."): weight for name, weight in weights.items()}
-    if model_type == "gpt_oss":
-        packed = [name for name in weights if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]
-        return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in packed}
-    if model_type == "qwen3_vl_moe":
-        for name in [name for name in weights if name.endswith("experts.gate_up_proj")]:
-            down, router = name.replace("gate_up_proj", "down_proj"), name.replace("experts.gate_up_proj", "gate.weight")
-            # The old form has the width of the layer last.
-            if weights[down].shape[-2] == weights[router].shape[-1]:
-                weights |= {each: weights[each].swapaxes(-1, -2) for each in (name, down)}
-    if model_type == "qwen3_5_moe":
-        for name in [name for name in weights if ".mlp.experts.0." in name]:
-            before, _, part = name.partition(".experts.0.")
-            named = (f"{before}.experts.{number}.{part}" for number in range(len(weights)))
-            experts = list(takewhile(lambda each: each is not None, (weights.pop(each, None) for each in named)))
-            weights[f"{before}.switch_mlp.{part}"] = mx.stack(experts)
+def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return the weights of a checkpoint, as transformers 5 saves it, with names and axes that `sanitize` knows."""
+    ends = {name: name.rpartition(".")[2] for name in weights}
+    match model_type:
+        case "ernie4_5_moe":
+            # `sanitize` drops them.
+            biases = {name: bias for name, bias in weights.items() if ends[name] == "e_score_correction_bias"}
+            for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts) if biases else []:
+                own = next(bias for key, bias in biases.items() if key.startswith(f"{name}."))
+                module._correction = own.reshape(-1).astype(mx.float32)
+        case "gpt_oss":
+            experts = [name for name in weights if ends[name] in {"gate_up_proj", "down_proj"}]
+            return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in experts}
+        case "qwen3_5_moe":
+            for name in [name for name in weights if ".mlp.experts.0." in name]:
+                before, _, part = name.partition(".experts.0.")
+                count = sum(each.startswith(f"{before}.experts.") and each.endswith(part) for each in weights)
+                experts = [f"{before}.experts.{number}.{part}" for number in range(count)]
+                weights[f"{before}.switch_mlp.{part}"] = mx.stack([weights.pop(each) for each in experts])
     return weights
 
 

@@ -258,10 +258,10 @@ def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any
     return {}
 
 
-def _settings(_job: Job[Any], *, config: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    from rdchat.inference.models.class_settings import class_settings  # noqa: PLC0415  once a model
+def _settings(_job: Job[Any], *, config: dict[str, Any]) -> dict[str, Any]:
+    from rdchat.inference.prompts.class_settings import class_settings  # noqa: PLC0415  once a model
 
-    return {"parts": class_settings(config, names)}
+    return {"parts": class_settings(config)}
 
 
 def _import_transformers() -> None:

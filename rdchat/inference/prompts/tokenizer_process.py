@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import ModelError, PromptTooLongError, ShapeRefusedError
+from rdchat.errors import ModelError, PromptTooLongError, RdchatError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.prompts.class_settings import NOTHING
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
@@ -118,12 +119,12 @@ class TokenizerProcess:
             self._thinking[folder] = thinking
         return self._thinking[folder]
 
-    def settings(self, config: Mapping[str, Any], names: list[str]) -> list[dict[str, Any]]:
+    def settings(self, config: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return `class_settings` of a config.json; nothing where it takes too long or too much memory."""
         try:
-            answer = self.child.submit("settings", {"config": config, "names": names}, _SETTINGS_LIMITS).result()
-        except (ChildError, FrameError):
-            return []
+            answer = self.child.submit("settings", {"config": config}, _SETTINGS_LIMITS).result()
+        except RdchatError:
+            return NOTHING
         return list(answer["parts"])
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:

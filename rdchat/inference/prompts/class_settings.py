@@ -3,7 +3,7 @@
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,39 +17,39 @@ _QUIET = re.compile(
     r"_size$|heads$|head_dim$|_rank$|layers$|^n_(embd|layer|head|inner)$"
 )
 _MAX_WRONG = 20
+NOTHING: list[dict[str, Any]] = [{"values": {}, "changed": {}}]
 
 
-def class_settings(config: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
+def class_settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what the class makes of a configuration: for all of it, then for its text part if it has one.
 
     Args:
         config: The content of config.json.
-        names: Names whose values are needed besides the class's own: the class may have them under another name.
 
     Returns:
         For each part `values`, by name, and `changed`: the settings that the class's network reads, and that have
-        another value than if config.json did not say it, each with its other names. Empty where transformers does not
-        know the model type, or its class refuses the configuration.
+        another value than if config.json did not say it, each with its other names. Both are empty where transformers
+        does not know the model type, or its class refuses the configuration.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: PLC0415  imported by now
 
     kind = config.get("model_type")
     made = _made(CONFIG_MAPPING[kind], config) if kind in CONFIG_MAPPING else None
     if made is None:
-        return []
+        return NOTHING
     parts = [(made, config)]
     text, written = getattr(made, "text_config", None), config.get("text_config")
     if hasattr(text, "to_dict") and isinstance(written, dict):
         parts.append((text, written))
-    return [{"values": _values(part, names), "changed": _changed(part, given)} for part, given in parts]
+    return [{"values": _values(part), "changed": _changed(part, given)} for part, given in parts]
 
 
-def _made(kind: type, config: Mapping[str, Any]) -> Any:
+def _made(kind: Any, config: Mapping[str, Any]) -> Any:
     """Return an object of a configuration class; values of a wrong type are left out."""
     given = dict(config)
     for _ in range(_MAX_WRONG):
         try:
-            return kind.from_dict(json.loads(json.dumps(given)))  # type: ignore[attr-defined]
+            return kind.from_dict(json.loads(json.dumps(given)))
         except Exception as error:
             wrong = re.match(r"Validation error for field '(\w+)'", str(error))
             if wrong is None or given.pop(wrong[1], None) is None:
@@ -61,26 +61,19 @@ def _plain(made: Any) -> dict[str, Any]:
     return dict(json.loads(made.to_json_string(use_diff=False)))
 
 
-def _values(made: Any, names: Iterable[str]) -> dict[str, Any]:
-    values = _plain(made)
-    for name in names:
-        try:
-            value = getattr(made, name)
-        except Exception:  # noqa: S112  some raise where a value differs by layer
-            continue
-        if value is None or isinstance(value, bool | int | float | str | list | dict):
-            values.setdefault(name, value)
-    read = _reads(type(made))
+def _values(made: Any) -> dict[str, Any]:
+    values, read = _plain(made), _reads(made.__class__)
+    values |= {other: values[own] for other, own in made.attribute_map.items() if own in values}
     reads_window = read is None or "sliding_window" in read
     return values | {"reads_window": reads_window, "reads_share": read is not None and "partial_rotary_factor" in read}
 
 
 def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the settings that the network reads, and whose value config.json alone explains."""
-    values, read = _plain(made), _reads(type(made))
+    values, read = _plain(made), _reads(made.__class__)
     changed = {}
     for key in sorted(values.keys() if read is None else values.keys() & read):
-        names = {key, *(other for other, own in getattr(made, "attribute_map", {}).items() if own == key)}
+        names = {key, *(other for other, own in made.attribute_map.items() if own == key)}
         if _QUIET.search(key) or not names & config.keys():
             continue
         without = _made(type(made), {name: value for name, value in config.items() if name not in names})
@@ -90,11 +83,11 @@ def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 @cache
-def _reads(kind: type) -> frozenset[str] | None:
+def _reads(kind: Any) -> frozenset[str] | None:
     """Return the names that the source of a configuration's network reads from it; None for another type's network."""
     path = Path(inspect.getfile(kind))
     source = path.with_name(path.name.replace("configuration_", "modeling_"))
     if not source.is_file():
         return None
     text = source.read_text(encoding="utf-8")
-    return frozenset(re.findall(r"config\.(\w+)", text)) | frozenset(re.findall(r"""["'](partial_rotary_factor)""", text))
+    return frozenset(re.findall(r"config\.(\w+)", text) + re.findall(r"""["'](partial_rotary_factor)""", text))
