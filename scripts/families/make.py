@@ -67,7 +67,7 @@ def smaller(config: dict[str, Any]) -> dict[str, Any]:
     elif config.get("head_dim") and "qk_rope_head_dim" not in config:
         made["head_dim"] = 32
     groups = [key for key in ("n_group", "num_expert_group") if (config.get(key) or 1) > 1]
-    made |= {key: 4 for key in groups} | ({"topk_group": 2} if groups and config.get("topk_group") else {})
+    made |= dict.fromkeys(groups, 4) | ({"topk_group": 2} if groups and config.get("topk_group") else {})
     made |= {key: 16 if groups else 4 for key in EXPERTS if config.get(key)}
     made |= {key: 2 for key in (*CHOSEN, "n_groups", "mamba_n_groups") if (config.get(key) or 1) > 1}
     made |= {key: 1 for key in ("first_k_dense_replace", "num_dense_layers") if config.get(key)}
@@ -128,16 +128,7 @@ def logits_of(model: Any, count: int) -> Any:
 def changes_of(part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]:
     """Yield other values of the settings of a configuration, one at a time: name, changes, length of the text."""
     for key, value in part.items():
-        new: Any = None
-        if key in ACTIVATIONS and isinstance(value, str):
-            new = "gelu" if value == "silu" else "silu"
-        elif isinstance(value, bool) and (key == "tie_word_embeddings" or not QUIET.search(key)):
-            new = not value
-        elif isinstance(value, float) and not QUIET.search(key) and math.isfinite(value):
-            new = 0.05 if "eps" in key else value * 1.37 or 0.13
-        elif value is None and "soft" in key:
-            new = 2.0
-        if new is not None:
+        if (new := other_value(key, value)) is not None:
             yield key, {key: new}, SHORT
     rope, kinds = part.get("rope_parameters") or {}, part.get("layer_types") or []
     for name, more in ROPES.items() if rope else ():
@@ -153,6 +144,17 @@ def changes_of(part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]
         yield "window on", {"sliding_window": WINDOW, **on, **({"layer_types": None} if kinds else {})}, LONG
 
 
+def other_value(key: str, value: Any) -> Any:
+    """Return another value of a setting; None where it is not to be changed."""
+    if key in ACTIVATIONS and isinstance(value, str):
+        return "gelu" if value == "silu" else "silu"
+    if isinstance(value, bool) and (key == "tie_word_embeddings" or not QUIET.search(key)):
+        return not value
+    if isinstance(value, float) and not QUIET.search(key) and math.isfinite(value):
+        return 0.05 if "eps" in key else value * 1.37 or 0.13
+    return 2.0 if value is None and "soft" in key else None
+
+
 def make(out: Path, name: str) -> dict[str, str]:
     """Make the folders of a type; return why some could not be made, by setting."""
     import numpy as np  # noqa: PLC0415
@@ -164,10 +166,9 @@ def make(out: Path, name: str) -> dict[str, str]:
     base, failed = {}, {}
     model = network(type(config), arguments)
     content = plain(model.config)
-    for setting, changes, count in [("", {}, SHORT), *changes_of(text_of(content))]:
-        if text_of(content) is not content:
-            tied = changes if setting == "tie_word_embeddings" else {}
-            changes = {"text_config": changes, **tied}
+    for setting, own, count in [("", {}, SHORT), *changes_of(text_of(content))]:
+        tied = own if setting == "tie_word_embeddings" else {}
+        changes = own if text_of(content) is content else {"text_config": own, **tied}
         try:
             made = network(type(config), merged(arguments, changes)) if setting else model
             wanted = logits_of(made, count)

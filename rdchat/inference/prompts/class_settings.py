@@ -52,8 +52,9 @@ def _made(kind: Any, config: Mapping[str, Any]) -> Any:
             return kind.from_dict(json.loads(json.dumps(given)))
         except Exception as error:
             wrong = re.match(r"Validation error for field '(\w+)'", str(error))
-            if wrong is None or given.pop(wrong[1], None) is None:
+            if wrong is None or wrong[1] not in given:
                 return None
+            del given[wrong[1]]
     return None
 
 
