@@ -1,6 +1,7 @@
 """Loads an mlx-lm model folder in the requested precision, and reads the sampling that its authors recommend."""
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -274,6 +275,7 @@ def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
 
 def _unfit(name: str, error: Exception) -> ModelError:
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    reason = re.sub(r"^.* missing \d+ required positional arguments?: ", "its config.json lacks ", reason)
     return ModelError(
         f"{name} cannot be loaded: {reason}.",
         "It may be incomplete or made for another version of mlx-lm. Download it again, or choose another one.",

@@ -163,13 +163,11 @@ def context_length(config: Mapping[str, Any], folder: Path) -> int:
 
 def _yarn_length(source: Mapping[str, Any]) -> int:
     """Return how far YaRN lengthens the context, whose keys model cards tell people to add; 0 without it."""
-    for key in ("rope_parameters", "rope_scaling"):
-        rope = source.get(key)
-        if isinstance(rope, dict) and "yarn" in (rope.get("rope_type"), rope.get("type")):
-            factor = rope.get("factor")
-            original = _first_int(rope, ("original_max_position_embeddings",))
-            return int(original * factor) if isinstance(factor, int | float) and 1 < factor < MAX_SIZE else 0
-    return 0
+    rope = source.get("rope_parameters") or source.get("rope_scaling")
+    if not isinstance(rope, dict) or "yarn" not in (rope.get("rope_type"), rope.get("type")):
+        return 0
+    original, factor = _first_int(rope, ("original_max_position_embeddings",)), rope.get("factor")
+    return int(original * factor) if isinstance(factor, int | float) and 1 < factor < MAX_SIZE else 0
 
 
 def kv_values_per_token(config: Mapping[str, Any]) -> int:

@@ -2,9 +2,9 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,9 @@ _WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size")
 _WINDOW_KINDS = ("sliding", "chunked")
 # They reach the network by way of its rope modules, its caches and the rows of its output.
 _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
-_IMPORTED = re.compile(r"^from \.(\w+) import|^from \. import (\w+)", re.MULTILINE)
-_GENERAL = {"base", "cache", "rope_utils", "switch_layers", "activations"}
 # Settings that a module reads, but computes something else with.
 _MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
+_MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
 _SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES = 64, 8192, 8
 # What classes of transformers always compute, where a module of mlx-lm must be told.
@@ -94,10 +93,11 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     """
     config = mlx_lm_utils.load_config(folder)
     model_type, nested = str(config["model_type"]), config.get("text_config")
-    arguments = inspect.signature(mlx_lm_utils._get_classes(config)[1]).parameters
+    model_class, arguments = mlx_lm_utils._get_classes(config)
     found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
     values = found[-1]["values"] or text_config(config)
-    parts = [_told(config, {**values, **found[0]["values"]}, {name: each.default for name, each in arguments.items()})]
+    defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
+    parts = [_told(config, {**values, **found[0]["values"]}, defaults)]
     if isinstance(nested, dict):
         # Its type does not tell its class of arguments: it is told all.
         parts.append(_told(nested, values, {}))
@@ -105,8 +105,11 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if (tied := _tied_rows(folder, config)) is not None:
         for part in parts:
             part["tie_word_embeddings"] = tied
-    read = (_reads(model_type) | _FOLLOWED) - _MISREAD.get(model_type, set())
+    read = (_reads(model_class) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
+    if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
+        # Its module has the exact form of GELU, nearly the usual one.
+        unread.add("activation_function")
     return ModelSettings(parts[0], values, tuple(sorted(unread)))
 
 
@@ -223,16 +226,13 @@ def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
     return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
 
 
-@cache
-def _reads(model_type: str) -> frozenset[str]:
-    """Return the names that mlx-lm's module for a model type reads from its arguments, and those that it imports."""
-    folder = Path(mlx_lm_utils.__file__).parent / "models"
-    waiting, names, seen = [mlx_lm_utils.MODEL_REMAPPING.get(model_type, model_type)], set[str](), set(_GENERAL)
+def _reads(model_class: type) -> set[str]:
+    """Return the names that the module of a network, and the modules that it imports, read from anything."""
+    waiting, sources = [model_class.__module__], dict[str, str]()
     while waiting:
-        path = folder / f"{(module := waiting.pop())}.py"
-        if module not in seen and path.is_file():
-            seen.add(module)
-            source = path.read_text(encoding="utf-8")
-            names.update(re.findall(r"[.\"'](\w+)", source))
-            waiting += [name for found in _IMPORTED.findall(source) for name in found]
-    return frozenset(names)
+        name = waiting.pop()
+        if name not in sources and name.startswith("mlx_lm.models."):
+            sources[name] = inspect.getsource(sys.modules[name])
+            parts = vars(sys.modules[name]).values()
+            waiting += [each.__name__ if inspect.ismodule(each) else getattr(each, "__module__", "") for each in parts]
+    return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}

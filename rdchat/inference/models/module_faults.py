@@ -48,15 +48,6 @@ class _NormByGroup:
         return result
 
 
-class _TanhGelu:
-    """GPT-BigCode: the usual activation is GELU's form with tanh; the module has the exact one."""
-
-    def __call__(self: Any, x: mx.array) -> mx.array:
-        """Return (1, n, width)."""
-        result: mx.array = self.c_proj(nn.gelu_approx(self.c_fc(x)))
-        return result
-
-
 def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
     """Mend the faults of a loaded network.
 
@@ -77,8 +68,6 @@ def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
             # The keys are not multiplied, whatever `sanitize` does.
             for layer in network.layers:
                 layer.self_attn.scale *= values["key_multiplier"]
-        case "gpt_bigcode" if values["activation_function"] != "gelu":
-            _give(network, "MLP", _TanhGelu)
         case "minicpm3" if network.args.tie_word_embeddings:
             # Only its untied path divides the hidden states.
             network.args.tie_word_embeddings = False

@@ -13,13 +13,11 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.rope_utils import initialize_rope
 
-# Largest relative difference of frequencies that are the same numbers in another precision.
-_SAME = 1e-5
 _LAYER = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 
 
 def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
-    """Replace the rope modules of a network that turn by other frequencies than its configuration means.
+    """Give a network the rope modules that its configuration means; mlx-lm's own, where those were right.
 
     Args:
         network: An mlx-lm model.
@@ -32,42 +30,23 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
     nested = any(isinstance(rope, dict) for rope in ropes.values())
     for name, parent in network.named_modules():
         for key, module in list(parent.items()):
-            if "rope" not in key or not isinstance(module, nn.Module):
-                continue
+            dims = 2 * module._freqs.size if hasattr(module, "_freqs") else getattr(module, "dims", 0)
             layer = int(found[1]) if (found := _LAYER.search(name)) else 0
-            own = ropes.get(kinds[layer] if layer < len(kinds) else "") if nested else ropes
-            if own and own.get("rope_theta"):
-                parent[key] = _followed(module, own, values)
-
-
-def _followed(module: Any, rope: Mapping[str, Any], values: Mapping[str, Any]) -> nn.Module:
-    """Return the module if it turns as `rope` says, otherwise one that does."""
-    now, factor = _turns(module)
-    dims = 2 * len(now)
-    if values.get("reads_share") and rope.get("rope_type") != "proportional":
-        head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
-        dims = int(head * rope.get("partial_rotary_factor", 1.0))
-    traditional = getattr(module, "traditional", "deepseek_v2" in type(module).__module__)
-    made = rope_of(rope, dims, traditional, values.get("max_position_embeddings") or 0)
-    waves, scale = _turns(made)
-    same = now.shape == waves.shape and np.allclose(now, waves, rtol=_SAME) and math.isclose(factor, scale)
-    # Dynamic ones forbid trees, and are never dynamic within the context.
-    return module if same and "Dynamic" not in type(module).__name__ else made
-
-
-def _turns(module: Any) -> tuple[np.ndarray, float]:
-    """Return a rope module's positions for each radian, (dims / 2,), and its factor of the rotated values."""
-    if hasattr(module, "_freqs"):
-        return np.array(module._freqs.astype(mx.float32)), getattr(module, "_scale", getattr(module, "mscale", 1.0))
-    base, scale = getattr(module, "original_base", module.base), getattr(module, "scale", 1.0)
-    return base ** (np.arange(0, module.dims, 2) / module.dims) / scale, 1.0
+            rope = ropes.get(kinds[layer] if layer < len(kinds) else "") if nested else ropes
+            if "rope" not in key or not dims or not rope or not rope.get("rope_theta"):
+                continue
+            if values.get("reads_share") and rope.get("rope_type") != "proportional":
+                head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
+                dims = int(head * rope.get("partial_rotary_factor", 1.0))
+            traditional = getattr(module, "traditional", "deepseek_v2" in type(module).__module__)
+            parent[key] = rope_of(rope, dims, traditional, values.get("max_position_embeddings") or 0)
 
 
 def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) -> nn.Module:
     """Return a rope module for settings as in `rope_parameters` of transformers.
 
     LongRoPE has the numbers for texts up to its original length, and dynamic NTK no other numbers up to the model's
-    length: the context ends there.
+    length: the context ends there. mlx-lm's own module for the latter would forbid drafts.
 
     Args:
         rope: Kind, base and numbers.

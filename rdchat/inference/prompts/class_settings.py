@@ -65,15 +65,14 @@ def _plain(made: Any) -> dict[str, Any]:
 def _values(made: Any) -> dict[str, Any]:
     values, read = _plain(made), _reads(made.__class__)
     values |= {other: values[own] for other, own in made.attribute_map.items() if own in values}
-    reads_window = read is None or "sliding_window" in read
-    return values | {"reads_window": reads_window, "reads_share": read is not None and "partial_rotary_factor" in read}
+    return values | {"reads_window": "sliding_window" in read, "reads_share": "partial_rotary_factor" in read}
 
 
 def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the settings that the network reads, and whose value config.json alone explains."""
     values, read = _plain(made), _reads(made.__class__)
     changed = {}
-    for key in sorted(values.keys() if read is None else values.keys() & read):
+    for key in sorted(values.keys() & read):
         names = {key, *(other for other, own in made.attribute_map.items() if own == key)}
         if _QUIET.search(key) or not names & config.keys():
             continue
@@ -84,11 +83,10 @@ def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 @cache
-def _reads(kind: Any) -> frozenset[str] | None:
-    """Return the names that the source of a configuration's network reads from it; None for another type's network."""
+def _reads(kind: Any) -> frozenset[str]:
+    """Return the names that the source of a configuration's network reads from it; without a source it is Llama's."""
     path = Path(inspect.getfile(kind))
-    source = path.with_name(path.name.replace("configuration_", "modeling_"))
-    if not source.is_file():
-        return None
+    own = path.with_name(path.name.replace("configuration_", "modeling_"))
+    source = own if own.is_file() else path.parents[1] / "llama" / "modeling_llama.py"
     text = source.read_text(encoding="utf-8")
     return frozenset(re.findall(r"config\.(\w+)", text) + re.findall(r"""["'](partial_rotary_factor)""", text))
