@@ -123,23 +123,28 @@ def each(names: list[str], work: Callable[[Path, str], Any], out: Path, ending: 
 
 def table(out: Path) -> Iterator[str]:
     """Yield the lines of the table of docs/families.md."""
-    yield "| family | as written | equal with | named | refused with |"
+    yield "| family | as written | also equal with | named | refused |"
     yield "|---|---|---|---|---|"
     for path in sorted(out.glob("*.seen.json")):
         seen = json.loads(path.read_text())
-        if (base := seen.pop("as written", None)) is None:
+        if "as written" not in seen:
             continue
-        kinds: dict[str, list[str]] = {"equal": [], "named": [], "refused": [], "DIFFERS": []}
+        base = seen.pop("as written")
+        kinds: dict[str, list[str]] = {"equal": [], "named": [], "refused": [], "DIFFERS": [], "ERROR": []}
         for setting, found in seen.items():
-            kind, _, why = found.partition(":")
-            setting = setting.replace("_", "\\_")
-            kinds[kind.split()[0]].append(setting if kind != "named" or why.strip() == setting else setting)
-        absent = sum(setting.startswith("without ") for setting in kinds["equal"])
-        equal = [setting for setting in kinds["equal"] if not setting.startswith("without ")]
-        others = ", ".join(equal) + (f"; without {absent} keys, one by one" if absent else "")
-        wrong = f"; DIFFERS: {', '.join(kinds['DIFFERS'])}" if kinds["DIFFERS"] else ""
-        base = base if base == "equal" else base.partition(":")[0]
-        yield f"| `{path.stem.split('.')[0]}` | {base} | {others}{wrong} | {', '.join(kinds['named'])} | {', '.join(kinds['refused'])} |"
+            kinds[found.split()[0].rstrip(":")].append(setting)
+        absent = [setting for setting in kinds["equal"] if setting.startswith("without ")]
+        equal = [setting for setting in kinds["equal"] if setting not in absent]
+        equal += [f"{len(absent)} keys left out one by one"] if absent else []
+        cells = [
+            path.name.split(".")[0],
+            base,
+            ", ".join(equal),
+            ", ".join(kinds["named"]),
+            ", ".join(kinds["refused"]),
+        ]
+        wrong = [f"{setting} {kind}" for kind in ("DIFFERS", "ERROR") for setting in kinds[kind]]
+        yield "| " + " | ".join(cell.split(": ")[0].replace("_", "\\_") for cell in cells) + " |" + ", ".join(wrong)
 
 
 if __name__ == "__main__":

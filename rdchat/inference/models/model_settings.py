@@ -92,6 +92,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         process: Reads config.json by the class.
     """
     config = mlx_lm_utils.load_config(folder)
+    config |= (tied := _tied_rows(folder, config))
     model_type, nested = str(config["model_type"]), config.get("text_config")
     model_class, arguments = mlx_lm_utils._get_classes(config)
     found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
@@ -100,11 +101,8 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     parts = [_told(config, {**values, **found[0]["values"]}, defaults)]
     if isinstance(nested, dict):
         # Its type does not tell its class of arguments: it is told all.
-        parts.append(_told(nested, values, {}))
+        parts.append(_told(nested | tied, values, {}))
         parts[0]["text_config"] = parts[1]
-    if (tied := _tied_rows(folder, config)) is not None:
-        for part in parts:
-            part["tie_word_embeddings"] = tied
     read = (_reads(model_class) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
@@ -183,31 +181,30 @@ def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
     return words | {"rope_scaling": {**whole, "type": "yarn"} if yarn else None}
 
 
-def _tied_rows(folder: Path, config: Mapping[str, Any]) -> bool | None:
+def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
     """Return whether the output rows are the input rows: some are compared first, and the outcome is kept.
 
-    As in transformers, rows in the files count, whatever the configuration says. None leaves it to the configuration.
+    As in transformers, rows in the files count, whatever the configuration says. Where the names of the input rows are
+    unknown, nothing is returned.
     """
-    if {part.get("tie_word_embeddings") for part in (config, text_config(config))} - {None} == {False}:
-        return False
+    key = "tie_word_embeddings"
+    if {part.get(key) for part in (config, text_config(config))} - {None} == {False}:
+        return {key: False}
     files = weight_files(folder, entries_of(folder))
     places = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
-    inputs = next((name for name in places if _INPUTS.search(name)), None)
-    if inputs is None:
-        return None
-    rows = places[inputs][1].shape[0]
+    inputs = next((name for name in places if _INPUTS.search(name)), "")
     outer = (name for name in places if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
-    outputs = next((name for name in outer if name != inputs and places[name][1].shape[:1] == (rows,)), None)
-    if outputs is None:
-        return True
-    if (known := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is not None:
-        return bool(known)
-    names = [re.sub("weight$", part, name) for part in ("weight", "scales", "biases") for name in (inputs, outputs)]
-    tied = all(
-        _are_equal(places.get(one), places.get(other)) for one, other in zip(names[::2], names[1::2], strict=True)
-    )
-    cache_facts("tied rows", folder, stamp, tied)
-    return tied
+    rows = [
+        name for name in outer if name != inputs and inputs and places[name][1].shape[0] == places[inputs][1].shape[0]
+    ]
+    if not rows:
+        return {key: True} if inputs else {}
+    if (tied := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is None:
+        modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
+        parts = ("weight", "scales", "biases")
+        tied = all(_are_equal(*(places.get(name + part) for name in modules)) for part in parts)
+        cache_facts("tied rows", folder, stamp, tied)
+    return {key: bool(tied)}
 
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
@@ -234,5 +231,7 @@ def _reads(model_class: type) -> set[str]:
         if name not in sources and name.startswith("mlx_lm.models."):
             sources[name] = inspect.getsource(sys.modules[name])
             parts = vars(sys.modules[name]).values()
-            waiting += [each.__name__ if inspect.ismodule(each) else getattr(each, "__module__", "") for each in parts]
+            waiting += [
+                each.__name__ if inspect.ismodule(each) else str(getattr(each, "__module__", "")) for each in parts
+            ]
     return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}

@@ -71,11 +71,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
     if (factor := given.get("attention_factor", given.get("short_mscale"))) is not None:
         made._scale = made.mscale = factor
     if kind == "yarn" and given.get("truncate") is False:
-        ends = (
-            dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
-            for turns in (given.get("beta_fast", 32), given.get("beta_slow", 1))
-        )
-        low, high = max(next(ends), 0), min(next(ends), dims - 1)
+        turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
+        low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
         waves, ramp = theta ** (np.arange(0, dims, 2) / dims), np.arange(dims // 2)
         stretched = np.clip((ramp - low) / (high - low or 0.001), 0.0, 1.0)
         made._freqs = mx.array(
