@@ -153,21 +153,12 @@ def context_length(config: Mapping[str, Any], folder: Path) -> int:
     for source in (text_config(config), config):
         length = _first_int(source, _CONTEXT_KEYS)
         if length:
-            return min(max(length, _yarn_length(source)), _LONGEST_CONTEXT)
+            return min(length, _LONGEST_CONTEXT)
     path = folder / "tokenizer_config.json"
     tokenizer = read_json(path) if path.exists() else None
     named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     # Tokenizers without a limit have 1e30 here.
     return named if isinstance(named, int) and 0 < named <= _LONGEST_CONTEXT else _UNKNOWN_CONTEXT
-
-
-def _yarn_length(source: Mapping[str, Any]) -> int:
-    """Return how far YaRN lengthens the context, whose keys model cards tell people to add; 0 without it."""
-    rope = source.get("rope_parameters") or source.get("rope_scaling")
-    if not isinstance(rope, dict) or "yarn" not in (rope.get("rope_type"), rope.get("type")):
-        return 0
-    original, factor = _first_int(rope, ("original_max_position_embeddings",)), rope.get("factor")
-    return int(original * factor) if isinstance(factor, int | float) and 1 < factor < MAX_SIZE else 0
 
 
 def kv_values_per_token(config: Mapping[str, Any]) -> int:

@@ -32,7 +32,7 @@ _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_paramet
 _MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
 _MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
-_SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES = 64, 8192, 8
+_SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES, _MOST_STRETCHED = 64, 8192, 8, 2**10
 # What classes of transformers always compute, where a module of mlx-lm must be told.
 _ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "rope_scaling": None}
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
@@ -66,10 +66,16 @@ class ModelSettings:
             mend(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
-        """Return the context length: where layers do not have the window that they should, no longer than it."""
+        """Return the context length: where layers do not have the window that they should, no longer than it.
+
+        YaRN lengthens it: as model cards tell people to add it, `max_position_embeddings` stays.
+        """
         rope = self.values.get("rope_parameters") or {}
-        if rope.get("rope_type") == "longrope":
-            length = min(length, rope["original_max_position_embeddings"])
+        kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or length
+        if kind == "longrope":
+            length = min(length, original)
+        elif kind == "yarn":
+            length = max(length, int(original * min(rope.get("factor") or 1, _MOST_STRETCHED)))
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
             return length

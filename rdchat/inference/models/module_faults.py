@@ -16,11 +16,10 @@ import mlx.nn as nn
 class _WeighedExperts:
     """Jamba: the shares of the chosen experts are those among all experts; the module makes their sum 1."""
 
-    def __call__(self: Any, x: mx.array) -> mx.array:
+    def __call__(self: Any, x: mx.array) -> Any:
         """Return (1, n, width)."""
         kept = mx.topk(mx.softmax(self.router(x), axis=-1, precise=True), self.num_experts_per_tok, axis=-1)
-        result: mx.array = super().__call__(x) * kept.sum(axis=-1, keepdims=True)  # type: ignore[misc]
-        return result
+        return super().__call__(x) * kept.sum(axis=-1, keepdims=True)  # type: ignore[misc]
 
 
 class _CorrectedExperts:
@@ -40,12 +39,11 @@ class _CorrectedExperts:
 class _NormByGroup:
     """Mamba 2: each group is normalised by itself; the module normalises all together."""
 
-    def __call__(self: Any, x: mx.array, gate: mx.array | None = None) -> mx.array:
+    def __call__(self: Any, x: mx.array, gate: mx.array | None = None) -> Any:
         """Return (1, n, width)."""
         gated = x if gate is None else x * nn.silu(gate)
         groups = mx.unflatten(gated, axis=-1, shape=(self.groups, -1))
-        result: mx.array = self.weight * mx.fast.rms_norm(groups, None, self.eps).flatten(-2)
-        return result
+        return self.weight * mx.fast.rms_norm(groups, None, self.eps).flatten(-2)
 
 
 def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
@@ -76,22 +74,22 @@ def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
 
 def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Return the weights of a checkpoint, as transformers 5 saves it, with names and axes that `sanitize` knows."""
-    ends = {name: name.rpartition(".")[2] for name in weights}
     match model_type:
         case "ernie4_5_moe":
             # `sanitize` drops them.
-            biases = {name: bias for name, bias in weights.items() if ends[name] == "e_score_correction_bias"}
+            ends = [name for name in weights if name.endswith(".moe_statics.e_score_correction_bias")]
+            biases = {name.removesuffix(".moe_statics.e_score_correction_bias"): weights[name] for name in ends}
             for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts) if biases else []:
-                own = next(bias for key, bias in biases.items() if key.startswith(f"{name}."))
-                module._correction = own.reshape(-1).astype(mx.float32)
+                module._correction = biases[name].reshape(-1).astype(mx.float32)
         case "gpt_oss":
-            experts = [name for name in weights if ends[name] in {"gate_up_proj", "down_proj"}]
+            experts = [name for name in weights if name.endswith((".gate_up_proj", ".down_proj"))]
             return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in experts}
         case "qwen3_5_moe":
             for name in [name for name in weights if ".mlp.experts.0." in name]:
                 before, _, part = name.partition(".experts.0.")
-                count = sum(each.startswith(f"{before}.experts.") and each.endswith(part) for each in weights)
-                experts = [f"{before}.experts.{number}.{part}" for number in range(count)]
+                experts = [
+                    f"{before}.experts.{number}.{part}" for number in range(len(weights[f"{before}.gate.weight"]))
+                ]
                 weights[f"{before}.switch_mlp.{part}"] = mx.stack([weights.pop(each) for each in experts])
     return weights
 

@@ -22,7 +22,6 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.fact_cache import cached_facts, stamp_of
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.prompts.class_settings import class_settings
 from tests.grids import share
@@ -169,7 +168,7 @@ def test_longrope_ends_where_its_short_factors_do(tmp_path: Path) -> None:
 def test_yarn_lengthens_the_context(tmp_path: Path, place: str, positions: int, length: int) -> None:
     """As model cards tell people to add it: `max_position_embeddings` stays, and prompts were refused."""
     yarn = {"rope_parameters": ..., "max_position_embeddings": positions, place: {"rope_type": "yarn", **FEW}}
-    assert check_model_folder(golden(tmp_path / "model", "qwen2", **yarn)).sizes.context_length == length
+    assert load_model(golden(tmp_path / "model", "qwen2", **yarn)).info.context_length == length
 
 
 def test_settings_that_the_module_does_not_read_are_named(tmp_path: Path) -> None:
