@@ -56,8 +56,10 @@ def verdict(folder: Path, wanted: np.ndarray) -> str:
         context = settings.context(network, files.sizes.context_length)
     except RdchatError as error:
         return f"refused: {error}".replace(f"{folder.name} cannot be loaded: ", "")
-    except BaseException as error:  # a module may end the program
-        return f"ERROR: {type(error).__name__}: {error}"[:300]
+    except SystemExit:
+        return "refused: its module ends the program"
+    except Exception as error:
+        return f"not run: {type(error).__name__}: {error}"[:300]
     apart = float(abs(got - wanted).max() / (wanted.max() - wanted.min()))
     named = f"named: {', '.join(settings.unread)}" if settings.unread else ""
     if context < len(wanted):
@@ -111,13 +113,13 @@ def each(names: list[str], work: Callable[[Path, str], Any], out: Path, ending: 
             try:
                 result = work(out, name)
             except BaseException as error:
-                result = {"as written": f"ERROR: {type(error).__name__}: {error}"[:300]}
+                result = {"as written": f"not run: {type(error).__name__}: {error}"[:300]}
             target.write_text(json.dumps(result, indent=1))
             os._exit(0)
         if status := os.waitpid(child, 0)[1]:
-            target.write_text(json.dumps({"as written": f"ERROR: ended by signal {status & 127}"}))
+            target.write_text(json.dumps({"as written": f"not run: ended by signal {status & 127}"}))
         found = json.loads(target.read_text())
-        wrong = {key: value for key, value in found.items() if value.startswith(("DIFFERS", "ERROR"))}
+        wrong = {key: value for key, value in found.items() if value.startswith(("DIFFERS", "not run"))}
         print(f"{name}: {found.get('as written', '-')[:150]} | {wrong}", flush=True)
 
 
@@ -130,7 +132,7 @@ def table(out: Path) -> Iterator[str]:
         if "as written" not in seen:
             continue
         base = seen.pop("as written")
-        kinds: dict[str, list[str]] = {"equal": [], "named": [], "refused": [], "DIFFERS": [], "ERROR": []}
+        kinds: dict[str, list[str]] = {"equal": [], "named": [], "refused": [], "DIFFERS": [], "not": []}
         for setting, found in seen.items():
             kinds[found.split()[0].rstrip(":")].append(setting)
         absent = [setting for setting in kinds["equal"] if setting.startswith("without ")]
@@ -143,8 +145,8 @@ def table(out: Path) -> Iterator[str]:
             ", ".join(kinds["named"]),
             ", ".join(kinds["refused"]),
         ]
-        wrong = [f"{setting} {kind}" for kind in ("DIFFERS", "ERROR") for setting in kinds[kind]]
-        yield "| " + " | ".join(cell.split(": ")[0].replace("_", "\\_") for cell in cells) + " |" + ", ".join(wrong)
+        wrong = "".join(f" {setting} DIFFERS" for setting in kinds["DIFFERS"])
+        yield "| " + " | ".join(cell.split(": ")[0].replace("_", "\\_") for cell in cells) + " |" + wrong
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class ModelSettings:
 
     Attributes:
         config: The content as mlx-lm's module reads it.
-        values: The settings of the text model by transformers' class; empty where it does not know them.
+        values: The settings of the text model by transformers' class; where it does not know them, as they are written.
         unread: Settings that change the text, and that mlx-lm's module does not read.
     """
 
@@ -61,9 +61,8 @@ class ModelSettings:
 
     def fit(self, network: nn.Module) -> None:
         """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
-        if self.values:
-            follow_ropes(network, self.values)
-            mend(network, str(self.config["model_type"]), self.values)
+        follow_ropes(network, self.values)
+        mend(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
         """Return the context length: where layers do not have the window that they should, no longer than it.

@@ -38,9 +38,8 @@ def class_settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     if made is None:
         return NOTHING
     parts = [(made, config)]
-    text, written = getattr(made, "text_config", None), config.get("text_config")
-    if hasattr(text, "to_dict") and isinstance(written, dict):
-        parts.append((text, written))
+    if hasattr(text := getattr(made, "text_config", None), "to_dict"):
+        parts.append((text, config.get("text_config") or {}))
     return [{"values": _values(part), "changed": _changed(part, given)} for part, given in parts]
 
 
