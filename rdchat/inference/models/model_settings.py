@@ -34,9 +34,10 @@ _MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
 _SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES, _MOST_STRETCHED = 64, 8192, 8, 2**10
 # What classes of transformers always compute, where a module of mlx-lm must be told.
-_ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "rope_scaling": None}
+_ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
-_ALWAYS |= {"hidden_size_per_layer_input": 0, "shared_intermediate_size": 0}
+_NEEDED = inspect.Parameter.empty
+_ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +104,16 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
     values = found[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
-    parts = [_told(config, {**values, **found[0]["values"]}, defaults)]
-    if isinstance(nested, dict):
+    told = _told(config, {**values, **found[0]["values"]}, defaults)
+    if isinstance(nested, dict) or len(found) > 1:
         # Its type does not tell its class of arguments: it is told all.
-        parts.append(_told(nested | tied, values, {}))
-        parts[0]["text_config"] = parts[1]
+        told["text_config"] = _told((nested or {}) | tied, values, {})
     read = (_reads(model_class) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
-    return ModelSettings(parts[0], values, tuple(sorted(unread)))
+    return ModelSettings(told, values, tuple(sorted(unread)))
 
 
 def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,15 +124,16 @@ def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[
         values: The settings by transformers' class.
         defaults: Of the arguments of mlx-lm's class.
     """
-    words = _other_words(values)
-    words |= {name: value for name, value in values.items() if value is not None or name not in words}
-    words |= _rope_words(values)
-    told = dict(part)
-    for name in defaults or words | _ALWAYS:
-        default = defaults.get(name, inspect.Parameter.empty)
-        value = words.get(name, _ALWAYS.get(name) if default is inspect.Parameter.empty else default)
-        if told.get(name) is None and (name in words or name in _ALWAYS):
-            told[name] = value
+    known, words = "reads_share" in values, _rope_words(values)
+    if known:
+        others = _other_words(values)
+        words = others | {name: each for name, each in values.items() if each is not None or name not in others} | words
+    always, told = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}, dict(part)
+    for name in defaults or always | words:
+        if told.get(name) is None and name in words:
+            told[name] = words[name]
+        elif name in always and name not in told and defaults.get(name, _NEEDED) is _NEEDED:
+            told[name] = always[name]
     return told | _own_words(told)
 
 
