@@ -26,7 +26,7 @@ PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow quick check bench hostile conformance app constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow quick check bench hostile conformance families app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -68,6 +68,19 @@ hostile: setup ## Try hostile folders, files, texts and calls, and kill the app;
 
 conformance: setup ## Run public suites and client libraries; ARGS="--data FOLDER --only schemas"
 	@QT_QPA_PLATFORM=offscreen OPENBLAS_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.conformance $(ARGS)
+
+# A Python that torch has packages for, what is installed as torch, and where the models and results go (7 GB).
+FAMILIES_PYTHON ?= python3
+TORCH ?= torch
+FAMILIES ?= build/families
+
+families: setup ## Compare every model type with transformers (docs/families.md); installs torch; ARGS="llama phi"
+	@test -x $(FAMILIES)/torch/bin/python || $(FAMILIES_PYTHON) -m venv $(FAMILIES)/torch
+	@$(FAMILIES)/torch/bin/python -m pip install -q $(TORCH) numpy "$$($(BIN)/python -m pip freeze | grep '^transformers==')"
+	@$(FAMILIES)/torch/bin/python scripts/families/make.py $(FAMILIES)/models \
+		$(or $(ARGS),$$($(BIN)/python scripts/families/compare.py types))
+	@$(BIN)/python scripts/families/compare.py run $(FAMILIES)/models $(ARGS)
+	@$(BIN)/python scripts/families/compare.py table $(FAMILIES)/models
 
 app: ## Build the double-clickable app and its disk image, on a Mac
 	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup

@@ -36,7 +36,7 @@ _MIN_GAIN = 64
 _ENDS = 8
 _WAIT_S = 0.005
 # Of the files: another number makes those of before useless.
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Loads an mlx-lm model folder in the requested precision, and reads the sampling that its authors recommend."""
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -37,7 +38,9 @@ from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability
 from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
+from rdchat.inference.models.model_settings import ModelSettings, model_settings
 from rdchat.inference.models.model_view import model_view
+from rdchat.inference.models.module_faults import with_known_names
 from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
@@ -141,7 +144,7 @@ def load_model(
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
         process.start()
-        network, precision = _weights(files, chosen, part, on_progress)
+        network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
@@ -152,12 +155,12 @@ def load_model(
         architecture=files.architecture,
         dtype=precision,
         device=device_name() if part.ranks == 1 else f"{device_name()}, {part.ranks} ranks",
-        context_length=files.sizes.context_length,
+        context_length=settings.context(network, files.sizes.context_length),
         vocabulary_size=rows,
         parameters=files.sizes.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
-        warning=warning,
+        warning=" ".join(filter(None, [warning, settings.warning])),
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
         tool_markers=prompts.tool_markers,
@@ -185,20 +188,20 @@ def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stam
 def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
     """Load a part of a model without its tokenizer, whether it seems to fit or not; raises as `load_model` does."""
     files = check_model_folder(folder)
-    return _weights(files, effective_dtype(dtype, on_gpu()), part, lambda _: None)[0]
+    return _weights(files, effective_dtype(dtype, on_gpu()), part, lambda _: None, shared_tokenizers())[0]
 
 
 def _weights(
-    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None]
-) -> tuple[nn.Module, str]:
-    """Read a part of the weights; return it with the name of the precision."""
+    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None], process: TokenizerProcess
+) -> tuple[nn.Module, str, ModelSettings]:
+    """Read a part of the weights; return it with the name of the precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
-        network, config = _read(files)
+        network, config, settings = _read(files, process)
         network, precision = _convert(network, config, dtype, files)
         part.apply(network)
         _make_real(network, on_progress)
     wire_memory()
-    return network, precision
+    return network, precision, settings
 
 
 def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
@@ -224,25 +227,26 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     return ""
 
 
-def _read(files: ModelFiles) -> tuple[nn.Module, dict[str, object]]:
-    name = files.folder.name
+def _read(files: ModelFiles, process: TokenizerProcess) -> tuple[nn.Module, dict[str, object], ModelSettings]:
     try:
+        settings = model_settings(files.folder, process)
         with model_view(files) as view:
             network, config = mlx_lm_utils.load_model(
-                view, lazy=True, get_model_classes=_classes, trust_remote_code=False
+                view, lazy=True, model_config=settings.config, get_model_classes=_classes, trust_remote_code=False
             )
+        settings.fit(network)
     except ModelError:
         raise
     except Exception as error:
         # Config and weights are foreign data: anything can be wrong in them.
-        raise _unfit(name, error) from error
-    return network, config
+        raise _unfit(files.folder.name, error) from error
+    return network, config, settings
 
 
 def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], type]:
     """Return mlx-lm's function that makes the network, and the class of its arguments."""
     model_class, arguments = model_classes(config)
-    return partial(_build, model_class), arguments
+    return partial(_build, model_class, str(config["model_type"])), arguments
 
 
 def model_classes(config: dict[str, object]) -> tuple[Callable[..., nn.Module], Any]:
@@ -261,7 +265,7 @@ def model_classes(config: dict[str, object]) -> tuple[Callable[..., nn.Module], 
     return classes
 
 
-def _build(model_class: Callable[..., nn.Module], arguments: object) -> nn.Module:
+def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
     network = model_class(arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
@@ -269,7 +273,7 @@ def _build(model_class: Callable[..., nn.Module], arguments: object) -> nn.Modul
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
         # The class's own function is restored, so that no cycle refers to the network.
         del network.sanitize
-        weights = sanitize(weights)
+        weights = sanitize(with_known_names(network, model_type, weights))
         _check_packing(network, weights)
         _check_bytes(network, weights)
         return weights
@@ -301,6 +305,7 @@ def _check_bytes(network: nn.Module, weights: dict[str, mx.array]) -> None:
 
 def _unfit(name: str, error: Exception) -> ModelError:
     reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    reason = re.sub(r"^.* missing \d+ required positional arguments?: ", "its config.json lacks ", reason)
     return ModelError(
         f"{name} cannot be loaded: {reason}.",
         "It may be incomplete or made for another version of mlx-lm. Download it again, or choose another one.",

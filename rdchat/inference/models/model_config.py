@@ -26,6 +26,7 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "model_max_length",
 )
+_MODEL_CLASS = re.compile(r"^(class|from \.\w+ import) Model\b", re.MULTILINE)
 _LONGEST_CONTEXT = 2**31 - 1
 # For models whose files do not give it, such as some recurrent ones.
 _UNKNOWN_CONTEXT = 4096
@@ -74,7 +75,9 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     package = _mlx_lm_folder()
     module = package / "models" / f"{_model_remapping(package).get(model_type, model_type)}.py"
     known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
-    if not known or not re.search(r"^class Model\b", module.read_text(encoding="utf-8"), re.MULTILINE):
+    if not known or not re.search(
+        r"^(class|from \.\w+ import) Model\b", module.read_text(encoding="utf-8"), re.MULTILINE
+    ):
         raise ModelError(
             f"The installed mlx-lm does not support the architecture '{model_type[:100]}'.",
             "Choose another model, or update mlx-lm if a newer version supports it.",

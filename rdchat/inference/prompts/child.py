@@ -256,6 +256,12 @@ def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any
     return {}
 
 
+def _settings(_job: Job[Any], *, config: dict[str, Any]) -> dict[str, Any]:
+    from rdchat.inference.prompts.class_settings import class_settings  # noqa: PLC0415  once a model
+
+    return {"parts": class_settings(config)}
+
+
 def _import_transformers() -> None:
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
@@ -270,5 +276,6 @@ def main() -> int:
         "OPENBLAS_NUM_THREADS": "1",
     }
     calls = TokenizerCalls()
-    of_folders = {do: calls.call(do) for do in ("load", "thinking", "encode")}
-    return serve({**of_folders, "shape": _check_shape, "answer": _check_answer}, prepare=_import_transformers)
+    answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
+    answers |= {"shape": _check_shape, "answer": _check_answer, "settings": _settings}
+    return serve(answers, prepare=_import_transformers)

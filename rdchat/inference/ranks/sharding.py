@@ -18,6 +18,8 @@ from mlx_lm.models.cache import KVCache, make_prompt_cache
 from rdchat.errors import ModelError, RanksError, one_line
 from rdchat.inference.models.loading import Part, model_classes
 from rdchat.inference.models.model_config import read_config
+from rdchat.inference.models.model_settings import model_settings
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.inference.verification.round_cache import leaves
 
 # Other numbers of ranks that a refusal looks at.
@@ -38,6 +40,7 @@ def split_of(folder: Path, ranks: int) -> Split:
     """
     config = read_config(folder)
     try:
+        config = model_settings(folder, shared_tokenizers()).config
         model_class, arguments = model_classes(config)
         make = partial(model_class, arguments.from_dict(config))
         network = make()

@@ -1,0 +1,243 @@
+"""The step from a folder's config.json to mlx-lm's module: what it is told, what is mended, and what is named."""
+
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import mlx.nn as nn
+import numpy as np
+from mlx_lm import utils as mlx_lm_utils
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.files.foreign_files import entries_of
+from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of
+from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.module_faults import mend
+from rdchat.inference.models.ropes import follow_ropes
+from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+
+_WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size")
+_WINDOW_KINDS = ("sliding", "chunked")
+# They reach the network by way of its rope modules, its caches and the rows of its output.
+_FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
+# Settings that a module reads, but computes something else with.
+_MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
+_MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
+_INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
+_SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES, _MOST_STRETCHED = 64, 8192, 8, 2**10
+# What classes of transformers always compute, where a module of mlx-lm must be told.
+_ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
+_ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
+_NEEDED = inspect.Parameter.empty
+_ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What a config.json means.
+
+    Attributes:
+        config: The content as mlx-lm's module reads it.
+        values: The settings of the text model by transformers' class; where it does not know them, as they are written.
+        unread: Settings that change the text, and that mlx-lm's module does not read.
+    """
+
+    config: dict[str, Any]
+    values: Mapping[str, Any]
+    unread: tuple[str, ...]
+
+    @property
+    def warning(self) -> str:
+        """A sentence that names the settings that are not read; empty where there are none."""
+        named = ", ".join(self.unread)
+        return f"mlx-lm does not follow {named} of its config.json: replies can differ." if named else ""
+
+    def fit(self, network: nn.Module) -> None:
+        """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
+        follow_ropes(network, self.values)
+        mend(network, str(self.config["model_type"]), self.values)
+
+    def context(self, network: nn.Module, length: int) -> int:
+        """Return the context length: where layers do not have the window that they should, no longer than it.
+
+        YaRN lengthens it: as model cards tell people to add it, `max_position_embeddings` stays.
+        """
+        rope = self.values.get("rope_parameters") or {}
+        kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or length
+        if kind == "longrope":
+            length = min(length, original)
+        elif kind == "yarn":
+            length = max(length, int(original * min(rope.get("factor") or 1, _MOST_STRETCHED)))
+        window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
+        if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
+            return length
+        caches = make_prompt_cache(network)
+        windows = [getattr(cache, "max_size", getattr(cache, "chunk_size", 0)) for cache in caches]
+        kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
+        wanted = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
+        # Not every layer of a hybrid has a cache.
+        fits = windows == wanted or (len(windows) != len(wanted) and (window in windows or not any(wanted)))
+        return length if fits else min(length, window, *filter(None, windows))
+
+
+def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
+    """Return what the config.json of a folder means to mlx-lm's module.
+
+    Absent settings get the values of transformers' class, and rotary positions the names from before `rope_parameters`.
+
+    Args:
+        folder: Already checked by `check_model_folder`.
+        process: Reads config.json by the class.
+    """
+    config = mlx_lm_utils.load_config(folder)
+    config |= (tied := _tied_rows(folder, config))
+    model_type, nested = str(config["model_type"]), config.get("text_config")
+    model_class, arguments = mlx_lm_utils._get_classes(config)
+    found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
+    values = found[-1]["values"] or text_config(config)
+    defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
+    told = _told(config, {**values, **found[0]["values"]}, defaults)
+    if isinstance(nested, dict) or len(found) > 1:
+        # Its type does not tell its class of arguments: it is told all.
+        told["text_config"] = _told((nested or {}) | tied, values, {})
+    read = (_reads(model_class) | _FOLLOWED) - _MISREAD.get(model_type, set())
+    unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
+    if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
+        # Its module has the exact form of GELU, nearly the usual one.
+        unread.add("activation_function")
+    return ModelSettings(told, values, tuple(sorted(unread)))
+
+
+def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with what its class has and it does not, and with what mlx-lm's class needs besides.
+
+    Args:
+        part: Of config.json.
+        values: The settings by transformers' class.
+        defaults: Of the arguments of mlx-lm's class.
+    """
+    known, words = "reads_share" in values, _rope_words(values)
+    if known:
+        others = _other_words(values)
+        words = others | {name: each for name, each in values.items() if each is not None or name not in others} | words
+    always, told = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}, dict(part)
+    for name in defaults or always | words:
+        if told.get(name) is None and name in words:
+            told[name] = words[name]
+        elif name in always and name not in told and defaults.get(name, _NEEDED) is _NEEDED:
+            told[name] = always[name]
+    return told | _own_words(told)
+
+
+def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a class has or works out under other names than mlx-lm's modules."""
+    width, heads = values.get("hidden_size"), values.get("num_attention_heads")
+    head = values.get("head_dim") or (width // heads if width and heads else 0)
+    share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
+    words = {
+        "block_dim": width,
+        "head_dim": head,
+        "rotary_dim": int(head * share),
+        "n_inner": 4 * values.get("n_embd", 0),
+    }
+    words["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
+    words["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
+    words["num_experts"] = values.get("num_local_experts")
+    return {name: value for name, value in words.items() if value}
+
+
+def _own_words(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that a module reads in words of its own, under a name that the class has as well."""
+    kinds = told.get("layer_types") or []
+    match told.get("model_type"):
+        case "deepseek_v2" | "minicpm3" if not told.get("rope_scaling"):
+            # Their modules always scale; by 1 where nothing else is said.
+            scaling = {"type": "yarn", "factor": 1.0, "long_factor": 1.0, "short_factor": 1.0}
+            return {"rope_scaling": scaling | {"original_max_position_embeddings": told["max_position_embeddings"]}}
+        case "exaone4" if "sliding_attention" in kinds:
+            return {"sliding_window_pattern": "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)}
+        case "granitemoehybrid":
+            return {"layer_types": [{"linear_attention": "mamba"}.get(kind, kind.split("_")[-1]) for kind in kinds]}
+        case "nemotron_h" if limits := told.get("time_step_limit"):
+            # Without its kernels for CUDA, transformers clips the steps at the other setting.
+            return {"time_step_limit": [max(limits[0], told.get("time_step_min") or 0.0), limits[1]]}
+    return {}
+
+
+def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rotary positions under the names from before `rope_parameters`."""
+    ropes = values.get("rope_parameters")
+    if not ropes:
+        return {}
+    whole = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
+    theta, local = whole.get("rope_theta"), (ropes.get("sliding_attention") or whole).get("rope_theta")
+    words = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
+    words |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
+    words |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), whole.get("partial_rotary_factor", 1.0))
+    # Other kinds are put into the rope modules; this one also changes the scale of attention.
+    yarn = whole.get("rope_type") == "yarn"
+    return words | {"rope_scaling": {**whole, "type": "yarn"} if yarn else None}
+
+
+def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether the output rows are the input rows: some are compared first, and the outcome is kept.
+
+    As in transformers, rows in the files count, whatever the configuration says. Where the names of the input rows are
+    unknown, nothing is returned.
+    """
+    key = "tie_word_embeddings"
+    if {part.get(key) for part in (config, text_config(config))} - {None} == {False}:
+        return {key: False}
+    files = weight_files(folder, entries_of(folder))
+    places = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
+    inputs = next((name for name in places if _INPUTS.search(name)), "")
+    outer = (name for name in places if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
+    rows = [
+        name for name in outer if name != inputs and inputs and places[name][1].shape[0] == places[inputs][1].shape[0]
+    ]
+    if not rows:
+        return {key: True} if inputs else {}
+    if (tied := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is None:
+        modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
+        parts = ("weight", "scales", "biases")
+        tied = all(_are_equal(*(places.get(name + part) for name in modules)) for part in parts)
+        cache_facts("tied rows", folder, stamp, tied)
+    return {key: bool(tied)}
+
+
+def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
+    """Compare two stored tensors, each with its file."""
+    if one is None or other is None or (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
+        return one is other
+    first, second = _rows(*one), _rows(*other)
+    some = slice(None, None, max(len(first) // _SAMPLED_ROWS, 1))
+    slices = [some, *(slice(at, at + _ROWS_AT_ONCE) for at in range(0, len(first), _ROWS_AT_ONCE))]
+    return all(np.array_equal(first[rows], second[rows]) for rows in slices)
+
+
+def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
+    with path.open("rb") as file:
+        start = _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + tensor.offset
+    return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
+
+
+def _reads(model_class: type) -> set[str]:
+    """Return the names that the module of a network, and the modules that it imports, read from anything."""
+    waiting, sources = [model_class.__module__], dict[str, str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in sources and name.startswith("mlx_lm.models."):
+            sources[name] = inspect.getsource(sys.modules[name])
+            parts = vars(sys.modules[name]).values()
+            waiting += [
+                each.__name__ if inspect.ismodule(each) else str(getattr(each, "__module__", "")) for each in parts
+            ]
+    return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}

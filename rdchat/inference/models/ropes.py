@@ -1,0 +1,81 @@
+"""Gives the rotary positions of a network the frequencies that its configuration means."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.models.rope_utils import initialize_rope
+
+_LAYER = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
+
+
+def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
+    """Give a network the rope modules that its configuration means; mlx-lm's own, where those were right.
+
+    Args:
+        network: An mlx-lm model.
+        values: The settings by transformers' class; `rope_parameters` may have one entry for each type of layer.
+
+    Raises:
+        ValueError: If they are of a kind that nobody knows.
+    """
+    ropes, kinds = values.get("rope_parameters") or {}, values.get("layer_types") or []
+    nested = any(isinstance(rope, dict) for rope in ropes.values())
+    for name, parent in network.named_modules():
+        for key, module in list(parent.items()):
+            dims = 2 * module._freqs.size if hasattr(module, "_freqs") else getattr(module, "dims", 0)
+            layer = int(found[1]) if (found := _LAYER.search(name)) else 0
+            rope = ropes.get(kinds[layer] if layer < len(kinds) else "") if nested else ropes
+            if "rope" not in key or not dims or not rope or not rope.get("rope_theta"):
+                continue
+            if values.get("reads_share") and rope.get("rope_type") != "proportional":
+                head = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
+                dims = int(head * rope.get("partial_rotary_factor", 1.0))
+            traditional = getattr(module, "traditional", "deepseek_v2" in type(module).__module__)
+            parent[key] = rope_of(rope, dims, traditional, values.get("max_position_embeddings") or 0)
+
+
+def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) -> nn.Module:
+    """Return a rope module for settings as in `rope_parameters` of transformers.
+
+    LongRoPE has the numbers for texts up to its original length, and dynamic NTK no other numbers up to the model's
+    length: the context ends there. mlx-lm's own module for the latter would forbid drafts.
+
+    Args:
+        rope: Kind, base and numbers.
+        dims: Rotated values of each head.
+        traditional: Whether neighbouring values rotate as a pair, instead of values half a head apart.
+        length: Positions that the model was made for.
+    """
+    given = {key: value for key, value in rope.items() if value is not None}
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    given["type"] = "default" if kind in {"dynamic", "mrope"} else kind
+    theta, original = float(rope["rope_theta"]), given.get("original_max_position_embeddings") or length
+    if kind in {"yarn", "longrope"}:
+        given.setdefault("factor", length / original)
+    if kind == "dynamic" and "alpha" in given:
+        # Hunyuan's has a base that does not change.
+        theta *= given["alpha"] ** (dims / (dims - 2))
+    if kind == "longrope":
+        given["long_factor"], length = given["short_factor"], int(original * given["factor"])
+    if not (given.get("mscale") and given.get("mscale_all_dim")):
+        given = {key: value for key, value in given.items() if not key.startswith("mscale")}
+    made: Any = initialize_rope(dims, theta, traditional, given, length)
+    if (factor := given.get("attention_factor", given.get("short_mscale"))) is not None:
+        made._scale = made.mscale = factor
+    if kind == "yarn" and given.get("truncate") is False:
+        turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
+        low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
+        waves, ramp = theta ** (np.arange(0, dims, 2) / dims), np.arange(dims // 2)
+        stretched = np.clip((ramp - low) / (high - low or 0.001), 0.0, 1.0)
+        made._freqs = mx.array(
+            (1 / (stretched / (waves * given["factor"]) + (1 - stretched) / waves)).astype(np.float32)
+        )
+    return made
