@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -38,7 +38,7 @@ from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability
 from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.models.model_settings import ModelSettings, model_settings
+from rdchat.inference.models.model_settings import ModelSettings, model_classes, model_settings
 from rdchat.inference.models.model_view import model_view
 from rdchat.inference.models.module_faults import with_known_names
 from rdchat.inference.models.unpacking import dequantized
@@ -247,22 +247,6 @@ def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], 
     """Return mlx-lm's function that makes the network, and the class of its arguments."""
     model_class, arguments = model_classes(config)
     return partial(_build, model_class, str(config["model_type"])), arguments
-
-
-def model_classes(config: dict[str, object]) -> tuple[Callable[..., nn.Module], Any]:
-    """Return mlx-lm's classes of a network and its arguments.
-
-    Raises:
-        ModelError: If their module ends the program when it is imported.
-    """
-    try:
-        classes: tuple[Callable[..., nn.Module], Any] = mlx_lm_utils._get_classes(config)
-    except SystemExit as error:
-        raise ModelError(
-            f"mlx-lm's module for the architecture '{config['model_type']}' needs a package that is not here.",
-            "Choose another model.",
-        ) from error
-    return classes
 
 
 def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:

@@ -16,9 +16,10 @@ import numpy as np
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of
-from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
@@ -97,10 +98,10 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         folder: Already checked by `check_model_folder`.
         process: Reads config.json by the class.
     """
-    config = mlx_lm_utils.load_config(folder)
+    config = read_config(folder)
     config |= (tied := _tied_rows(folder, config))
     model_type, nested = str(config["model_type"]), config.get("text_config")
-    model_class, arguments = mlx_lm_utils._get_classes(config)
+    model_class, arguments = model_classes(config)
     found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
     values = found[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
@@ -241,3 +242,19 @@ def _reads(model_class: type) -> set[str]:
                 each.__name__ if inspect.ismodule(each) else str(getattr(each, "__module__", "")) for each in parts
             ]
     return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}
+
+
+def model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], Any]:
+    """Return mlx-lm's classes of a network and its arguments.
+
+    Raises:
+        ModelError: If their module ends the program when it is imported.
+    """
+    try:
+        classes: tuple[type[nn.Module], Any] = mlx_lm_utils._get_classes(config)
+    except SystemExit as error:
+        raise ModelError(
+            f"mlx-lm's module for the architecture '{config['model_type']}' needs a package that is not here.",
+            "Choose another model.",
+        ) from error
+    return classes
