@@ -1,4 +1,4 @@
-"""Weights that are drawn by their names, equal wherever they are drawn; NumPy alone, for `scripts/families` too."""
+"""Weights that are drawn by their names, as in `scripts/families/golden.py`."""
 
 import math
 import zlib

@@ -76,7 +76,7 @@ def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
         if _QUIET.search(key) or not names & config.keys():
             continue
         without = _made(type(made), {name: value for name, value in config.items() if name not in names})
-        if without is None or _plain(without).get(key) != values[key]:
+        if without is not None and _plain(without).get(key, values[key]) != values[key]:
             changed[key] = sorted(names)
     return changed
 

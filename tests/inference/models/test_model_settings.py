@@ -184,6 +184,12 @@ def test_a_value_of_a_wrong_type_does_not_hide_the_others(wrong: dict[str, Any])
     assert class_settings(config)[0]["values"]["rope_parameters"] == THETA
 
 
+def test_settings_that_their_part_does_not_have_are_not_named() -> None:
+    """Some files repeat those of the text beside it, where no library reads them."""
+    config = {"model_type": "llama4", "rms_norm_eps": 0.3, "text_config": {"rms_norm_eps": 0.3}}
+    assert [set(part["changed"]) for part in class_settings(config)] == [set(), {"rms_norm_eps"}]
+
+
 def test_an_unknown_model_type_has_its_own_settings(tmp_path: Path) -> None:
     """transformers does not know it, mlx-lm does: `rope_parameters` is handed over all the same."""
     folder = golden(tmp_path / "model", "llama with yarn", model_type="nanbeige", rope_parameters=THETA)
