@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if isinstance(nested, dict) or len(found) > 1:
         # Its type does not tell its class of arguments: it is told all.
         told["text_config"] = _told((nested or {}) | tied, values, {})
-    read = (_reads(model_class) | _FOLLOWED) - _MISREAD.get(model_type, set())
+    read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
@@ -230,9 +230,9 @@ def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
     return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
 
 
-def _reads(model_class: type) -> set[str]:
+def _reads(module: str) -> set[str]:
     """Return the names that the module of a network, and the modules that it imports, read from anything."""
-    waiting, sources = [model_class.__module__], dict[str, str]()
+    waiting, sources = [module], dict[str, str]()
     while waiting:
         name = waiting.pop()
         if name not in sources and name.startswith("mlx_lm.models."):
@@ -244,14 +244,14 @@ def _reads(model_class: type) -> set[str]:
     return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}
 
 
-def model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], Any]:
+def model_classes(config: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], Any]:
     """Return mlx-lm's classes of a network and its arguments.
 
     Raises:
         ModelError: If their module ends the program when it is imported.
     """
     try:
-        classes: tuple[type[nn.Module], Any] = mlx_lm_utils._get_classes(config)
+        classes: tuple[Callable[..., nn.Module], Any] = mlx_lm_utils._get_classes(config)
     except SystemExit as error:
         raise ModelError(
             f"mlx-lm's module for the architecture '{config['model_type']}' needs a package that is not here.",
