@@ -113,7 +113,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
-    return ModelSettings(told, values, tuple(sorted(unread)))
+    return ModelSettings(mlx_lm_utils._decode_tagged_floats(told), values, tuple(sorted(unread)))
 
 
 def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
