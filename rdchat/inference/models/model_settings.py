@@ -37,8 +37,8 @@ _SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES, _MOST_STRETCHED = 64, 8192, 8, 2**1
 # What classes of transformers always compute, where a module of mlx-lm must be told.
 _ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
-_NEEDED = inspect.Parameter.empty
 _ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
+_NEEDED = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
-    return ModelSettings(told, values, tuple(sorted(unread)))
+    return ModelSettings(mlx_lm_utils._decode_tagged_floats(told), values, tuple(sorted(unread)))
 
 
 def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,12 +143,8 @@ def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
     width, heads = values.get("hidden_size"), values.get("num_attention_heads")
     head = values.get("head_dim") or (width // heads if width and heads else 0)
     share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
-    words = {
-        "block_dim": width,
-        "head_dim": head,
-        "rotary_dim": int(head * share),
-        "n_inner": 4 * values.get("n_embd", 0),
-    }
+    words = {"block_dim": width, "head_dim": head, "rotary_dim": int(head * share)}
+    words["n_inner"] = 4 * values.get("n_embd", 0)
     words["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
     words["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
     words["num_experts"] = values.get("num_local_experts")
@@ -201,9 +197,8 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
     places = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
     inputs = next((name for name in places if _INPUTS.search(name)), "")
     outer = (name for name in places if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
-    rows = [
-        name for name in outer if name != inputs and inputs and places[name][1].shape[0] == places[inputs][1].shape[0]
-    ]
+    height = places[inputs][1].shape[:-1] if inputs else None
+    rows = [name for name in outer if name != inputs and places[name][1].shape[:-1] == height]
     if not rows:
         return {key: True} if inputs else {}
     if (tied := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is None:

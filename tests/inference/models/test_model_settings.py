@@ -107,6 +107,13 @@ def test_one_key_and_two_mean_the_same_positions(rope: dict[str, Any], theta: fl
     assert np.abs(turned - wanted).max() < 1e-3
 
 
+def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
+    """JSON has none, so `time_step_limit` of Mamba 2 ends in an object."""
+    folder = golden(tmp_path / "model", "mamba2")
+    assert {"__float__": "Infinity"} in json.loads((folder / "config.json").read_text())["time_step_limit"]
+    assert np.isfinite(logits(load_model(folder, "float32").network)).all()
+
+
 def test_ordinary_folders_keep_their_modules(tmp_path: Path) -> None:
     """Nothing is replaced where mlx-lm is right: every bit of the logits stays."""
     config = {"rope_parameters": ..., "rope_theta": 5e5, "rope_scaling": {**LLAMA3, "rope_type": "llama3"}}
