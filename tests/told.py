@@ -73,10 +73,10 @@ def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason
     told = reader.finish(finish is FinishReason.EOS)
     calls = (ToolCall("f", "{}"),) if cut else ()
     told = told.within([(0, cut[0]), (cut[1], len(told.text))]) if cut else told
-    ((choice, rest),) = parts.take([ReplyEnd(0, "".join(texts), tuple(range(len(texts))), "", finish, Statistics(),
-                                             tool_calls=calls, told=told)])  # type: ignore[misc]  # fmt: skip
-    assert isinstance(choice, Choice)
-    assert isinstance(rest, Delta)
+    ids = tuple(range(len(texts)))
+    (last,) = parts.take([ReplyEnd(0, "".join(texts), ids, "", finish, Statistics(), tool_calls=calls, told=told)])
+    assert isinstance(last, tuple)
+    choice, rest = last
     client.whole, client.thoughts, client.answers = (
         choice,
         [*client.thoughts, rest.thought],

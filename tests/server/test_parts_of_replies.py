@@ -62,7 +62,8 @@ def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, 
 @given(pieces=_PIECES, begun=some.booleans())
 def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[str], begun: bool) -> None:
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
-    reader, parts, shown = PartsReader(begun), (Part(0, 0, is_thought=True),) if begun else (), ""
+    reader, shown = PartsReader(begun), ""
+    parts: tuple[Part, ...] = (Part(0, 0, is_thought=True),) if begun else ()
     for letter in text:
         more = reader.feed(letter)
         parts, shown = grown(parts, more), shown + "".join(piece.text for piece in more)

@@ -1,5 +1,7 @@
 """What clients see of a growing reply."""
 
+from typing import Any
+
 import pytest
 
 from rdchat.inference.api.events import FinishReason
@@ -9,7 +11,7 @@ from tests.told import client_of
 
 
 def shown(text: str, cut: tuple[int, int] | None = None, *, begun: bool = False,
-          finish: FinishReason = FinishReason.EOS, call_mark: str = "", **options: bool
+          finish: FinishReason = FinishReason.EOS, call_mark: str = "", **options: Any
 ) -> tuple[str, str]:  # fmt: skip
     """Return thought and answer of a client after a reply came letter by letter; `cut` is what a call took."""
     reader = PartsReader(begun, call_marks=(call_mark,) if call_mark else (), **options)

@@ -87,7 +87,10 @@ def test_a_thought_comes_back_once_and_whole(
 
 @pytest.mark.parametrize("given", ["gAAAAABo", "rdchat:", "rdchat:####", "rdchat:gAAA", "rdchat:SGVsbG8", "xx"])
 def test_a_sealed_thought_of_others_is_named(given: str) -> None:
-    items = [{"type": "reasoning", "summary": [], "encrypted_content": given}, {"role": "user", "content": "Hi"}]
+    items: list[dict[str, Any]] = [
+        {"type": "reasoning", "summary": [], "encrypted_content": given},
+        {"role": "user", "content": "Hi"},
+    ]
     request = Responses().read(Fields({"input": items}))
     assert given == "rdchat:" or "input.encrypted_content" in request.ignored
     with pytest.raises(ApiError, match="encrypted_content"):
