@@ -1,4 +1,4 @@
-"""Caches facts about model files on disk until the files, rdchat or mlx-lm change."""
+"""Caches facts about model files on disk until the files, rdchat or its libraries change."""
 
 import hashlib
 import json
@@ -105,7 +105,7 @@ def _file(kind: str, path: Path) -> Path:
 
 @cache
 def _versions() -> str:
-    return f"{_FORMAT} {__version__} {version('mlx-lm')}"
+    return f"{_FORMAT} {__version__} {version('mlx-lm')} {version('transformers')}"
 
 
 def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:

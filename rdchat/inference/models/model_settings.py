@@ -102,7 +102,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     config |= (tied := _tied_rows(folder, config))
     model_type, nested = str(config["model_type"]), config.get("text_config")
     model_class, arguments = model_classes(config)
-    found = mlx_lm_utils._decode_tagged_floats(process.settings(config))
+    found = mlx_lm_utils._decode_tagged_floats(_kept("settings", folder, lambda: process.settings(config)))
     values = found[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
     told = _told(config, {**values, **found[0]["values"]}, defaults)
@@ -201,12 +201,17 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
     rows = [name for name in outer if name != inputs and places[name][1].shape[:-1] == height]
     if not rows:
         return {key: True} if inputs else {}
-    if (tied := cached_facts("tied rows", folder, stamp := stamp_of(folder))) is None:
-        modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
-        parts = ("weight", "scales", "biases")
-        tied = all(_are_equal(*(places.get(name + part) for name in modules)) for part in parts)
-        cache_facts("tied rows", folder, stamp, tied)
-    return {key: bool(tied)}
+    modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
+    pairs = ([places.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
+    return {key: bool(_kept("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
+
+
+def _kept(kind: str, folder: Path, find: Callable[[], Any]) -> Any:
+    """Return a fact about a folder, which is found once as long as nothing in the folder changes."""
+    if (fact := cached_facts(kind, folder, stamp := stamp_of(folder))) is None:
+        fact = find()
+        cache_facts(kind, folder, stamp, fact)
+    return fact
 
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.inference.prompts.class_settings import NOTHING
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
@@ -23,7 +22,7 @@ _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30
 _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _SHAPE_S, _SHAPE_BYTES = 5.0, 2**30
-_SETTINGS_LIMITS = Limits(20.0, 2**30)
+_SETTINGS_LIMITS = Limits(60.0, 2**30)
 # Limits for encoding: per byte of text, and in all.
 _BYTES_PER_BYTE, _MAX_ENCODE_BYTES = 1000, 4 * 2**30
 # How often a request is sent, if requests of other threads end the child.
@@ -120,11 +119,15 @@ class TokenizerProcess:
         return self._thinking[folder]
 
     def settings(self, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return `class_settings` of a config.json; nothing where it takes too long or too much memory."""
+        """Return `class_settings` of a config.json.
+
+        Raises:
+            ModelError: If that takes too long or too much memory.
+        """
         try:
             answer = self.child.submit("settings", {"config": config}, _SETTINGS_LIMITS).result()
-        except RdchatError:
-            return NOTHING
+        except RdchatError as error:
+            raise ModelError("The model's config.json could not be read in time.", "Load it again.") from error
         return list(answer["parts"])
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
