@@ -42,8 +42,9 @@ INTERFACES: dict[str, Any] = {
 # which has a reminder only while it is the last.
 READ_AGAIN = {"aider": 28}
 END_OF_THOUGHT = 5
-# These drop a text beside a call, so a chat with one is changed until they do not: some lines of it are read again.
-DROP_TEXTS, CHANGED = {"templates/reads-properties.jinja", "templates/writes-types.jinja"}, 50
+# These write a call without its arguments, so they get it as text, and neighbours of one role joined: a few lines are
+# read again.
+NO_ARGUMENTS, JOINED = {"templates/reads-properties.jinja", "templates/writes-types.jinja"}, 50
 # Mistral's kind of template has the tools behind the last question alone, so they move.
 MOVES_TOOLS = "templates/answers-every-call.jinja"
 
@@ -160,5 +161,5 @@ def test_an_agents_prompt_has_all_its_messages_and_is_read_once(
         assert_in_order(tokenizer.decode(tokens), *texts)
     pairs = zip(first, second, strict=False)
     read_again = len(first) - next((at for at, (token, now) in enumerate(pairs) if token != now), len(first))
-    limit = CHANGED if template in DROP_TEXTS else READ_AGAIN.get(agent, END_OF_THOUGHT)
+    limit = JOINED if template in NO_ARGUMENTS else READ_AGAIN.get(agent, END_OF_THOUGHT)
     assert template == MOVES_TOOLS or read_again <= limit

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.thoughts import Part, Parting, Thoughts, has_marker, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
@@ -83,6 +84,22 @@ class PartsReader:
             self._inside, self._in_text = last.is_thought, last.start < last.end
             self._has_answer = bool(Thoughts(before, parts).answer)
 
+    @classmethod
+    def of(
+        cls, request: GenerationRequest, begun: bool, markers: frozenset[str], call_marks: Sequence[str] = ()
+    ) -> "PartsReader":
+        """Return a reader for the reply to a request; the other arguments are those of the class."""
+        before = request.messages[-1] if request.continue_last else None
+        return cls(
+            begun,
+            shaped=request.shape is not None,
+            plain=request.text is not None,
+            markers=markers,
+            call_marks=call_marks,
+            before=before.content if before else "",
+            before_control=before.own_control if before else (),
+        )
+
     def feed(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
         """Take more of the reply, and return what is told apart now.
 
@@ -162,3 +179,7 @@ class PartsReader:
         control, last = tuple(sorted(self._offsets)), self._settled.parts()[-1]
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
+
+    def own(self, whole: Thoughts) -> Thoughts:
+        """Return the reply alone, of what `finish` returned."""
+        return whole.within([(self._begins_at, len(whole.text))])

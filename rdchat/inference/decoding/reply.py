@@ -165,17 +165,11 @@ class Reply:
         self._text = Detokenizer(
             job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
         )
-        info, before = job.model.info, request.messages[-1] if request.continue_last else None
+        info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
-        self._reader = PartsReader(
-            bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)])),
-            shaped=request.shape is not None,
-            plain=request.text is not None,
-            markers=info.token_markers,
-            call_marks=call_marks(self._parse, info.tool_markers) if request.tools and info.tool_markers else (),
-            before=before.content if before else "",
-            before_control=before.own_control if before else (),
-        )
+        begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
+        marks = call_marks(self._parse, info.tool_markers) if request.tools and info.tool_markers else ()
+        self._reader = PartsReader.of(request, begun, info.token_markers, marks)
 
     @property
     def last_index(self) -> int:
@@ -251,7 +245,7 @@ class Reply:
             self._cut(self._text.held_tokens)
         self._reader.feed(trailing)
         whole = self._reader.finish(self.finish_reason is FinishReason.EOS)
-        told = whole.within([(len(whole.text) - len(self._text.text), len(whole.text))])
+        told = self._reader.own(whole)
         self._check_answer(whole.answer)
         calls, spans = self._tool_calls(told)
         return ReplyEnd(

@@ -60,15 +60,9 @@ class RemoteReply:
         self._reader = self._new_reader()
 
     def _new_reader(self) -> PartsReader:
-        before = self._request.messages[-1] if self._request.continue_last else None
-        return PartsReader(
-            self._answer.begun,
-            shaped=self._request.shape is not None,
-            # Markers in the text of rdchat's server are plain text.
-            markers=markers_among([""]) if self._is_rdchat else frozenset(),
-            before=before.content if before else "",
-            before_control=before.own_control if before else (),
-        )
+        # Markers in the text of rdchat's server are plain text.
+        markers = markers_among([""]) if self._is_rdchat else frozenset()
+        return PartsReader.of(self._request, self._answer.begun, markers)
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -148,8 +142,7 @@ class RemoteReply:
         self._ended = True
         number, text = self._request.request_id, answer.text
         self._reader.feed(trailing, answer.offsets)
-        whole = self._reader.finish(finish is FinishReason.EOS)
-        told = whole.within([(len(whole.text) - len(text), len(whole.text))])
+        told = self._reader.own(self._reader.finish(finish is FinishReason.EOS))
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
                      tool_calls=calls, told=told)
