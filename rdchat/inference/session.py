@@ -28,14 +28,11 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.caches.disk_caches import DiskCaches
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
-from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
@@ -138,8 +135,7 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
 
 def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
     job = replace(ReplyJob.fresh(model, prompt, request), ledger=_KernelLedger())
-    ready = drafters.prepare(job)
-    return AutoregressiveIterator(job) if ready is None else RoundIterator(*ready)
+    return ReplyIterator(*drafters.prepare(job))
 
 
 class ChatSession:
@@ -237,15 +233,8 @@ class ChatSession:
         if missing:
             reason, self.plain_replies = _NOT_PREPARED, self.plain_replies - 1
             self._warming = _compile(self.model, self.drafters, missing)
-        ready = None if reason else self.drafters.prepare(job)
-        if ready is None:
-            self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
-        else:
-            job, drafter = ready
-            if isinstance(drafter, AutoDrafter):
-                self._running = AutoIterator(job, drafter)
-            else:
-                self._running = RoundIterator(job, drafter)
+        job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare(job)
+        self._running = ReplyIterator(job, drafter)
         return self._running
 
     def _matcher(

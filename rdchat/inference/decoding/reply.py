@@ -135,6 +135,8 @@ class Reply:
         choice: Returns the automatic mode's present choice; None in other modes.
         matcher: That of the job; it has all the reply's tokens.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
+        seen: What penalties look at before the last token, see `TokenChooser.seen`; None without a penalty.
+        trace: Whether events carry the target's log-probabilities, and rounds their trees.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -146,6 +148,8 @@ class Reply:
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
+        self.seen: mx.array | None = None
+        self.trace = request.draft.trace
         self.matcher = job.matcher
         self.token_ids: list[int] = []
         # For each token, when it came, and the counters then.
@@ -178,9 +182,9 @@ class Reply:
         )
 
     @property
-    def last_index(self) -> int:
-        """Index of the last token that `max_tokens` and the context leave room for."""
-        return min(self.request.sampling.max_tokens, self._room) - 1
+    def room(self) -> int:
+        """Tokens that `max_tokens` and the context leave room for after the next one; -1 where there is no next one."""
+        return min(self.request.sampling.max_tokens, self._room) - 1 - len(self.token_ids)
 
     def count(self, **more: int) -> None:
         """Add to counters."""
@@ -217,7 +221,7 @@ class Reply:
             control = self._text.new_control_offsets
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
-            elif len(self.token_ids) > self.last_index:
+            elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
         pieces = self._reader.feed(text, control)
