@@ -288,7 +288,8 @@ class Replay:
             world.head.begun = None
         if self.auto.drafts_ahead(record.last - at - 1 - len(tokens)):
             self.auto.draft_ahead(cast(Any, None), NOTHING)
-        self.auto.observe(record.reply[at], tokens, NOTHING, path)
+        for part in self.auto.parts:
+            part.observe(record.reply[at], tokens, NOTHING, path)
         self._at, self.ms = at + len(tokens), self.ms + ms
         return CallResult(Call.ROUND, (), tokens, ms, usual=self.auto.usual)
 
@@ -332,7 +333,8 @@ class Replay:
         if self._at >= 0:
             costs, depth = self._costs, self._prompt + self._at
             ms += costs.plain_ms(depth) if self._queued else float(costs.calls_ms(Mode.OFF, depth)[1])
-            self.auto.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
+            for part in self.auto.parts:
+                part.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
         if head:
             head.searched = None
             ms += self._in_vain(head.begun)
@@ -385,7 +387,8 @@ def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> 
                 record = of_group[turn]
                 replay = Replay(record, world, costs, scenario)
                 list(decode(replay, replay.auto.controller))
-                replay.auto.close(len(record.prompt) + record.last)
+                for part in replay.auto.parts:
+                    part.close(len(record.prompt) + record.last)
                 by_group.setdefault(group, []).append(plain_ms(record, costs, scenario.depth) / replay.ms)
     return by_group
 

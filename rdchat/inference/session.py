@@ -27,7 +27,7 @@ from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api.requests import DRAFTERS, DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-# Modes of the automatic mode; a draft model is loaded only when needed.
-_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)
 # The prompt repeats its tokens, for prompt lookup.
 _PROMPT_TOKENS, _REPEATED = 24, 3
 _TOKENS = 16
@@ -91,9 +89,9 @@ def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]
 
 def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
     """Return what to warm up for replies with these settings."""
-    auto = settings.mode is Mode.AUTO
-    modes = (*_MODES, *([Mode.SPECULATIVE] if settings.draft_model else [])) if auto else (settings.mode,)
-    return [replace(settings, mode=mode, trace=True) for mode in modes]
+    modes = (Mode.OFF, *reversed(DRAFTERS)) if settings.mode is Mode.AUTO else (settings.mode,)
+    ready = (mode for mode in modes if mode is not Mode.SPECULATIVE or settings.draft_model)
+    return [replace(settings, mode=mode, trace=True) for mode in ready]
 
 
 class _KernelLedger(Ledger):

@@ -1,10 +1,8 @@
 """The drafter of the automatic mode: makes the drafts that the reply's controller plans."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import override
-
-import mlx.core as mx
 
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import BeamShape, Mode
@@ -14,12 +12,11 @@ from rdchat.inference.auto.planner import Source, draft_model_source, head_sourc
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
-from rdchat.inference.decoding.ledger import Ledger, TimedPolicy
+from rdchat.inference.decoding.ledger import TimedPolicy
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import lookup_draft
-from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import Verified
 
 # Times of rounds in which a draft model reads more tokens first are not learnt.
@@ -28,8 +25,6 @@ _MAX_UNREAD = 4
 
 class AutoDrafter(Drafter):
     """Drafts for one reply as its controller plans; see `Drafter`.
-
-    All drafters observe every token, also those of plain steps.
 
     Args:
         state: Costs and estimates of the target and its drafters.
@@ -48,7 +43,6 @@ class AutoDrafter(Drafter):
         head, small = available.head, available.draft_model
         self._head = head.drafter(prompt, request, job.ledger) if head else None
         self._draft_model = model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
-        self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
         sources: list[Source] = []
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
@@ -59,25 +53,10 @@ class AutoDrafter(Drafter):
             self.controller.forced = job.matcher.forced
         self.policy = TimedPolicy(self.controller, job.ledger)
 
+    @property
     @override
-    def use_cache(self, cache: KVCache) -> None:
-        for part in self._parts:
-            part.use_cache(cache)
-
-    @override
-    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
-        for part in self._parts:
-            yield from part.prefill(cancelled, ledger)
-
-    @override
-    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
-        for part in self._parts:
-            part.read(tokens, hidden, start)
-
-    @override
-    def close(self, length: int) -> None:
-        for part in self._parts:
-            part.close(length)
+    def parts(self) -> Sequence[Drafter]:
+        return [part for part in (self._head, self._draft_model) if part]
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -101,11 +80,6 @@ class AutoDrafter(Drafter):
                 if self.controller.is_forced:
                     draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
         return replace(draft, rows=plan.rows, drafter=plan.mode.value)
-
-    @override
-    def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        for part in self._parts:
-            part.observe(root, tokens, verified, path)
 
     @override
     def drafts_ahead(self, limit: int) -> bool:

@@ -78,6 +78,11 @@ class Drafter:
     policy: Policy = AlwaysDraft()
     usual = True
 
+    @property
+    def parts(self) -> Sequence["Drafter"]:
+        """The drafters in it; each reads the prompt and observes every token, also those of plain steps."""
+        return (self,)
+
     def use_cache(self, cache: KVCache) -> None:
         """Take the target's cache of the reply before anything else; it must not be written to."""
 

@@ -100,7 +100,7 @@ class ReplyIterator:
         reply.seen = chooser.seen(job.prompt, model.end_tokens) if chooser.needs_seen else None
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
-        self._drafter = drafter or Drafter()
+        self._drafter, self._parts = drafter, drafter.parts if drafter else ()
         self._policy = policy = drafter.policy if drafter else AlwaysPlain()
         reply.choice = lambda: policy.status
         # The plain step that is queued.
@@ -129,7 +129,8 @@ class ReplyIterator:
     def update(self, settings: DraftSettings) -> None:
         self._ledger.exact = settings.profile
         self._reply.trace = settings.trace
-        self._drafter.update(settings)
+        if self._drafter:
+            self._drafter.update(settings)
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -223,7 +224,8 @@ class ReplyIterator:
         else:
             # An exception may have left the cache in any state.
             self._cache.reset()
-        self._drafter.close(len(self._cache.tokens))
+        for part in self._parts:
+            part.close(len(self._cache.tokens))
 
     def _wait_for_cache(self) -> None:
         """Wait for what was queued after the reply's last token; empty the cache where that fails."""
@@ -243,16 +245,16 @@ class ReplyIterator:
             self._pass_prompt(read, done)
             read = done
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
-        if self._rounds:
+        for part in self._parts:
             with self._ledger.stage(Stage.DRAFTER_PREFILL):
-                for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
+                for _ in part.prefill(self._cancel.is_set, self._ledger):
                     pass
 
     def _pass_prompt(self, start: int, end: int) -> None:
         """Give the drafter the prompt tokens of the target's last call."""
         hidden = self._model.hooks.hidden
-        if start < end:
-            self._drafter.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
+        for part in self._parts if start < end else ():
+            part.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
 
     def _first_logits(self) -> mx.array:
         self._prompt_read()

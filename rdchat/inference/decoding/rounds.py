@@ -15,7 +15,7 @@ import numpy as np
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
-from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
+from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.autoregressive import Step
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3
-_WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,9 @@ class Rounds:
         self._ledger = job.ledger
         self._reply = reply
         self._chooser = chooser
-        self._drafter = drafter
-        drafter.use_cache(job.cache)
+        self._drafter, self._parts = drafter, drafter.parts
+        for part in self._parts:
+            part.use_cache(job.cache)
         self._verifier = Verifier(job.model, job.cache)
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
@@ -96,9 +96,10 @@ class Rounds:
     def observe(self, step: Step) -> None:
         """Show the drafter a plain step whose token was taken."""
         root, token = self._reply.token_ids[-2:]
-        hidden = None if step.hidden is None else step.hidden[0]
         with self._ledger.stage(Stage.FOLLOW):
-            self._drafter.observe(root, [token], Verified(step.logits, hidden), [0])
+            for part in self._parts:
+                hidden = None if step.hidden is None else step.hidden[0]
+                part.observe(root, [token], Verified(step.logits, hidden), [0])
 
     @property
     def _drafts(self) -> bool:
@@ -179,8 +180,9 @@ class Rounds:
         self._dropped[source] += 1
         if self._dropped[source] == _MAX_DROPPED:
             self._drafter.leave_out(source)
+            noun = DRAFTERS[Mode(source)].noun if source in DRAFTERS else "the drafter"
             self._reply.left_out = (
-                f"{_WHAT.get(source, 'The drafter')} computed scores that are not finite, so the reply continued "
+                f"{noun.capitalize()} computed scores that are not finite, so the reply continued "
                 "without it. Try float32. If that does not help, it is damaged: get it again."
             )
 
@@ -232,7 +234,8 @@ class Rounds:
             reply = self._reply
             if reply.seen is not None:
                 reply.seen = self._chooser.with_tokens(reply.seen, mx.array(fed))
-            self._drafter.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path)
+            for part in self._parts:
+                part.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path)
 
     def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
         """Add log-probabilities, and the tree to the last event, if a trace is requested."""
