@@ -121,13 +121,13 @@ class PlainSteps:
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
-        event = self._take(token_id, step.seen)
-        if log_prob is not None:
-            event = replace(event, log_prob=log_prob)
-        if self._listed is not None:
-            likely = step.likely.listed(self._data_of)[0] if step.likely else ()
-            event = replace(event, alternatives=likely, data=self._data_of(token_id))
-        return event, following
+        reply, waits = self._reply, 1 + self._ledger.take_waits() + self._cache.take_waits()
+        # The first token comes with the prefill.
+        if reply.token_ids:
+            reply.count(target_calls=1, host_syncs=waits)
+        reply.seen = step.seen
+        likely = step.likely.listed(self._data_of)[0] if step.likely else ()
+        return reply.take(token_id, log_prob, likely), following
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
@@ -165,12 +165,3 @@ class PlainSteps:
             return True
         self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOW_INTERVAL)
         return False
-
-    def _take(self, token_id: int, seen: mx.array | None) -> TokenEvent:
-        reply, index = self._reply, len(self._reply.token_ids)
-        reply.seen = seen
-        waits = 1 + self._ledger.take_waits() + self._cache.take_waits()
-        # The first token comes with the prefill.
-        if index:
-            reply.count(target_calls=1, host_syncs=waits)
-        return reply.take(token_id)

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, LikelyToken, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.parts_reader import PartsReader
@@ -201,8 +201,16 @@ class Reply:
             accepted_lengths=_with_one_more(counters.accepted_lengths, accepted),
         )
 
-    def take(self, token_id: int) -> TokenEvent:
-        """Add one token and return its event; sets `finish_reason` where it is the last."""
+    def take(
+        self, token_id: int, log_prob: float | None = None, alternatives: tuple[LikelyToken, ...] = ()
+    ) -> TokenEvent:
+        """Add one token and return its event; sets `finish_reason` where it is the last.
+
+        Args:
+            token_id: Id of the token.
+            log_prob: See `TokenEvent`.
+            alternatives: See `TokenEvent`.
+        """
         self.clock.mark_token()
         if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
@@ -224,8 +232,17 @@ class Reply:
             elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        pieces = self._reader.feed(text, control)
-        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, pieces=pieces)
+        data = b"" if self.request.top_log_probs is None else self._job.model.token_data(token_id)
+        return TokenEvent(
+            self.request.request_id,
+            len(self.token_ids) - 1,
+            token_id,
+            text,
+            log_prob=log_prob,
+            alternatives=alternatives,
+            data=data,
+            pieces=self._reader.feed(text, control),
+        )
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""

@@ -215,9 +215,11 @@ class Rounds:
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
             sources = [checked.drafters[node] for node in path[1:]]
             reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
+            log_probs = fetch(checked.log_probs.chosen).tolist() if checked.log_probs else [None] * len(tree)
+            rows = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
             events = []
             for position, node in enumerate(path, start=1):
-                event = reply.take(int(checked.chosen[node]))
+                event = reply.take(int(checked.chosen[node]), log_probs[node], rows[node])
                 if position < len(path):
                     event = replace(event, drafter=checked.drafters[path[position]], position=position)
                 events.append(event)
@@ -225,7 +227,10 @@ class Rounds:
                     break
             statistics = RoundStatistics(reply.counters.rounds, drafted, accepted, len(events), len(tree))
             events[-1] = replace(events[-1], round=statistics)
-            return path[: len(events)], self._traced(checked, path, events)
+            if checked.log_probs and reply.trace:
+                shown = tree, checked.drafters, checked.log_probs, path, int(checked.chosen[path[-1]])
+                events[-1] = replace(events[-1], tree=round_tree(*shown, text_of=self._model.token_text))
+            return path[: len(events)], events
 
     def commit(self, checked: _Round, path: list[int]) -> None:
         with self._ledger.stage(Stage.COMMIT):
@@ -236,25 +241,6 @@ class Rounds:
                 reply.seen = self._chooser.with_tokens(reply.seen, mx.array(fed))
             for part in self._parts:
                 part.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path)
-
-    def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
-        """Add log-probabilities, and the tree to the last event, if a trace is requested."""
-        if done.log_probs is None:
-            return events
-        chosen = fetch(done.log_probs.chosen).tolist()
-        events = [replace(e, log_prob=chosen[node]) for e, node in zip(events, path, strict=False)]
-        if self._listed is not None:
-            data_of = self._model.token_data
-            rows = done.likely.listed(data_of) if done.likely else [()] * len(done.tree)
-            events = [
-                replace(event, alternatives=rows[node], data=data_of(event.token_id))
-                for event, node in zip(events, path, strict=False)
-            ]
-        if not self._reply.trace:
-            return events
-        correction = int(done.chosen[path[-1]])
-        tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
-        return [*events[:-1], replace(events[-1], tree=tree)]
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
