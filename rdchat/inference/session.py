@@ -123,17 +123,13 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
     for seed in range(_SEEDS):
         # With exact times each stage waits, so few kernels are compiled together.
         request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
-        with suppress(StoppedError), closing(_reply(model, drafters, few * _REPEATED, request)) as events:
+        job = replace(ReplyJob.fresh(model, few * _REPEATED, request), ledger=_KernelLedger())
+        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare(job))) as events:
             for _ in events:
                 yield True
             if draft.mode is Mode.OFF or events.statistics.rounds:
                 return
         yield True
-
-
-def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
-    job = replace(ReplyJob.fresh(model, prompt, request), ledger=_KernelLedger())
-    return ReplyIterator(*drafters.prepare(job))
 
 
 class ChatSession:
