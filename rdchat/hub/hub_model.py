@@ -45,10 +45,10 @@ class HubModel:
         licence: From its authors; may be empty.
         family: The architecture, such as `llama`; empty if unknown.
         quantization: Such as `4-bit`; empty if unknown.
-        packed: Why mlx-lm cannot unpack its weights; empty if it can, or the hub does not say how they are packed.
         weight_bytes: Size of its safetensors files; None if unknown.
         float_bits: Bits of most of their floats: 16 or 32.
         quantized_from: Hub id of the model that it is a quantised version of; empty if unknown.
+        packed: Why mlx-lm cannot unpack its weights; empty if it can, or the hub does not say how they are packed.
         commit: The commit of `files`; empty in the results of a search.
         files: All of its files, with the hub's names; empty in the results of a search.
         kind: What it may be for the model that it was searched for; None if it is not a drafter.
@@ -65,7 +65,6 @@ class HubModel:
     licence: str = ""
     family: str = ""
     quantization: str = ""
-    packed: str = ""
     weight_bytes: int | None = None
     float_bits: int = 16
     quantized_from: str = ""
@@ -75,6 +74,7 @@ class HubModel:
     download_bytes: int | None = None
     same_tokenizer: bool = False
     problem: str = ""
+    packed: str = ""
 
     @property
     def is_smaller_model(self) -> bool:
