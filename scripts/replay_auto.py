@@ -11,8 +11,7 @@ each of `SCENARIOS`. Figures are speeds over plain decoding, as geometric means 
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,14 +29,15 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.auto_iterator import AutoDrafter
-from rdchat.inference.auto.controller import CallResult, decode
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.loop import Call, CallResult, decode
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
@@ -237,7 +237,7 @@ class World:
 
 
 class Replay:
-    """The automatic mode's `CallMaker` on a recorded reply, in the time that a machine would take.
+    """The automatic mode's `Calls` on a recorded reply, in the time that a machine would take.
 
     Args:
         record: The reply.
@@ -251,7 +251,8 @@ class Replay:
         sampling = SamplingParams(temperature=scenario.temperature)
         request = GenerationRequest((ChatMessage(Role.USER, "?"),), sampling)
         prompt = [*range(-scenario.depth - 1, -1), *record.prompt]  # behind tokens of which no two are alike
-        self.auto = AutoDrafter(cast(AutoState, world), prompt, request, NoLedger())
+        job = SimpleNamespace(prompt=prompt, request=request, ledger=NoLedger(), matcher=None)
+        self.auto = AutoDrafter(cast(AutoState, world), cast(ReplyJob, job))
         self._record, self._world, self._costs, self._scenario = record, world, costs, scenario
         self._prompt = len(prompt)
         self._at = -1  # Index of the last token in the reply.
@@ -264,8 +265,8 @@ class Replay:
     def room(self) -> int | None:
         return self._record.last - self._at - 1 if self._at < self._record.last else None
 
-    def stage(self, name: str) -> AbstractContextManager[object]:
-        return nullcontext()
+    def first(self) -> CallResult[None]:
+        return replace(self.step(queue=False), call=Call.FIRST)
 
     def round(self) -> CallResult[None]:
         world, record, at = self._world, self._record, self._at
@@ -287,9 +288,10 @@ class Replay:
             world.head.begun = None
         if self.auto.drafts_ahead(record.last - at - 1 - len(tokens)):
             self.auto.draft_ahead(cast(Any, None), NOTHING)
-        self.auto.observe(record.reply[at], tokens, NOTHING, path)
+        for part in self.auto.parts:
+            part.observe(record.reply[at], tokens, NOTHING, path)
         self._at, self.ms = at + len(tokens), self.ms + ms
-        return CallResult((), tokens, ms, usual=self.auto.usual)
+        return CallResult(Call.ROUND, (), tokens, ms, usual=self.auto.usual)
 
     def _commit(self, accepted: int, rows: int) -> float:
         """Return what committing the accepted part of recurrent state takes; note what is fed again instead."""
@@ -331,13 +333,14 @@ class Replay:
         if self._at >= 0:
             costs, depth = self._costs, self._prompt + self._at
             ms += costs.plain_ms(depth) if self._queued else float(costs.calls_ms(Mode.OFF, depth)[1])
-            self.auto.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
+            for part in self.auto.parts:
+                part.observe(self._record.reply[self._at], [self._record.reply[self._at + 1]], NOTHING, [0])
         if head:
             head.searched = None
             ms += self._in_vain(head.begun)
             head.begun = None
         self._at, self._queued, self.ms = self._at + 1, queue, self.ms + ms
-        return CallResult((), [self._record.reply[self._at]], ms, queue)
+        return CallResult(Call.STEP, (), [self._record.reply[self._at]], ms, queue)
 
 
 def accepted(tree: PackedTree, text: list[int]) -> list[int]:
@@ -384,7 +387,8 @@ def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> 
                 record = of_group[turn]
                 replay = Replay(record, world, costs, scenario)
                 list(decode(replay, replay.auto.controller))
-                replay.auto.close(len(record.prompt) + record.last)
+                for part in replay.auto.parts:
+                    part.close(len(record.prompt) + record.last)
                 by_group.setdefault(group, []).append(plain_ms(record, costs, scenario.depth) / replay.ms)
     return by_group
 

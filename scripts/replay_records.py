@@ -21,7 +21,7 @@ from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.auto.plan import LONGEST
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import CandidateRanker, NodePool
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.models.model_files import target_hash
@@ -110,7 +110,7 @@ class Recorder:
         prompt = self._model.encode_chat(request.messages, continue_last=False)
         job = ReplyJob.fresh(self._model, prompt, request)
         recorder = DraftRecorder(self._head.drafter(prompt, request, job.ledger))
-        *_, end = RoundIterator(job, recorder)
+        *_, end = ReplyIterator(job, recorder)
         assert isinstance(end, ReplyEnd)
         reply, pools = list(end.token_ids), recorder.pools
         candidates = self._rank(request, prompt, reply)

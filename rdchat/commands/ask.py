@@ -24,6 +24,7 @@ from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
+    DRAFTERS,
     DraftSettings,
     Dtype,
     GenerationRequest,
@@ -114,9 +115,9 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
-    for name, mode in (("draft_model", Mode.SPECULATIVE), ("drafter", Mode.DRAFTER)):
-        if getattr(args, name) and draft.mode not in {mode, Mode.AUTO}:
-            option = f"--{name.replace('_', '-')}"
+    for mode, drafter in DRAFTERS.items():
+        if draft.named(mode) and not draft.mode.uses(drafter.option):
+            option = f"--{drafter.option.replace('_', '-')}"
             raise InvalidSettingError(f"{option} has no effect with --mode {draft.mode}.", f"Add --mode {mode}.")
     shape = _read_shape(args)
     answer = _Answer(sampling, seed, draft, args.json, shape)

@@ -268,10 +268,8 @@ def _check_files(args: argparse.Namespace) -> None:
 
 def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
     """Return the modes that the loaded model supports, and those whose model or drafter the person named."""
-    drafter = args.drafters[0]
-    named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: drafter}
-    choices = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
-    modes = [option.mode for option in choices if option.available or named.get(option.mode)]
+    draft = DraftSettings(draft_model=args.draft_model, drafter=args.drafters[0])
+    modes = [each.mode for each in engine.draft_options(draft).modes if each.available or draft.named(each.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # Plain decoding first.
 
 

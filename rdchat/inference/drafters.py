@@ -11,7 +11,7 @@ from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.auto.auto_iterator import AutoDrafter
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
@@ -175,14 +175,14 @@ class Drafters:
                 return None
             return str(error)
 
-    def prepare(self, job: ReplyJob) -> tuple[ReplyJob, Drafter] | None:
+    def prepare(self, job: ReplyJob) -> tuple[ReplyJob, Drafter | None]:
         """Return a reply's job with its drafter, and the drafter; call it only after `load` returned None.
 
         In mode `off` there is none.
         """
         prompt, request, ledger, settings = job.prompt, job.request, job.ledger, job.request.draft
         if settings.mode is Mode.OFF:
-            return None
+            return job, None
         self.auto.look_up_costs()
         earlier = request.earlier
         rows_for = partial(self.auto.planner.rows_for, settings.mode)
@@ -192,7 +192,7 @@ class Drafters:
             case Mode.AUTO:
                 head = self.auto.available.head
                 job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
-                return job, AutoDrafter(self.auto, prompt, request, ledger, earlier)
+                return job, AutoDrafter(self.auto, job)
             case Mode.LOOKUP:
                 return replace(job, drafter="prompt lookup"), LookupDrafter(
                     prompt, settings.draft_tokens, ledger, trees=self.auto.trees, earlier=earlier

@@ -8,7 +8,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import DrafterFit, DraftKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api.requests import DRAFTERS, DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import drafter_name, resolve_drafter
@@ -52,9 +52,7 @@ class ModeOptions:
             return DrafterFit(drafter, problem=error.message if isinstance(error, RdchatError) else str(error))
 
     def _option(self, mode: Mode, settings: DraftSettings) -> ModeOption:
-        if mode is Mode.OFF:
-            return ModeOption(mode, available=True)
-        problem = cannot_verify(self._model)
+        problem = "" if mode is Mode.OFF else cannot_verify(self._model)
         if mode is Mode.AUTO:
             reason = f"{problem} Drafting is off." if problem else f"{self._left_out(settings)} {self._limit()}".strip()
             drafter = self._option(Mode.DRAFTER, settings)
@@ -64,15 +62,15 @@ class ModeOptions:
         try:
             if mode is Mode.SPECULATIVE:
                 return self._draft_model(settings.draft_model)
-            lookup = ModeOption(Mode.LOOKUP, available=True, reason=self._limit())
-            return self._drafter(settings.drafter) if mode is Mode.DRAFTER else lookup
+            if mode is Mode.DRAFTER:
+                return self._drafter(settings.drafter)
+            return ModeOption(mode, available=True, reason="" if mode is Mode.OFF else self._limit())
         except RdchatError as error:
             return ModeOption(mode, available=False, reason=str(error))
 
     def _left_out(self, settings: DraftSettings) -> str:
         """Return a sentence on the named drafters that the automatic mode cannot use; empty if it can use all."""
-        named = {Mode.SPECULATIVE: settings.draft_model, Mode.DRAFTER: settings.drafter}
-        options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
+        options = [self._option(mode, settings) for mode in DRAFTERS if settings.named(mode) is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
             wrong += self._drafters.own_drafters().left_out

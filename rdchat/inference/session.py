@@ -27,15 +27,12 @@ from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.api.requests import DRAFTERS, DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches.disk_caches import DiskCaches
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
-from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-# Modes of the automatic mode; a draft model is loaded only when needed.
-_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)
 # The prompt repeats its tokens, for prompt lookup.
 _PROMPT_TOKENS, _REPEATED = 24, 3
 _TOKENS = 16
@@ -94,9 +89,9 @@ def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]
 
 def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
     """Return what to warm up for replies with these settings."""
-    auto = settings.mode is Mode.AUTO
-    modes = (*_MODES, *([Mode.SPECULATIVE] if settings.draft_model else [])) if auto else (settings.mode,)
-    return [replace(settings, mode=mode, trace=True) for mode in modes]
+    modes = (Mode.OFF, *reversed(DRAFTERS)) if settings.mode is Mode.AUTO else (settings.mode,)
+    ready = (mode for mode in modes if mode is not Mode.SPECULATIVE or settings.draft_model)
+    return [replace(settings, mode=mode, trace=True) for mode in ready]
 
 
 class _KernelLedger(Ledger):
@@ -128,18 +123,13 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
     for seed in range(_SEEDS):
         # With exact times each stage waits, so few kernels are compiled together.
         request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
-        with suppress(StoppedError), closing(_reply(model, drafters, few * _REPEATED, request)) as events:
+        job = replace(ReplyJob.fresh(model, few * _REPEATED, request), ledger=_KernelLedger())
+        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare(job))) as events:
             for _ in events:
                 yield True
             if draft.mode is Mode.OFF or events.statistics.rounds:
                 return
         yield True
-
-
-def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: GenerationRequest) -> ReplyIterator:
-    job = replace(ReplyJob.fresh(model, prompt, request), ledger=_KernelLedger())
-    ready = drafters.prepare(job)
-    return AutoregressiveIterator(job) if ready is None else RoundIterator(*ready)
 
 
 class ChatSession:
@@ -237,15 +227,8 @@ class ChatSession:
         if missing:
             reason, self.plain_replies = _NOT_PREPARED, self.plain_replies - 1
             self._warming = _compile(self.model, self.drafters, missing)
-        ready = None if reason else self.drafters.prepare(job)
-        if ready is None:
-            self._running = AutoregressiveIterator(replace(job, mode_reason=reason))
-        else:
-            job, drafter = ready
-            if isinstance(drafter, AutoDrafter):
-                self._running = AutoIterator(job, drafter)
-            else:
-                self._running = RoundIterator(job, drafter)
+        job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare(job)
+        self._running = ReplyIterator(job, drafter)
         return self._running
 
     def _matcher(

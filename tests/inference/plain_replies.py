@@ -10,7 +10,7 @@ from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.hooks import ModelHooks
@@ -52,7 +52,7 @@ def plain(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> tuple[list[GenerationEvent], KVCache]:
     """Return the events of a new chat's reply, drafted in rounds, and the KV cache that it leaves."""
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
-    return list(RoundIterator(job, drafter)), job.cache
+    return list(ReplyIterator(job, drafter)), job.cache
 
 
 def check_same(model: LoadedModel, request: GenerationRequest, width: int, length: int) -> tuple[ReplyEnd, KVCache]:
@@ -74,7 +74,7 @@ def unended(request: GenerationRequest) -> GenerationRequest:
     return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
 
 
-def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index: int) -> Iterator[GenerationEvent]:
+def cancelling(events: Iterator[GenerationEvent], iterator: ReplyIterator, index: int) -> Iterator[GenerationEvent]:
     for event in events:
         yield event
         if isinstance(event, TokenEvent) and event.index == index:

@@ -14,9 +14,8 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 # isort: split
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
 from tests.inference.device_stand_in import DeviceStandIn, Event
 from tests.inference.device_timelines import decoding
@@ -53,7 +52,7 @@ def host_times() -> None:
             for seed in range(2):
                 job = ReplyJob.fresh(model, prompt, request)
                 drafter = ScriptedDrafter([*reply, *[1] * HOST_TOKENS], width, 5, seed)
-                iterator = AutoregressiveIterator(job) if kind is None else RoundIterator(job, drafter)
+                iterator = ReplyIterator(job, None if kind is None else drafter)
                 end, events = decoding(DeviceStandIn(model.network), iterator)
                 assert end.token_ids == plain.token_ids
                 calls = end.statistics.target_calls

@@ -13,10 +13,8 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding import reductions
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -53,12 +51,12 @@ def _job(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
 
 
 def _plain(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
-    return AutoregressiveIterator(_job(model, request))
+    return ReplyIterator(_job(model, request))
 
 
 def _lookup(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
     job = _job(model, request)
-    return RoundIterator(job, LookupDrafter(job.prompt, 4, job.ledger))
+    return ReplyIterator(job, LookupDrafter(job.prompt, 4, job.ledger))
 
 
 def _draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
@@ -69,7 +67,7 @@ def _head(make: Callable[[LoadedModel], Head]) -> Begin:
     def begin(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
         job = _job(model, request)
         shaped = with_beams(request, BeamShape(3, 4))
-        return RoundIterator(job, HeadModel(model, make(model)).drafter(job.prompt, shaped, job.ledger))
+        return ReplyIterator(job, HeadModel(model, make(model)).drafter(job.prompt, shaped, job.ledger))
 
     return begin
 
@@ -136,7 +134,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     job = _job(model, ask(max_tokens=5, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        *_, end = RoundIterator(job, drafter)
+        *_, end = ReplyIterator(job, drafter)
     assert isinstance(end, ReplyEnd)
     assert end.statistics.drafted > 0
     _check(found)
@@ -150,7 +148,7 @@ def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: P
     job = _job(model, ask(max_tokens=8, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        *_, end = RoundIterator(job, drafter)
+        *_, end = ReplyIterator(job, drafter)
     assert isinstance(end, ReplyEnd)
     assert end.statistics.drafted > 0
     _check(found)

@@ -16,11 +16,11 @@ from rdchat.inference.api.answer_shape import MAX_SOURCE_BYTES, AnswerShape, Sha
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, mask_of
-from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -82,7 +82,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     begun = request.messages[-1].content if request.continue_last else ""
     matcher = matcher_of(model, request.shape, thought_end(model, job.prompt), begun)
     job = replace(job, matcher=matcher)
-    return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
+    return list(ReplyIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
     matcher = matcher_of(model, request.shape)
     job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
-    *events, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    *events, end = ReplyIterator(job, AutoDrafter(state, job))
     assert {event.drafter for event in events if isinstance(event, TokenEvent)} == {"", SHAPE}
     assert isinstance(end, ReplyEnd)
     assert end.statistics.from_chat == 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Protocol
+from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.prompt_files import Prompt
@@ -185,21 +185,10 @@ class BenchCell:
         return self.draft.mode is Mode.OFF
 
     @property
-    def shape(self) -> dict[str, int]:
-        """Size of its drafts: beam width and length, or draft tokens, or nothing."""
-        match self.draft.mode:
-            case Mode.DRAFTER:
-                return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
-            case Mode.SPECULATIVE | Mode.LOOKUP:
-                return {"draft_tokens": self.draft.draft_tokens}
-            case _:
-                return {}
-
-    @property
     def label(self) -> str:
         """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
-        alone = self.draft.mode is Mode.DRAFTER and not self.draft.lookup_branch
-        parts = self.draft.mode.label, size_text(*self.shape.values()), "without lookup" if alone else ""
+        alone = self.draft.mode.uses("lookup_branch") and not self.draft.lookup_branch
+        parts = self.draft.mode.label, size_text(*self.draft.sizes.values()), "without lookup" if alone else ""
         return ", ".join(filter(None, parts))
 
 
@@ -336,16 +325,14 @@ class Sweep:
         )
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
-        if mode is Mode.DRAFTER:
-            lists = self.drafters, self.lookup_branches, self.beam_widths, self.beam_lengths
-            for drafter, branch, width, length in product(*lists):
-                yield DraftSettings(mode, drafter=drafter, beam_width=width, beam_length=length, lookup_branch=branch)
-        elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):
-            model = self.draft_model if mode is Mode.SPECULATIVE else None
-            for tokens in self.draft_tokens:
-                yield DraftSettings(mode, draft_model=model, draft_tokens=tokens)
-        elif mode is Mode.AUTO:
-            for drafter in self.drafters:
-                yield DraftSettings(mode, draft_model=self.draft_model, drafter=drafter)
-        else:
-            yield DraftSettings(mode)
+        lists: dict[str, tuple[Any, ...]] = {
+            "draft_model": (self.draft_model,),
+            "drafter": self.drafters,
+            "lookup_branch": self.lookup_branches,
+            "beam_width": self.beam_widths,
+            "beam_length": self.beam_lengths,
+            "draft_tokens": self.draft_tokens,
+        }
+        used = {name: values for name, values in lists.items() if mode.uses(name)}
+        for values in product(*used.values()):
+            yield DraftSettings(mode, **dict(zip(used, values, strict=True)))

@@ -50,42 +50,26 @@ class _Part:
 
 _DRAFT_WAIT = "wait for the draft"
 _PREPARE, _BOTH, _ALL = "prepare steps", "forward and choice", "forward, choice and the next draft"
-_ROWS = {
+# What each stage's own time is spent on.
+_ROWS: dict[str, _Row] = {
     Stage.TOKENIZE: _Row(Spent.READING, "chat template and tokens"),
     Stage.PREFILL: _Row(Spent.READING, "reading the prompt"),
     Stage.DRAFTER_PREFILL: _Row(Spent.READING, "reading by the drafter"),
     Stage.FIRST: _Row(Spent.READING, "first token"),
-    Stage.CHOOSE: _Row(Spent.READING, "first token"),
-    Stage.QUEUE_STEP: _Row(Spent.OTHER, _PREPARE),
-    stage_path(Stage.QUEUE_STEP, Stage.FORWARD): _Row(Spent.OTHER, _PREPARE, counts=False),
-    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT): _Row(Spent.WRITING, "forward"),
-    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
-    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.QUEUE): _Row(Spent.WRITING, _BOTH, counts=False),
-    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.WAIT): _Row(Spent.WRITING, "choice"),
+    **dict.fromkeys((Stage.QUEUE_STEP, Stage.VERIFY), _Row(Spent.OTHER, _PREPARE)),
+    **dict.fromkeys((Stage.ROUND, Stage.FORWARD, Stage.CHOOSE), _Row(Spent.OTHER, _PREPARE, counts=False)),
     Stage.PLAIN_WAIT: _Row(Spent.WRITING, _BOTH),
-    stage_path(Stage.PLAIN_WAIT, Stage.WAIT_WITH_DRAFT): _Row(Spent.WRITING, _ALL),
-    Stage.ROUND: _Row(Spent.OTHER, _PREPARE, counts=False),
-    stage_path(Stage.ROUND, Stage.VERIFY): _Row(Spent.OTHER, _PREPARE),
-    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT): _Row(Spent.CHECKING, "forward"),
-    stage_path(Stage.ROUND, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
-    stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT): _Row(Spent.CHECKING, _BOTH),
-    stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT_WITH_DRAFT): _Row(Spent.CHECKING, _ALL),
-    stage_path(Stage.ROUND, Stage.ACCEPT): _Row(Spent.OTHER, "accept"),
-    stage_path(Stage.ROUND, Stage.ACCEPT, Stage.DETOKENIZE): _Row(Spent.OTHER, "text"),
+    Stage.ACCEPT: _Row(Spent.OTHER, "accept"),
     Stage.DETOKENIZE: _Row(Spent.OTHER, "text"),
-    stage_path(Stage.ROUND, Stage.COMMIT): _Row(Spent.OTHER, "commit"),
+    Stage.COMMIT: _Row(Spent.OTHER, "commit"),
     Stage.PLAN: _Row(Spent.OTHER, "automatic mode", counts=False),
     Stage.FOLLOW: _Row(Spent.OTHER, "automatic mode"),
-    stage_path(Stage.FOLLOW, Stage.QUEUE): _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
     Stage.HAND_OVER: _Row(Spent.OTHER, "hand over tokens"),
     Stage.NOT_MEASURED: _Row(Spent.OTHER, "not measured"),
 }
 _WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
-# Paths that only a ledger with exact times has.
-_EXACT = (
-    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT),
-    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT),
-)
+# The target's calls: only with exact times they are waited for by themselves.
+_CALLS_OF_TARGET = (Stage.FORWARD, Stage.VERIFY)
 _DRAFT_PARTS: dict[str, str] = {
     Stage.DRAFT: "prepare drafts",
     Stage.DRAFT_AHEAD: "prepare drafts",
@@ -117,7 +101,8 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     if not recorded:
         return ()
     parts: dict[Spent, dict[str, _Part]] = defaultdict(dict)
-    exact = any(path in recorded for path in _EXACT)
+    waits = (path.split(PATH_SEPARATOR)[-2:] for path in recorded)
+    exact = any(inner[-1] == Stage.WAIT and inner[0] in _CALLS_OF_TARGET for inner in waits)
     for path, own_ms in _own_times(recorded).items():
         row = _row(path)
         if exact and row.name == _BOTH:
@@ -158,16 +143,28 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
 
 def _row(path: str) -> _Row:
     *outer, name = path.split(PATH_SEPARATOR)
-    if outer and outer[0] in (Stage.DRAFTER_PREFILL, Stage.FIRST, Stage.CHOOSE):
-        return _Row(Spent.READING, _ROWS[outer[0]].name, counts=False)
+    top = (*outer, name)[0]
+    if top in (Stage.DRAFTER_PREFILL, Stage.FIRST, Stage.CHOOSE):
+        # Older versions chose the first token outside of `FIRST`.
+        return replace(_ROWS[Stage.FIRST if top == Stage.CHOOSE else top], counts=not outer)
     if Stage.DRAFT in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
         return _draft_row(name, outer)
-    if path in _ROWS:
-        return _ROWS[path]
-    waited = Spent.CHECKING if Stage.ROUND in outer else Spent.WRITING
+    if name in _WAITS or name == Stage.LINK:
+        return _wait_row(name, outer)
+    return _ROWS.get(name, _Row(Spent.OTHER, name))
+
+
+def _wait_row(name: str, outer: list[str]) -> _Row:
+    """Return the row of a wait for the target, or for other ranks."""
+    spent = Spent.CHECKING if Stage.ROUND in outer else Spent.WRITING
     if name == Stage.LINK:
-        return _Row(Spent.READING if Stage.PREFILL in outer else waited, "link to other Macs")
-    return _Row(waited, _BOTH, counts=False) if name in _WAITS else _Row(Spent.OTHER, name)
+        return _Row(Spent.READING if Stage.PREFILL in outer else spent, "link to other Macs")
+    if Stage.FOLLOW in outer:
+        return _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False)
+    if name != Stage.WAIT:
+        return _Row(spent, _ALL if name == Stage.WAIT_WITH_DRAFT else _BOTH, counts=name == Stage.WAIT_WITH_DRAFT)
+    inside = outer[-1] if outer else ""
+    return _Row(spent, "forward" if inside in _CALLS_OF_TARGET else _BOTH, counts=inside != Stage.PLAIN_WAIT)
 
 
 def _draft_row(name: str, outer: list[str]) -> _Row:

@@ -68,8 +68,51 @@ class Mode(StrEnum):
     @property
     def label(self) -> str:
         """Its name for people."""
-        names = {"speculative": "Draft model", "drafter": "Drafter head", "lookup": "Prompt lookup"}
-        return names.get(self.value, self.value.capitalize())
+        return DRAFTERS[self].label if self in DRAFTERS else self.value.capitalize()
+
+    def uses(self, setting: str) -> bool:
+        """Return whether the mode follows one of the `DraftSettings`; `auto` chooses the sizes itself."""
+        if self is Mode.AUTO:
+            return any(setting == drafter.option for drafter in DRAFTERS.values())
+        drafter = DRAFTERS.get(self)
+        return drafter is not None and setting in (drafter.option, *drafter.sizes, *drafter.more)
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFacts:
+    """What people see of a kind of drafter.
+
+    Attributes:
+        label: Name of its mode.
+        noun: Its name in a sentence.
+        role: The colour and the line of its tokens.
+        option: The draft setting with its folder or hub id; empty without one.
+        sizes: The draft settings for the size of its drafts.
+        more: Its other draft settings.
+        source: Where its tokens come from; empty for its label.
+    """
+
+    label: str
+    noun: str
+    role: str
+    option: str = ""
+    sizes: tuple[str, ...] = ("draft_tokens",)
+    more: tuple[str, ...] = ()
+    source: str = ""
+
+    def size_text(self, width: int, length: int) -> str:
+        """Return the size of a draft of so many beams, of so many tokens with the root; see `size_text`."""
+        return size_text(width, length) if len(self.sizes) > 1 else size_text(length - 1)
+
+
+# `Drafters.prepare` in `inference/drafters.py` has the other half.
+DRAFTERS = {
+    Mode.SPECULATIVE: DrafterFacts("Draft model", "the draft model", "speculative", "draft_model"),
+    Mode.DRAFTER: DrafterFacts(
+        "Drafter head", "the drafter", "drafter", "drafter", ("beam_width", "beam_length"), ("lookup_branch",)
+    ),
+    Mode.LOOKUP: DrafterFacts("Prompt lookup", "prompt lookup", "lookup", source="This chat"),
+}
 
 
 def size_text(*sizes: int) -> str:
@@ -228,6 +271,18 @@ class DraftSettings:
     def shape(self) -> BeamShape:
         """Width and length of the drafter head's beams."""
         return BeamShape(self.beam_width, self.beam_length)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The settings for the size of the mode's drafts; empty for `off` and `auto`."""
+        drafter = DRAFTERS.get(self.mode)
+        return {name: getattr(self, name) for name in drafter.sizes} if drafter else {}
+
+    def named(self, mode: Mode) -> str | None:
+        """Return the folder or hub id that is set for a mode's drafter; None without any."""
+        option = DRAFTERS[mode].option if mode in DRAFTERS else ""
+        name: str | None = getattr(self, option) if option else None
+        return name
 
 
 class LookupMatch(NamedTuple):

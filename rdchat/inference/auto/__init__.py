@@ -2,7 +2,7 @@
 
 `cost_model` predicts the cost of target calls and drafts on this machine, and `acceptance` how many drafted tokens the
 target accepts. `sources` lists what each drafter can draft, `planner` compares the drafts, `controller` decides.
-Only `auto_drafter`, `auto_iterator`, `state` and `measuring` import MLX.
+Only `auto_drafter`, `state` and `measuring` import MLX.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX

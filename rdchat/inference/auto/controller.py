@@ -1,19 +1,16 @@
 """Decides before each target call whether it is a plain step or a round, and what the round drafts.
 
-Nothing here depends on MLX, a clock or a network. `decode` is the loop of plain steps and rounds, used in real decoding
-and in simulations.
+Nothing here depends on MLX, a clock or a network.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
-from rdchat.inference.api.reply_statistics import AutoChoice, Stage
+from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import EarlierReplies, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
+from rdchat.inference.decoding.loop import Call, CallResult
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 
 # After this many rounds plain steps are timed again, unless rounds are surely faster.
@@ -44,7 +41,7 @@ _HELD_UP = 2
 
 
 class Controller:
-    """The automatic mode of one reply.
+    """The automatic mode of one reply: the third policy of the loop.
 
     Args:
         planner: Compares drafts.
@@ -88,6 +85,8 @@ class Controller:
         self._is_trial = False
         # Whether a draft was made in this reply.
         self._drafted = False
+        # Whether a plain step is queued, and how many calls, from the next one on, have times that are ignored.
+        self._queued, self._unusual = False, _HELD_UP
 
     @property
     def status(self) -> AutoChoice:
@@ -105,13 +104,9 @@ class Controller:
 
     # Decisions
 
-    def wants_round(self, limit: int) -> bool:
-        """Return whether the next call, for which nothing is queued, should be a round; sets `plan`.
-
-        Args:
-            limit: Tokens that may be drafted.
-        """
-        self._choice = choice = self._choose(limit, self._look_up(limit))
+    def wants_round(self, room: int) -> bool:
+        """See `Policy`; sets `plan`."""
+        self._choice = choice = self._choose(room, self._look_up(room))
         if choice is None:
             return False
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
@@ -125,21 +120,19 @@ class Controller:
         self._rounds += 1
         return True
 
-    def wants_to_stop(self, limit: int) -> bool:
-        """Return whether to queue nothing after the token being computed, because a round may be better.
-
-        Args:
-            limit: Tokens that may be drafted below that token.
-        """
+    def wants_queue(self, room: int) -> bool:
+        """See `Policy`; nothing is queued where a round may be better."""
+        if room < 1:
+            return False
         self._plain_steps = max(self._plain_steps - 1, 0)
-        if limit < 1 or self._plain_steps:
-            return False
+        if room < 2 or self._plain_steps:
+            return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
-        self._choice = choice = self._choose(limit, self._look_up(1 + limit).first_subtree())
+        self._choice = choice = self._choose(room - 1, self._look_up(room).first_subtree())
         if choice is None:
-            return False
+            return True
         # Several rounds will follow, so a part of the cost of switching is enough.
-        return choice.gain > self._switch / 4 + _MARGIN * choice.cost or self._may_try(choice)
+        return choice.gain <= self._switch / 4 + _MARGIN * choice.cost and not self._may_try(choice)
 
     def begins_ahead(self, limit: int) -> bool:
         """Return whether to begin the next draft of a head before the host has read this round's result.
@@ -156,6 +149,23 @@ class Controller:
         self._sources = [source for source in self._sources if source.mode is not mode]
 
     # Results
+
+    def saw(self, done: CallResult[object]) -> None:
+        """See `Policy`."""
+        is_round = done.call is Call.ROUND
+        if done.held_up:
+            self._unusual = _HELD_UP
+        elif not is_round and not self._queued:
+            self._unusual = max(self._unusual, 1)
+        # A step with nothing queued after it may have been computed before the wait began.
+        usual = done.usual and not self._unusual and (is_round or done.queued)
+        self._queued, self._unusual = done.queued, max(self._unusual - 1, 0)
+        if is_round:
+            self.record_round(done.tokens, done.ms, usual, done.ended)
+        elif done.call is Call.STEP:
+            self.record_step(done.tokens[0], done.ms, usual)
+        else:
+            self.take(done.tokens)
 
     def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
         """Record a round.
@@ -189,7 +199,7 @@ class Controller:
         self.take([token])
 
     def take(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the text, such as the first one, which comes with the prefill."""
+        """Add tokens to the text."""
         self.text += tokens
         self._index.extend(tokens)
         self._spend(-_SHARE * len(tokens))
@@ -228,72 +238,3 @@ class Controller:
     @property
     def _switch(self) -> float:
         return self._planner.switch_tokens(len(self.text))
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult[Event]:
-    """The result of a target call.
-
-    Attributes:
-        events: Events of the reply.
-        tokens: Tokens that it added.
-        ms: Milliseconds since the end of the previous call.
-        queued: Whether the next plain step's call was queued after it.
-        held_up: Whether that call had to be repeated, because it was queued for the wrong token, or the reply was
-            paused.
-        usual: Whether its time is typical of its plan.
-    """
-
-    events: Iterable[Event]
-    tokens: Sequence[int]
-    ms: float
-    queued: bool = False
-    held_up: bool = False
-    usual: bool = True
-
-
-class CallMaker[Event](Protocol):
-    """Makes the calls that the controller decides on."""
-
-    @property
-    def room(self) -> int | None:
-        """Tokens that may follow the last token and the one being computed; None where the reply has ended."""
-
-    def stage(self, stage: Stage) -> AbstractContextManager[object]:
-        """Return a context that records the time of the controller's own work."""
-
-    def step(self, queue: bool) -> CallResult[Event]:
-        """Make a plain step; with `queue`, queue the call for its token before waiting for it."""
-
-    def round(self) -> CallResult[Event]:
-        """Make a round as the controller plans."""
-
-
-def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Event]:
-    """Yield the events of a reply, beginning with its first token, which comes with the prefill."""
-    first = work.step(queue=False)
-    controller.take(first.tokens)
-    yield from first.events
-    queued, unusual = False, _HELD_UP - 1
-    while (room := work.room) is not None:
-        if not queued and controller.wants_round(room):
-            done = work.round()
-            with work.stage(Stage.FOLLOW):
-                usual = done.usual and not unusual
-                controller.record_round(done.tokens, done.ms, usual, ended=work.room is None)
-            unusual = max(unusual - 1, 0)
-            yield from done.events
-            continue
-        if not queued:
-            unusual = max(unusual, 1)
-        with work.stage(Stage.PLAN):
-            queue = room > 0 and not controller.wants_to_stop(room - 1)
-        step = work.step(queue)
-        if step.held_up:
-            unusual = _HELD_UP
-        # A step with nothing queued after it may have been computed before the wait began.
-        usual, queued = step.queued and step.usual and not unusual, step.queued
-        unusual = max(unusual - 1, 0)
-        with work.stage(Stage.FOLLOW):
-            controller.record_step(step.tokens[0], step.ms, usual)
-        yield from step.events

@@ -65,8 +65,8 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     difference = asdict(run.difference) if run.difference else {}
     return {
         "run": run.trial,
-        "beam_width": cell.shape.get("beam_width", 1),
-        "beam_length": cell.shape.get("beam_length", 1 + cell.shape.get("draft_tokens", 0)),
+        "beam_width": cell.draft.sizes.get("beam_width", 1),
+        "beam_length": cell.draft.sizes.get("beam_length", 1 + cell.draft.sizes.get("draft_tokens", 0)),
         "dtype": f"{_DTYPE_PREFIX if run.dtype in _FLOATS else ''}{run.dtype}",
         "nmax_length": plan.max_tokens,
         "greedy": plan.sampling(cell).greedy,

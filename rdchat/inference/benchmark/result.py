@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 from rdchat import __version__, host
 from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Mode, size_text
-
-_HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
+from rdchat.inference.api.requests import DRAFTERS, Mode, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,8 @@ class CellReport:
         cell, difference = self.cell, self.first_difference
         return {
             "mode": cell.draft.mode.value,
-            **cell.shape,
-            **({"lookup_branch": cell.draft.lookup_branch} if cell.draft.mode is Mode.DRAFTER else {}),
+            **cell.draft.sizes,
+            **({"lookup_branch": cell.draft.lookup_branch} if cell.draft.mode.uses("lookup_branch") else {}),
             **({"drafter": cell.draft.drafter} if drafter and _has_head(cell) else {}),
             "temperature": cell.temperature,
             "dtype": self.dtype or cell.dtype.value,
@@ -291,11 +289,11 @@ def _choice_text(chosen: str) -> str:
     if match is None:
         return chosen
     name, width, length = match[1], int(match[2]), int(match[3])
-    return f"{name}, {size_text(length - 1) if name in (Mode.LOOKUP, Mode.SPECULATIVE) else size_text(width, length)}"
+    return f"{name}, {DRAFTERS[Mode(name)].size_text(width, length) if name in DRAFTERS else size_text(width, length)}"
 
 
 def _has_head(cell: BenchCell) -> bool:
-    return cell.draft.mode in _HEAD_MODES
+    return cell.draft.mode.uses("drafter")
 
 
 def _names_apart(drafters: Iterable[str | None]) -> dict[str | None, str]:

@@ -3,17 +3,15 @@
 It is the baseline of every drafting mode and their oracle.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.decoding.finite import check_finite, finite_rows
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator, check_finite, finite_rows
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
@@ -60,9 +58,6 @@ class PlainSteps:
         job: Model, cache and request.
         reply: Takes the tokens.
         chooser: Chooses them.
-
-    Attributes:
-        trace: Whether events carry the target's log-probability of their token.
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
@@ -75,7 +70,6 @@ class PlainSteps:
         # Tokens that are still to be chosen from the whole vocabulary.
         self._slowly = 0
         self._next_slowly = _SLOWLY
-        self.trace = job.request.draft.trace
         self._listed = job.request.top_log_probs
         self._data_of = job.model.token_data
         self._prompt_tokens = len(job.prompt)
@@ -92,17 +86,17 @@ class PlainSteps:
             else:
                 token = self._chooser.choose(allowed, mx.array([position]), seen)
                 self._slowly = max(self._slowly - 1, 0)
-            log_prob = token_log_probs(logits, token) if self.trace or self._listed is not None else None
+            log_prob = token_log_probs(logits, token) if self._reply.trace or self._listed is not None else None
             likely = likely_tokens(logits, self._listed)
             finite = finite_rows(logits)
             self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
             self._ledger.synchronize(token, sure)
         return Step(position, logits, self._hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
 
-    def after(self, seen: mx.array | None) -> Step:
+    def after(self) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
-        token_id = self._reply.token_ids[-1]
-        step = self._call(mx.array([token_id]), self._prompt_tokens + len(self._reply.token_ids) - 1, seen)
+        reply, token_id = self._reply, self._reply.token_ids[-1]
+        step = self._call(mx.array([token_id]), self._prompt_tokens + len(reply.token_ids) - 1, reply.seen)
         self._cache.tokens.append(token_id)
         return step
 
@@ -131,13 +125,13 @@ class PlainSteps:
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
-        event = self._take(token_id)
-        if log_prob is not None:
-            event = replace(event, log_prob=log_prob)
-        if self._listed is not None:
-            likely = step.likely.listed(self._data_of)[0] if step.likely else ()
-            event = replace(event, alternatives=likely, data=self._data_of(token_id))
-        return event, following
+        reply, waits = self._reply, 1 + self._ledger.take_waits() + self._cache.take_waits()
+        # The first token comes with the prefill.
+        if reply.token_ids:
+            reply.count(target_calls=1, host_syncs=waits)
+        reply.seen = step.seen
+        likely = step.likely.listed(self._data_of)[0] if step.likely else ()
+        return reply.take(token_id, log_prob, likely), following
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
@@ -176,34 +170,3 @@ class PlainSteps:
             return True
         self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOW_INTERVAL)
         return False
-
-    def _take(self, token_id: int) -> TokenEvent:
-        reply, index = self._reply, len(self._reply.token_ids)
-        waits = 1 + self._ledger.take_waits() + self._cache.take_waits()
-        # The first token comes with the prefill.
-        if index:
-            reply.count(target_calls=1, host_syncs=waits)
-        return reply.take(token_id)
-
-
-class AutoregressiveIterator(ReplyIterator):
-    """A `TokenIterator` that decodes token by token."""
-
-    def __init__(self, job: ReplyJob) -> None:
-        super().__init__(job)
-        self._steps = PlainSteps(job, self._reply, self._chooser)
-
-    def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; only the ledger and the trace can change here."""
-        self._ledger.exact = settings.profile
-        self._steps.trace = settings.trace
-
-    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
-        reply = self._reply
-        step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
-        while reply.finish_reason is None and not self._cancel.is_set():
-            if step is None:
-                step = self._steps.after(self._seen)
-            self._seen = step.seen
-            event, step = self._steps.advance(step, queue=0 < len(reply.token_ids) < reply.last_index)
-            yield event

@@ -9,6 +9,7 @@ import mlx.core as mx
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.loop import AlwaysDraft, Policy
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree, Verified
@@ -66,9 +67,21 @@ class Draft:
 
 
 class Drafter:
-    """Proposes tokens for one reply. Its drafts change how many target calls a reply takes, never its text."""
+    """Proposes tokens for one reply. Its drafts change how many target calls a reply takes, never its text.
+
+    Attributes:
+        policy: Decides when it drafts.
+        usual: Whether the last draft's time is typical of its kind.
+    """
 
     name: str
+    policy: Policy = AlwaysDraft()
+    usual = True
+
+    @property
+    def parts(self) -> Sequence["Drafter"]:
+        """The drafters in it; each reads the prompt and observes every token, also those of plain steps."""
+        return (self,)
 
     def use_cache(self, cache: KVCache) -> None:
         """Take the target's cache of the reply before anything else; it must not be written to."""

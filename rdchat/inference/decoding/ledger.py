@@ -6,7 +6,8 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, AutoChoice, LedgerEntry, Stage
+from rdchat.inference.decoding.loop import CallResult, Policy
 
 # Stages that queue draft work on the device.
 _DRAFTS = {Stage.BEAM_SEARCH, Stage.FEED, Stage.RANK}
@@ -121,3 +122,26 @@ class Ledger:
             for path, (calls, nanoseconds) in totals.items()
             for parent, _, name in [str(path).rpartition(PATH_SEPARATOR)]
         )
+
+
+class TimedPolicy:
+    """Times the decisions of another policy."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._policy, self._ledger = policy, ledger
+
+    @property
+    def status(self) -> AutoChoice | None:
+        return self._policy.status
+
+    def wants_round(self, room: int) -> bool:
+        with self._ledger.stage(Stage.PLAN):
+            return self._policy.wants_round(room)
+
+    def wants_queue(self, room: int) -> bool:
+        with self._ledger.stage(Stage.PLAN):
+            return self._policy.wants_queue(room)
+
+    def saw(self, done: CallResult[object]) -> None:
+        with self._ledger.stage(Stage.FOLLOW):
+            self._policy.saw(done)

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, LikelyToken, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.parts_reader import PartsReader
@@ -135,6 +135,8 @@ class Reply:
         choice: Returns the automatic mode's present choice; None in other modes.
         matcher: That of the job; it has all the reply's tokens.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
+        seen: What penalties look at before the last token, see `TokenChooser.seen`; None without a penalty.
+        trace: Whether events carry the target's log-probabilities, and rounds their trees.
     """
 
     def __init__(self, job: ReplyJob) -> None:
@@ -146,6 +148,8 @@ class Reply:
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
+        self.seen: mx.array | None = None
+        self.trace = request.draft.trace
         self.matcher = job.matcher
         self.token_ids: list[int] = []
         # For each token, when it came, and the counters then.
@@ -172,9 +176,9 @@ class Reply:
         self._reader = PartsReader.of(request, begun, info.token_markers, marks)
 
     @property
-    def last_index(self) -> int:
-        """Index of the last token that `max_tokens` and the context leave room for."""
-        return min(self.request.sampling.max_tokens, self._room) - 1
+    def room(self) -> int:
+        """Tokens that `max_tokens` and the context leave room for after the next one; -1 where there is no next one."""
+        return min(self.request.sampling.max_tokens, self._room) - 1 - len(self.token_ids)
 
     def count(self, **more: int) -> None:
         """Add to counters."""
@@ -191,8 +195,16 @@ class Reply:
             accepted_lengths=_with_one_more(counters.accepted_lengths, accepted),
         )
 
-    def take(self, token_id: int) -> TokenEvent:
-        """Add one token and return its event; sets `finish_reason` where it is the last."""
+    def take(
+        self, token_id: int, log_prob: float | None = None, alternatives: tuple[LikelyToken, ...] = ()
+    ) -> TokenEvent:
+        """Add one token and return its event; sets `finish_reason` where it is the last.
+
+        Args:
+            token_id: Id of the token.
+            log_prob: See `TokenEvent`.
+            alternatives: See `TokenEvent`.
+        """
         self.clock.mark_token()
         if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
@@ -211,11 +223,20 @@ class Reply:
             control = self._text.new_control_offsets
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
-            elif len(self.token_ids) > self.last_index:
+            elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        pieces = self._reader.feed(text, control)
-        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, pieces=pieces)
+        data = b"" if self.request.top_log_probs is None else self._job.model.token_data(token_id)
+        return TokenEvent(
+            self.request.request_id,
+            len(self.token_ids) - 1,
+            token_id,
+            text,
+            log_prob=log_prob,
+            alternatives=alternatives,
+            data=data,
+            pieces=self._reader.feed(text, control),
+        )
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""

@@ -1,8 +1,7 @@
-"""The base of all token iterators: prefill in chunks, first logits, cancelling, and trimming the cache at the end."""
+"""The token iterator: reads the prompt in chunks, runs the loop, can be cancelled, and trims the cache at the end."""
 
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,12 +9,16 @@ from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.decoding.autoregressive import PlainSteps, Step
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.finite import check_finite
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, decode, make_round
 from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
+from rdchat.inference.decoding.rounds import Rounds
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors, was_stopped
@@ -72,45 +75,38 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
     return logits[:, -1]
 
 
-def finite_rows(logits: mx.array) -> mx.array:
-    """Return whether each row of logits, (n, vocabulary), has numbers to choose from: (n,) bool, lazy."""
-    # One pass: the largest of numbers with a NaN among them is NaN.
-    return mx.isfinite(mx.max(logits, axis=-1))
-
-
-def check_finite(finite: object, model: LoadedModel) -> None:
-    """Raise ModelError unless logits are finite.
+class ReplyIterator:
+    """A `TokenIterator`; makes the `Calls` of its loop.
 
     Args:
-        finite: Whether they are; a lazy array is waited for.
-        model: The model that computed them.
-    """
-    if not finite:
-        raise ModelError(
-            f"{model.info.name} computed numbers that are not finite.",
-            "Choose float32. If that does not help, its weights are damaged: get the model again.",
-        )
-
-
-class ReplyIterator(ABC):
-    """A `TokenIterator` whose `_decode` and `update` a subclass adds.
+        job: Model, cache, prompt and request.
+        drafter: Proposes trees, which needs a cache with rounds; None for plain decoding.
 
     Attributes:
         is_paused: Whether it is inside `paused`.
     """
 
-    def __init__(self, job: ReplyJob) -> None:
+    def __init__(self, job: ReplyJob, drafter: Drafter | None = None) -> None:
         model, request = job.model, job.request
         self._model = model
         self._cache = job.cache
         self._prompt = job.prompt
         self._ledger = job.ledger
         self._ledger.exact = request.draft.profile
-        self._reply = Reply(job)
-        self._chooser = TokenChooser(
+        self._reply = reply = Reply(job)
+        chooser = TokenChooser(
             request.sampling, request.seed, model.info.vocabulary_size, masked=job.matcher is not None
         )
-        self._seen = self._chooser.seen(job.prompt, model.end_tokens) if self._chooser.needs_seen else None
+        reply.seen = chooser.seen(job.prompt, model.end_tokens) if chooser.needs_seen else None
+        self._steps = PlainSteps(job, reply, chooser)
+        self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
+        self._drafter, self._parts = drafter, drafter.parts if drafter else ()
+        self._policy = policy = drafter.policy if drafter else AlwaysPlain()
+        reply.choice = lambda: policy.status
+        # The plain step that is queued.
+        self._step: Step | None = None
+        # When the last call ended, and whether there was a pause since.
+        self._marked, self._resumed = 0, False
         self._cancel = threading.Event()
         self._release = job.release
         self._prompt_read = job.prompt_read
@@ -130,9 +126,11 @@ class ReplyIterator(ABC):
             self._model.hooks.timed = None
             self._ledger.hand_over()
 
-    @abstractmethod
     def update(self, settings: DraftSettings) -> None:
-        """Use other draft settings from the next round on."""
+        self._ledger.exact = settings.profile
+        self._reply.trace = settings.trace
+        if self._drafter:
+            self._drafter.update(settings)
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -145,11 +143,8 @@ class ReplyIterator(ABC):
                 yield
         finally:
             self.is_paused = False
-            self._resume(perf_counter_ns() - began)
-
-    def _resume(self, nanoseconds: int) -> None:
-        """Go on after a pause."""
-        self._reply.leave_out(nanoseconds)
+            self._marked, self._resumed = perf_counter_ns(), True
+            self._reply.leave_out(self._marked - began)
 
     def close(self) -> None:
         self._events.close()
@@ -165,16 +160,52 @@ class ReplyIterator(ABC):
     def statistics(self) -> Statistics:
         return self._reply.statistics()
 
-    @abstractmethod
-    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
-        """Yield the reply's tokens; `logits`, (1, vocabulary), choose the first."""
+    # The calls of the loop
+
+    @property
+    def room(self) -> int | None:
+        ended = self._reply.finish_reason is not None or self._cancel.is_set()
+        return None if ended else self._reply.room
+
+    def first(self) -> CallResult[TokenEvent]:
+        logits = self._first_logits()
+        self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
+        with self._ledger.stage(Stage.FIRST):
+            step = self._steps.first(logits, len(self._prompt), self._reply.seen)
+            event, _ = self._steps.advance(step, queue=False)
+        return self._result(Call.FIRST, [event])
+
+    def step(self, queue: bool) -> CallResult[TokenEvent]:
+        if self._rounds and self._step is None:
+            self._rounds.catch_up()
+        step = self._step or self._steps.after()
+        event, self._step = self._steps.advance(step, queue)
+        held_up = self._resumed or (self._step is not None and self._step.held_up)
+        done = self._result(Call.STEP, [event], held_up=held_up)
+        if self._rounds:
+            self._rounds.observe(step)
+        return done
+
+    def round(self) -> CallResult[TokenEvent]:
+        assert self._rounds is not None
+        with self._ledger.stage(Stage.ROUND):
+            events = make_round(self._rounds)
+        return self._result(Call.ROUND, events, usual=self._rounds.usual and not self._resumed)
+
+    def _result(
+        self, call: Call, events: list[TokenEvent], held_up: bool = False, usual: bool = True
+    ) -> CallResult[TokenEvent]:
+        now, tokens = perf_counter_ns(), self._reply.token_ids[-len(events) :]
+        ms, self._marked, self._resumed = (now - self._marked) / 1e6, now, False
+        usual, queued, ended = usual and not self._ledger.exact, self._step is not None, self.room is None
+        return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended)
 
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False
         try:
             yield from self._prefill()
             if not self._cancel.is_set():
-                yield from self._decode(self._first_logits())
+                yield from decode(self, self._policy)
             self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
             yield self._reply.end()
             in_order = True
@@ -193,6 +224,8 @@ class ReplyIterator(ABC):
         else:
             # An exception may have left the cache in any state.
             self._cache.reset()
+        for part in self._parts:
+            part.close(len(self._cache.tokens))
 
     def _wait_for_cache(self) -> None:
         """Wait for what was queued after the reply's last token; empty the cache where that fails."""
@@ -207,8 +240,21 @@ class ReplyIterator(ABC):
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
+        read = cached
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
+            self._pass_prompt(read, done)
+            read = done
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
+        for part in self._parts:
+            with self._ledger.stage(Stage.DRAFTER_PREFILL):
+                for _ in part.prefill(self._cancel.is_set, self._ledger):
+                    pass
+
+    def _pass_prompt(self, start: int, end: int) -> None:
+        """Give the drafter the prompt tokens of the target's last call."""
+        hidden = self._model.hooks.hidden
+        for part in self._parts if start < end else ():
+            part.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
 
     def _first_logits(self) -> mx.array:
         self._prompt_read()

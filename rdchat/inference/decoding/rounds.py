@@ -5,7 +5,7 @@ two have almost the same score. The code does not depend on it: what is accepted
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.events import PrefillProgress, TokenEvent
+from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
-from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, DraftSettings, Mode
+from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
-from rdchat.inference.decoding.autoregressive import PlainSteps
+from rdchat.inference.decoding.autoregressive import Step
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
-from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator, check_finite, finite_rows
-from rdchat.inference.decoding.sampling import masked
+from rdchat.inference.decoding.finite import check_finite, finite_rows
+from rdchat.inference.decoding.reply import Reply, ReplyJob
+from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3
-_WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,90 +60,64 @@ class _Round:
     likely: LikelyTokens | None
 
 
-class RoundIterator(ReplyIterator):
-    """A `TokenIterator` that verifies a drafter's trees.
+class Rounds:
+    """Makes the rounds of a reply; see `RoundVerbs` in `loop.py`.
 
     Args:
-        job: Model, cache, prompt and request; the cache has rounds.
+        job: Model, cache and request; the cache has rounds.
+        reply: Takes the tokens.
+        chooser: Chooses them.
         drafter: Proposes trees.
+
+    Attributes:
+        usual: Whether the last round's time is typical of its draft.
     """
 
-    def __init__(self, job: ReplyJob, drafter: Drafter) -> None:
-        super().__init__(job)
-        self._drafter = drafter
-        drafter.use_cache(job.cache)
+    def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser, drafter: Drafter) -> None:
+        self._model = job.model
+        self._cache = job.cache
+        self._ledger = job.ledger
+        self._reply = reply
+        self._chooser = chooser
+        self._drafter, self._parts = drafter, drafter.parts
+        for part in self._parts:
+            part.use_cache(job.cache)
         self._verifier = Verifier(job.model, job.cache)
-        self._steps = PlainSteps(job, self._reply, self._chooser)
-        self._settings = job.request.draft
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
         # Dropped drafts, by drafter.
         self._dropped = Counter[str]()
         # (nodes, vocabulary) bool: what the matcher allows after each node of the draft; None for any text
         self._mask: mx.array | None = None
-        # Whether the matcher dropped or added nodes of the draft.
-        self._reshaped = False
+        self.usual = True
 
-    def update(self, settings: DraftSettings) -> None:
-        self._settings = settings
-        self._ledger.exact = settings.profile
-        self._steps.trace = settings.trace
-        self._drafter.update(settings)
+    def catch_up(self) -> None:
+        """Prepare the cache for a plain step."""
+        self._verifier.catch_up()
 
-    def _prefill(self) -> Iterator[PrefillProgress]:
-        read = len(self._cache.tokens)
-        for progress in super()._prefill():
-            self._pass_prompt(read, progress.processed)
-            read = progress.processed
-            yield progress
-        with self._ledger.stage(Stage.DRAFTER_PREFILL):
-            for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
-                pass
-
-    def _pass_prompt(self, start: int, end: int) -> None:
-        """Give the drafter the prompt tokens of the target's last call."""
-        hidden = self._model.hooks.hidden
-        if start < end:
-            self._drafter.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
-
-    def _trim_cache(self, length: int) -> None:
-        super()._trim_cache(length)
-        self._drafter.close(len(self._cache.tokens))
-
-    def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
-        reply = self._reply
-        self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
-        with self._ledger.stage(Stage.FIRST):
-            step = self._steps.first(logits, len(self._prompt), self._seen)
-            event, _ = self._steps.advance(step, queue=False)
-        yield event
-        while reply.finish_reason is None and not self._cancel.is_set():
-            yield from self._round()
-
-    def _round(self) -> list[TokenEvent]:
-        """Make one target call; return an event for each token that it adds."""
-        with self._ledger.stage(Stage.ROUND):
-            draft = self._draft()
-            done = self._verify(draft)
-            path, events = self._accept(done)
-            self._commit(done, path)
-            return events
+    def observe(self, step: Step) -> None:
+        """Show the drafter a plain step whose token was taken."""
+        root, token = self._reply.token_ids[-2:]
+        with self._ledger.stage(Stage.FOLLOW):
+            for part in self._parts:
+                hidden = None if step.hidden is None else step.hidden[0]
+                part.observe(root, [token], Verified(step.logits, hidden), [0])
 
     @property
     def _drafts(self) -> bool:
         """Whether the drafter is still in use in this reply."""
         return self._dropped[self._drafter.name] < _MAX_DROPPED
 
-    def _draft(self) -> Draft:
+    def draft(self) -> Draft:
         reply = self._reply
         root = reply.token_ids[-1]
         with self._ledger.stage(Stage.DRAFT):
             if self._drafts:
-                draft = self._drafter.propose(root, reply.last_index - len(reply.token_ids))
+                draft = self._drafter.propose(root, reply.room)
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            self._mask, self._reshaped = None, False
+            self._mask, self.usual = None, self._drafter.usual
             if reply.matcher is not None and not reply.matcher.is_free(draft.tree.deepest):
                 draft = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
@@ -156,20 +129,21 @@ class RoundIterator(ReplyIterator):
     def _within(self, matcher: "ReplyMatcher", draft: Draft) -> Draft:
         """Return the part of a draft that the matcher allows, with what it forces; the masks are kept."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
-            limit = self._reply.last_index - len(self._reply.token_ids)
-            allowed, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
-        self._reshaped = allowed is not draft
+            trees = self._model.capability.kind is DraftKind.TREE
+            allowed, self._mask = matcher.within(draft, self._reply.room, trees=trees)
+        self.usual = self.usual and allowed is draft
         return allowed
 
-    def _verify(self, draft: Draft) -> _Round:
+    def verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
             verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
-            seen = None if self._seen is None else seen_on_paths(self._seen, packed)
+            before = self._reply.seen
+            seen = None if before is None else seen_on_paths(before, packed)
         with self._ledger.stage(Stage.CHOOSE):
             logits = masked(verified.logits, self._mask)
-            traces = self._settings.trace or self._listed is not None
+            traces = self._reply.trace or self._listed is not None
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
@@ -201,7 +175,7 @@ class RoundIterator(ReplyIterator):
                 # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
                 self._verifier.rollback()
                 self._mask = None if self._mask is None else self._mask[:1]
-                return self._verify(Draft(PackedTree.chain(packed.tokens[:1])))
+                return self.verify(Draft(PackedTree.chain(packed.tokens[:1])))
             check_finite(readable[0], self._model)
             # The next round begins where plain decoding would end.
             path = list(takewhile(lambda node: readable[node], path))
@@ -217,8 +191,9 @@ class RoundIterator(ReplyIterator):
         self._dropped[source] += 1
         if self._dropped[source] == _MAX_DROPPED:
             self._drafter.leave_out(source)
+            noun = DRAFTERS[Mode(source)].noun if source in DRAFTERS else "the drafter"
             self._reply.left_out = (
-                f"{_WHAT.get(source, 'The drafter')} computed scores that are not finite, so the reply continued "
+                f"{noun.capitalize()} computed scores that are not finite, so the reply continued "
                 "without it. Try float32. If that does not help, it is damaged: get it again."
             )
 
@@ -233,7 +208,7 @@ class RoundIterator(ReplyIterator):
         Returns:
             Arrays to wait for besides `results`.
         """
-        limit = self._reply.last_index - len(self._reply.token_ids) - 1
+        limit = self._reply.room - 1
         if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
             return ()
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
@@ -242,53 +217,41 @@ class RoundIterator(ReplyIterator):
             self._drafter.draft_ahead(path, verified)
         return [path.last, path.token]
 
-    def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
+    def accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
-        reply, tree = self._reply, done.tree
+        reply, tree = self._reply, checked.tree
         with self._ledger.stage(Stage.ACCEPT):
-            path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
+            path, drafted, accepted = checked.path, checked.drafted, len(checked.path) - 1
             self._ledger.add_waits(self._cache.take_waits())
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
-            sources = [done.drafters[node] for node in path[1:]]
+            sources = [checked.drafters[node] for node in path[1:]]
             reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
+            log_probs = fetch(checked.log_probs.chosen).tolist() if checked.log_probs else [None] * len(tree)
+            rows = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
             events = []
             for position, node in enumerate(path, start=1):
-                event = reply.take(int(done.chosen[node]))
+                event = reply.take(int(checked.chosen[node]), log_probs[node], rows[node])
                 if position < len(path):
-                    event = replace(event, drafter=done.drafters[path[position]], position=position)
+                    event = replace(event, drafter=checked.drafters[path[position]], position=position)
                 events.append(event)
                 if reply.finish_reason is not None:
                     break
             statistics = RoundStatistics(reply.counters.rounds, drafted, accepted, len(events), len(tree))
             events[-1] = replace(events[-1], round=statistics)
-            return path[: len(events)], self._traced(done, path, events)
+            if checked.log_probs and reply.trace:
+                shown = tree, checked.drafters, checked.log_probs, path, int(checked.chosen[path[-1]])
+                events[-1] = replace(events[-1], tree=round_tree(*shown, text_of=self._model.token_text))
+            return path[: len(events)], events
 
-    def _commit(self, done: _Round, path: list[int]) -> None:
+    def commit(self, checked: _Round, path: list[int]) -> None:
         with self._ledger.stage(Stage.COMMIT):
-            fed = done.tree.tokens[path].tolist()
+            fed = checked.tree.tokens[path].tolist()
             self._verifier.commit(fed, path)
-            if self._seen is not None:
-                self._seen = self._chooser.with_tokens(self._seen, mx.array(fed))
-            self._drafter.observe(fed[0], self._reply.token_ids[-len(path) :], done.verified, path)
-
-    def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
-        """Add log-probabilities, and the tree to the last event, if a trace is requested."""
-        if done.log_probs is None:
-            return events
-        chosen = fetch(done.log_probs.chosen).tolist()
-        events = [replace(e, log_prob=chosen[node]) for e, node in zip(events, path, strict=False)]
-        if self._listed is not None:
-            data_of = self._model.token_data
-            rows = done.likely.listed(data_of) if done.likely else [()] * len(done.tree)
-            events = [
-                replace(event, alternatives=rows[node], data=data_of(event.token_id))
-                for event, node in zip(events, path, strict=False)
-            ]
-        if not self._settings.trace:
-            return events
-        correction = int(done.chosen[path[-1]])
-        tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
-        return [*events[:-1], replace(events[-1], tree=tree)]
+            reply = self._reply
+            if reply.seen is not None:
+                reply.seen = self._chooser.with_tokens(reply.seen, mx.array(fed))
+            for part in self._parts:
+                part.observe(fed[0], reply.token_ids[-len(path) :], checked.verified, path)
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:

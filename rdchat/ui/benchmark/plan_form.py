@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchCell, BenchPlan, Sweep
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, Sweep
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.chat.draft_control import DraftControl
@@ -212,7 +212,7 @@ class PlanForm(QWidget):
 
     def _show_sizes(self) -> None:
         """Enable the sizes that a chosen mode has."""
-        used = {name for mode in self._chosen() for name in BenchCell(DraftSettings(mode)).shape}
+        used = {name for mode in self._chosen() for name in DraftSettings(mode).sizes}
         for name, field in self.sizes.items():
             field.setEnabled(name in used)
 

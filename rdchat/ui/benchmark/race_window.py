@@ -227,5 +227,5 @@ class RaceWindow(SideWindow):
         """Return the drafter or draft model that is tried in the chosen mode; empty if it is the chat's own."""
         if self._tried is None or Mode(self.mode.currentData()) is not self._tried.mode:
             return ""
-        named = self._tried.draft_model if self._tried.mode is Mode.SPECULATIVE else self._tried.drafter
+        named = self._tried.named(self._tried.mode)
         return f"With {Path(named).name}" if named else ""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from PySide6.QtGui import QTextCharFormat
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
+from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.style import formatting
 
 NO_CHARACTER = "·"
@@ -24,25 +24,30 @@ class DrafterStyle(NamedTuple):
 
     Attributes:
         name: The source of its tokens.
+        role: Their colour, a field of `Colors`.
         line: Characters that look like its line.
         underline: Its line below a token.
         dashes: Its line in a tree, in widths of the line; empty for a solid one.
     """
 
     name: str
+    role: str
     line: str
     underline: QTextCharFormat.UnderlineStyle
     dashes: tuple[float, ...] = ()
 
 
 _Underline = QTextCharFormat.UnderlineStyle
+_ROLES = {
+    "speculative": DrafterStyle("", "speculative", "──", _Underline.SingleUnderline),
+    "drafter": DrafterStyle("", "drafter", "╌╌", _Underline.DashUnderline, (3.0, 1.8)),
+    "lookup": DrafterStyle("", "lookup", "┈┈", _Underline.DotLine, (1.0, 1.4)),
+}
 STYLES = {
-    "": DrafterStyle("The model itself", "", _Underline.NoUnderline),
-    Mode.SPECULATIVE.value: DrafterStyle(Mode.SPECULATIVE.label, "──", _Underline.SingleUnderline),
-    Mode.DRAFTER.value: DrafterStyle(Mode.DRAFTER.label, "╌╌", _Underline.DashUnderline, (3.0, 1.8)),
-    Mode.LOOKUP.value: DrafterStyle("This chat", "┈┈", _Underline.DotLine, (1.0, 1.4)),
-    EARLIER_REPLIES: DrafterStyle("Earlier reply", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)),
-    SHAPE: DrafterStyle("Answer format", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
+    "": DrafterStyle("The model itself", "text", "", _Underline.NoUnderline),
+    **{mode.value: _ROLES[each.role]._replace(name=each.source or each.label) for mode, each in DRAFTERS.items()},
+    EARLIER_REPLIES: DrafterStyle("Earlier reply", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)),
+    SHAPE: DrafterStyle("Answer format", "shape", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 
 

@@ -122,7 +122,7 @@ class TokenView(OfflineBrowser):
         colors = self._theme.colors
         muted, formats = text_look(colors.muted), dict[str, QTextCharFormat]()
         for drafter, style in STYLES.items():
-            formats[drafter] = text_look(getattr(colors, drafter or "text"))
+            formats[drafter] = text_look(getattr(colors, style.role))
             formats[drafter].setUnderlineStyle(style.underline)
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)

@@ -111,7 +111,8 @@ class TreeChart(Chart):
                 if node.accepted:
                     drawing.line(points, "surface", 4.0)
                 drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
-                drawing.line(points, node.drafter or "text", 2.6 if node.accepted else 1.0, STYLES[node.drafter].dashes)
+                style = STYLES[node.drafter]
+                drawing.line(points, style.role, 2.6 if node.accepted else 1.0, style.dashes)
         for node, box in placed:
             self._draw_node(drawing, node, box)
         if not self._nodes:
@@ -123,8 +124,8 @@ class TreeChart(Chart):
         return Box(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
 
     def _draw_node(self, drawing: Drawing, node: PlacedNode, box: Box) -> None:
-        color, filled = node.drafter or "text", node.accepted and not node.correction
-        dashes = () if filled else STYLES[node.drafter].dashes
+        style, filled = STYLES[node.drafter], node.accepted and not node.correction
+        color, dashes = style.role, () if filled else style.dashes
         drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
         drawing.area(box, color if filled else "surface", color, 1.8 if node.accepted else 1.0, dashes, radius=6)
         drawing.fade(1)

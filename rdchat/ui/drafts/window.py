@@ -45,7 +45,7 @@ class TokenDetails(QScrollArea):
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
         self.legend = {
-            drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), LEGENDS["Tokens"], drafter or "text")
+            drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), LEGENDS["Tokens"], style.role)
             for drafter, style in STYLES.items()
         }
         self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -90,7 +90,7 @@ class TokenDetails(QScrollArea):
             self.alternatives.pop().deleteLater()
         for each in alternatives:
             name = f"{'✓ ' if each.taken else ''}{spelt(each.text)}"
-            figure = FigureRow(self._theme, name, _row_text(each), each.drafter or "text")
+            figure = FigureRow(self._theme, name, _row_text(each), STYLES[each.drafter].role)
             figure.show_value(probability(each.log_prob))
             self.alternatives.append(figure)
             self._alternatives.addWidget(figure)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFormLayout, QLayout, QWidget
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, size_text
+from rdchat.inference.api.requests import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
@@ -27,7 +27,6 @@ _CHOICE_LINES = 3
 _COPY = "Copy Training Command"
 _REMOTE = "The server decides how it drafts."
 _MODE_TIP = "How the next tokens are drafted. This changes the speed of a reply, not its text."
-_USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
 
 class _Field(NamedTuple):
@@ -35,13 +34,11 @@ class _Field(NamedTuple):
 
     Attributes:
         setting: The name of the setting in `DraftSettings`.
-        modes: The modes that use it.
     """
 
     name: str
     widget: CalmSpinBox | CalmCheckBox | FolderPicker
     setting: str
-    modes: Sequence[Mode]
 
 
 class DraftControls(Section):
@@ -89,14 +86,13 @@ class DraftControls(Section):
         return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
     def _all_fields(self) -> Sequence[_Field]:
-        head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         return (
-            _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO)),
-            _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO)),
-            _Field("Beams", self.width_, "beam_width", head),
-            _Field("Beam length", self.length, "beam_length", head),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains),
-            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head),
+            _Field("Drafter", self.drafter, "drafter"),
+            _Field("Draft model", self.draft_model, "draft_model"),
+            _Field("Beams", self.width_, "beam_width"),
+            _Field("Beam length", self.length, "beam_length"),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens"),
+            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch"),
         )
 
     def _build_forms(self) -> None:
@@ -139,7 +135,7 @@ class DraftControls(Section):
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
             # A missing drafter can be picked.
-            used = settings.mode in field.modes and (not missing or picker)
+            used = settings.mode.uses(field.setting) and (not missing or picker)
             used = used and (widget is not self.width_ or option is None or option.trees)
             used = used and not self._drafting.is_remote
             widget.setEnabled(self._drafting.ready)
@@ -151,7 +147,7 @@ class DraftControls(Section):
 
     def _show_text(self, mode: Mode, option: ModeOption | None) -> None:
         self._explain()
-        self.facts.show_text(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
+        self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
         problem, serious = self._problem(option)
         self.problem.show_text(problem, "warning" if serious else "muted")
         self.copy.setVisible(option is not None and bool(option.command))
@@ -173,11 +169,10 @@ class DraftControls(Section):
         elif choice is not None:
             # A settled reply has a measured speed.
             expected = "" if statistics.settled else f" {choice.words}"
-            sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
-            self._note = f"Auto is using {_USING[mode]}.{expected}"
+            self._note = f"Auto is using {DRAFTERS[mode].noun}.{expected}"
             self._more = (
-                f"{size_text(*sizes)}. A step is expected to write {choice.tokens_per_call:.1f} tokens and take "
-                f"{choice.cost:.1f} times as long as one without a draft."
+                f"{DRAFTERS[mode].size_text(choice.width, choice.length)}. A step is expected to write "
+                f"{choice.tokens_per_call:.1f} tokens and take {choice.cost:.1f} times as long as one without a draft."
             )
         self._explain()
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import DRAFTERS, Mode
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
@@ -24,7 +24,7 @@ from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 
 # Prompt lookup has no further name.
-_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}
+_NAMED = {mode for mode, drafter in DRAFTERS.items() if drafter.option}
 _LAST_PART = "of the last part"
 # The positions that are listed.
 _LIST_LENGTH = 4

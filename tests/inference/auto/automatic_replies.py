@@ -7,12 +7,13 @@ import numpy as np
 
 from rdchat.inference.api.events import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.verification.kv_cache import KVCache
@@ -50,10 +51,10 @@ def state_of(model: LoadedModel, drafters: AvailableDrafters) -> AutoState:
     return state
 
 
-def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> AutoIterator:
+def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> ReplyIterator:
     prompt = state.model.encode_chat(request.messages, False)
     job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
-    return AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    return ReplyIterator(job, AutoDrafter(state, job))
 
 
 def automatic(

@@ -1,17 +1,17 @@
 """Replies without a model: drafts whose nodes are accepted by known chances, on machines of known costs."""
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
-from rdchat.inference.auto.controller import CallResult, Controller, decode
+from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, Source, head_source
+from rdchat.inference.decoding.loop import Call, CallResult, decode
 from rdchat.inference.drafting.beam_search import NodePool
 from scripts.chips import STEP_MS, Chip
 
@@ -113,7 +113,7 @@ def worth(chip: Chip, plan: Plan, values: np.ndarray) -> float:
 
 
 class Simulation:
-    """An automatic mode with a recurrent drafter, decoding; the `CallMaker` of its own loop.
+    """An automatic mode with a recurrent drafter, decoding; the `Calls` of its own loop.
 
     Args:
         chip: The machine.
@@ -152,12 +152,12 @@ class Simulation:
             next(self._events)
         return (self.tokens - tokens) / (self.ms - ms) * STEP_MS
 
-    def stage(self, name: str) -> AbstractContextManager[object]:
-        """See `CallMaker`."""
-        return nullcontext()
+    def first(self) -> CallResult[None]:
+        """See `Calls`."""
+        return replace(self.step(queue=False), call=Call.FIRST)
 
     def round(self) -> CallResult[None]:
-        """See `CallMaker`."""
+        """See `Calls`."""
         controller, place = self.controller, len(self.controller.text)
         shape = BeamShape(controller.plan.width, controller.plan.length)
         pool = self.drafting.draw(shape.width, shape.length, place)
@@ -166,10 +166,10 @@ class Simulation:
         ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.plan.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
-        return CallResult((None,), text[: 1 + right], ms)
+        return CallResult(Call.ROUND, (None,), text[: 1 + right], ms)
 
     def step(self, queue: bool) -> CallResult[None]:
-        """See `CallMaker`."""
+        """See `Calls`."""
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
-        return CallResult((None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)
+        return CallResult(Call.STEP, (None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)

@@ -12,15 +12,15 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LONGEST, MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.verification.kv_cache import KVCache
@@ -88,10 +88,7 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     model, request = tiny_llama(), ask("abcabcabc", temperature=0, max_tokens=9)
     prompt, state = model.encode_chat(request.messages, False), AutoState(model)
     job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
-    if mode is Mode.OFF:
-        iterator: AutoregressiveIterator | AutoIterator = AutoregressiveIterator(job)
-    else:
-        iterator = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    iterator = ReplyIterator(job, None if mode is Mode.OFF else AutoDrafter(state, job))
     for event in iterator:
         if isinstance(event, TokenEvent):
             break
@@ -193,7 +190,7 @@ def watched(
 ) -> list[tuple[str, bool]]:
     laps = [] if laps is None else laps
     monkeypatch.setattr(_Watched, "laps", laps, raising=False)
-    monkeypatch.setattr("rdchat.inference.auto.auto_iterator.Controller", _Watched)
+    monkeypatch.setattr("rdchat.inference.auto.auto_drafter.Controller", _Watched)
     model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()

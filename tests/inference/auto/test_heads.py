@@ -8,13 +8,13 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.auto_iterator import AutoDrafter
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
@@ -111,7 +111,7 @@ def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
     state.use_drafters(AvailableDrafters(ready))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MAX_ROWS, NEAR): 21.0})
     state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
-    drafter = AutoDrafter(state, [1, 2, 3], request, Ledger())
+    drafter = AutoDrafter(state, ReplyJob.fresh(model, [1, 2, 3], request))
     drafter.controller.plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
     assert drafter.drafts_ahead(8)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 10.0, (MAX_ROWS, NEAR): 21.0})

@@ -15,9 +15,8 @@ from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
@@ -75,7 +74,7 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: dict[str, float]) -> None:
     model, request = shared_llama(), ask(max_tokens=12, **sampling)
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), AutoregressiveIterator(job_of(model, request)))
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job_of(model, request)))
     assert waits(events) == end.statistics.host_syncs == end.statistics.target_calls
     steps = [step for step in order(events) if not step.startswith("build")]
     between = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step == "wait"]
@@ -91,7 +90,7 @@ def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
     for chosen in (SLOW, times, replace(SLOW, buffer=SLOW.call)):
         job = job_of(model, request)
         device = DeviceStandIn(model.network, times=chosen)
-        end, events = decoding(device, RoundIterator(job, recurrent(model, job)))
+        end, events = decoding(device, ReplyIterator(job, recurrent(model, job)))
         ends.append(end.token_ids)
         held = [place for place, event in enumerate(events) if event.what == "held"]
         if chosen is not times:  # no limit, or one that a call never reaches
@@ -113,7 +112,7 @@ def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
 def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
     model, request = shared_llama(), ask("abcabcabc", max_tokens=20, **sampling)
     job = job_of(model, request)
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), RoundIterator(job, LookupDrafter(job.prompt, 4)))
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job, LookupDrafter(job.prompt, 4)))
     assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
     assert end.token_ids == plain(model, request).token_ids
 
@@ -126,7 +125,7 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
     """It was built when the call was done, while the device had nothing to do."""
     model, request = shared_llama(), ask(max_tokens=24, **sampling)
     job = job_of(model, request)
-    iterator = RoundIterator(job, recurrent(model, job, branch))
+    iterator = ReplyIterator(job, recurrent(model, job, branch))
     end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
     assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
     steps = [step for step in order(events) if "other" not in step]
@@ -146,7 +145,7 @@ def test_trees_on_recurrent_state_wait_once_a_round(name: str) -> None:
     assert model.capability.kind is DraftKind.TREE
     job = job_of(model, request)
     drafter = ScriptedDrafter(list(plain(model, request).token_ids), 3, 5)
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), RoundIterator(job, drafter))
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job, drafter))
     assert waits(events) - 1 == end.statistics.host_syncs == end.statistics.rounds
     assert end.statistics.accepted > 0
     assert end.token_ids == plain(model, request).token_ids
@@ -169,7 +168,7 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
                     job = replace(job, request=replace(request, draft=replace(request.draft, trace=True)))
                     drafter = recurrent(model, job, branch=True, width=width)
                     used = note_reuse(drafter)
-                    events = list(RoundIterator(job, drafter))
+                    events = list(ReplyIterator(job, drafter))
                     assert set(used) == {False, ahead}
                     told = [event.tree for event in events if isinstance(event, TokenEvent) and event.tree]
                     trees.append([(tree.tokens, tree.parents) for tree in told])
@@ -193,7 +192,7 @@ def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.Monke
     job = job_of(model, request)
     drafter = recurrent(model, job)
     used = note_reuse(drafter)
-    *_, last = RoundIterator(job, drafter)
+    *_, last = ReplyIterator(job, drafter)
     assert isinstance(last, ReplyEnd)
     assert last.token_ids == expected.token_ids
     assert {True, False} == set(used)
@@ -206,7 +205,7 @@ def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
     drafter = recurrent(model, job, branch=True, width=1)
     assert not drafter.drafts_ahead(10)
     used = note_reuse(drafter)
-    list(RoundIterator(job, drafter))
+    list(ReplyIterator(job, drafter))
     assert not any(used)
     assert recurrent(model, job, branch=False, width=1).drafts_ahead(10)
 
@@ -237,7 +236,7 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
         return exactly(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TokenChooser, "choose", counted)
-    *_, end = AutoregressiveIterator(job_of(model, request))
+    *_, end = ReplyIterator(job_of(model, request))
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, sorts) == (expected.token_ids, 0)
 
@@ -246,7 +245,7 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
 def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, quickly = shared_family(name), TokenChooser.choose_quickly
     request = ask(max_tokens=30, temperature=0.9, seed=3)
-    *_, expected = AutoregressiveIterator(job_of(model, request))
+    *_, expected = ReplyIterator(job_of(model, request))
     assert isinstance(expected, ReplyEnd)
     calls = 0
 
@@ -257,7 +256,7 @@ def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkey
         return (tokens, sure) if calls % 3 else ((tokens + 1) % 20, sure & False)
 
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_wrong)
-    *_, end = AutoregressiveIterator(job_of(model, request))
+    *_, end = ReplyIterator(job_of(model, request))
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == expected.token_ids
     assert end.statistics.host_syncs > end.statistics.target_calls, "the second choice is waited for too"
@@ -288,7 +287,7 @@ def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
     request = ask(max_tokens=20, temperature=0)
     for _ in range(2):
         job = job_of(model, request)
-        *_, end = RoundIterator(job, serving.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False)))
+        *_, end = ReplyIterator(job, serving.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids
 
@@ -303,12 +302,12 @@ def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.M
     iterator: Iterator[GenerationEvent]
     grown = len(model.network.layers)
     if mode == "plain":
-        iterator = AutoregressiveIterator(job)
+        iterator = ReplyIterator(job)
     elif mode == "lookup":
-        iterator = RoundIterator(job, LookupDrafter(job.prompt, 4))
+        iterator = ReplyIterator(job, LookupDrafter(job.prompt, 4))
     else:
         ready = fake_head(model, remembers=True)[1]
-        iterator = RoundIterator(
+        iterator = ReplyIterator(
             job, ready.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False), job.ledger)
         )
         grown += 1

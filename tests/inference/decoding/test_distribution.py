@@ -16,9 +16,8 @@ import tests.inference.fakes as fakes
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import BeamShape
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -88,7 +87,7 @@ def decoded(
         request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
         job = ReplyJob.fresh(target, [seed % SIZE], request)
         draft = drafter and drafter.drafter(job.prompt, fakes.with_beams(request, shape, branch))
-        *_, end = RoundIterator(job, draft) if draft else AutoregressiveIterator(job)
+        *_, end = ReplyIterator(job, draft)
         assert isinstance(end, ReplyEnd)
         ends.append(end)
     return ends

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.prefix_tree import PrefixTree
@@ -138,7 +138,7 @@ def test_cancel_takes_effect_within_a_round() -> None:
     model, request = shared_llama(), ask(seed=3, temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
-    iterator = RoundIterator(job, ScriptedDrafter(reply, 2, 5))
+    iterator = ReplyIterator(job, ScriptedDrafter(reply, 2, 5))
     *_, end = cancelling(iter(iterator), iterator, 7)
     assert isinstance(end, ReplyEnd)
     assert end.finish_reason is FinishReason.CANCELLED
@@ -181,7 +181,7 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
             raise LookupError("the drafter fell over")
 
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
-    iterator = RoundIterator(job, Failing([], 1, 2))
+    iterator = ReplyIterator(job, Failing([], 1, 2))
     with pytest.raises(LookupError, match="fell over"):
         list(iterator)
     assert job.cache.tokens == []

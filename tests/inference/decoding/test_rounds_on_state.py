@@ -19,7 +19,7 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
@@ -123,11 +123,11 @@ def after_a_failed_layer(model: LoadedModel, width: int) -> None:
     fails_in_a_round(model, width, nn.Linear, call=7)
 
 
-def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[RoundIterator, ReplyJob, list[int]]:
+def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[ReplyIterator, ReplyJob, list[int]]:
     """Return a reply that is not decoded yet, its job, and its tokens."""
     reply = list(plain(model, asked).token_ids)
     job = ReplyJob.fresh(model, model.encode_chat(asked.messages, False), asked)
-    return RoundIterator(job, ScriptedDrafter([*reply, *[1] * 50], width, LENGTH)), job, reply
+    return ReplyIterator(job, ScriptedDrafter([*reply, *[1] * 50], width, LENGTH)), job, reply
 
 
 def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> None:

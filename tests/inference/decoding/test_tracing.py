@@ -9,7 +9,7 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -59,7 +59,7 @@ def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float
     reply = [event.token_id for event in tokens_of(model, request)]
     prompt = model.encode_chat(request.messages, False)
     job = ReplyJob.fresh(model, prompt, request)
-    events = [e for e in RoundIterator(job, ScriptedDrafter(reply, 3, 5)) if isinstance(e, TokenEvent)]
+    events = [e for e in ReplyIterator(job, ScriptedDrafter(reply, 3, 5)) if isinstance(e, TokenEvent)]
     np.testing.assert_allclose(
         [event.log_prob for event in events], expected_log_probs(model, request, reply), atol=2e-3
     )

@@ -12,7 +12,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.verification.kv_cache import KVCache
@@ -52,11 +52,11 @@ class Pair:
     def of(cls, target: LoadedModel, draft: LoadedModel, shared: int = SIZE) -> "Pair":
         return cls(target, DraftModel(target, draft, shared), KVCache(target.network))
 
-    def start(self, request: GenerationRequest, shape: DraftShape = TREE) -> RoundIterator:
+    def start(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyIterator:
         prompt = self.target.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         job = ReplyJob.fresh(self.target, prompt, request, self.cache)
-        return RoundIterator(
+        return ReplyIterator(
             job, DraftModelDrafter(self.draft, prompt, request, job.ledger, self._shape_of(shape, request))
         )
 

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadDrafter
@@ -100,7 +100,7 @@ class Reply:
         monkey.search = noted
         if not ahead:
             monkey.drafts_ahead = lambda limit: False
-        self.iterator = RoundIterator(ReplyJob.fresh(self.model, prompt, request), drafter)
+        self.iterator = ReplyIterator(ReplyJob.fresh(self.model, prompt, request), drafter)
 
     def write(self) -> ReplyEnd:
         *_, end = self.iterator

@@ -8,11 +8,11 @@ import pytest
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import EARLIER_REPLIES, DraftSettings, GenerationRequest, Mode
-from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_index import ReplyIndex
@@ -27,8 +27,8 @@ WAYS = ("lookup", "head", "auto", "auto with a draft model")
 SEED = 5
 
 
-def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> RoundIterator:
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> ReplyIterator:
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), replace(request, earlier=index))
     trees = way != "chains"
     drafter: Drafter
     if way in {"lookup", "chains"}:
@@ -40,8 +40,8 @@ def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: Re
         state = state_of(model, AvailableDrafters(None if small else random_drafter(model), None, small))
         modes = (Mode.LOOKUP, Mode.SPECULATIVE if small else Mode.DRAFTER)
         state.planner = RandomPlanner(state.costs, modes, SEED)
-        return AutoIterator(job, AutoDrafter(state, job.prompt, request, job.ledger, index))
-    return RoundIterator(job, drafter)
+        return ReplyIterator(job, AutoDrafter(state, job))
+    return ReplyIterator(job, drafter)
 
 
 def events_of(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> list[GenerationEvent]:

@@ -12,7 +12,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.hooks import HiddenReads
@@ -31,7 +31,7 @@ def reply(
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    *_, end = RoundIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch)))
+    *_, end = ReplyIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch)))
     assert isinstance(end, ReplyEnd)
     return end
 
@@ -111,7 +111,7 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     request = fakes.ask(temperature=0, max_tokens=40)
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(3, 4), False))
-    iterator = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
+    iterator = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes, ids = [], []
     for event in iterator:
         if isinstance(event, TokenEvent):

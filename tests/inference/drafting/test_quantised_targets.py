@@ -13,7 +13,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
@@ -71,7 +71,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     request = ask(temperature=0.7)
     prompt = model.encode_chat(request.messages, False)
     drafts = drafter.drafter(prompt, with_beams(request, BeamShape(3, 4), True))
-    *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafts)
+    *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafts)
     assert isinstance(end, ReplyEnd)
     assert end.statistics.verified_nodes > end.statistics.rounds > 0
     assert end.token_ids == plain(model, request).token_ids

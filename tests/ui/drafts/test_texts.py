@@ -1,7 +1,9 @@
 import pytest
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.texts import alternatives, probability, round_text, spelt, token_text, tree_text
+from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE
+from rdchat.ui.drafts.texts import STYLES, alternatives, probability, round_text, spelt, token_text, tree_text
+from rdchat.ui.style.theme import Colors
 from tests.chat.traces import drafted_trace, events_of_round, round_tree
 
 
@@ -79,3 +81,9 @@ def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
     assert round_text(trace, 1) == "Draft 1 of 2: 2 drafted tokens kept"
     trace.end(1)
     assert round_text(trace, 1) == "Draft 1 of 1: 1 drafted token kept"
+
+
+def test_every_source_of_tokens_has_a_colour_and_a_line() -> None:
+    assert set(STYLES) == {"", EARLIER_REPLIES, SHAPE, *DRAFTERS}
+    assert all(hasattr(Colors(dark=False), style.role) for style in STYLES.values())
+    assert all(style.line for drafter, style in STYLES.items() if drafter)

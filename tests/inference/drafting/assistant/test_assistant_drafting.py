@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
 from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.assistant_head import AssistantMemory, BoundAssistant
 from rdchat.inference.drafting.heads.head import HeadState, Root
@@ -169,7 +169,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
             monkey.drafts_ahead = lambda limit: False
         search, pools = drafter.search, list[Any]()
         monkey.search = lambda root, shape, search=search, pools=pools: pools.append(search(root, shape)) or pools[-1]
-        *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
+        *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids
         replies.append(pools)
@@ -233,7 +233,7 @@ def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -
     if not ahead:
         monkey.drafts_ahead = lambda limit: False
     buffer, peaks, before = cache.layers[1].buffer.arrays[0].nbytes, list[int](), 0
-    for event in RoundIterator(ReplyJob.fresh(model, prompt, request, cache), drafter):
+    for event in ReplyIterator(ReplyJob.fresh(model, prompt, request, cache), drafter):
         if isinstance(event, TokenEvent) and event.round is not None:
             peaks.append(mx.get_peak_memory() - before)
         mx.reset_peak_memory()

@@ -13,7 +13,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
@@ -196,14 +196,14 @@ class BlockPair:
 
     def start(
         self, request: GenerationRequest, shape: BeamShape, branch: bool = False, prompt: list[int] | None = None
-    ) -> RoundIterator:
+    ) -> ReplyIterator:
         prompt = prompt or self.target.encode_chat(request.messages, continue_last=False)
         self.target.hooks.read(self.head.reads)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
         asked = with_beams(request, shape, branch)
         drafter = HeadDrafter(self.target, self.head, self.memory, prompt, request=asked, ledger=Ledger())
-        return RoundIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
+        return ReplyIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 
     def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:
         *_, end = self.start(request, shape, branch)

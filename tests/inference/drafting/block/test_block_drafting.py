@@ -14,7 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, SamplingParams
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BlockMemory
@@ -137,21 +137,21 @@ def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> Non
     assert pair.head.embeddings(3).dtype == mx.bfloat16
 
 
-Ends = Callable[[RoundIterator], None]
+Ends = Callable[[ReplyIterator], None]
 
 
-def to_the_end(iterator: RoundIterator) -> None:
+def to_the_end(iterator: ReplyIterator) -> None:
     *_, end = iterator
     assert isinstance(end, ReplyEnd)
 
 
-def cancelled(iterator: RoundIterator) -> None:
+def cancelled(iterator: ReplyIterator) -> None:
     for count, _ in enumerate(event for event in iterator if isinstance(event, TokenEvent)):
         if count == 5:
             iterator.cancel()
 
 
-def closed(iterator: RoundIterator) -> None:
+def closed(iterator: ReplyIterator) -> None:
     for count, _ in enumerate(event for event in iterator if isinstance(event, TokenEvent)):
         if count == 5:
             break

@@ -14,7 +14,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
 from rdchat.inference.drafting.heads.head import Root
@@ -37,13 +37,13 @@ class Chat:
         self.memory = Eagle3Memory(self.head)
         self.cache = KVCache(self.model.network)
 
-    def begin(self, request: GenerationRequest, shape: BeamShape = TREE) -> RoundIterator:
+    def begin(self, request: GenerationRequest, shape: BeamShape = TREE) -> ReplyIterator:
         prompt = self.model.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin(prompt)
         asked = with_beams(request, shape, False)
         drafter = HeadDrafter(self.model, self.head, self.memory, prompt, request=asked, ledger=Ledger())
-        return RoundIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
+        return ReplyIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
 
     def assert_remembers(self, gap: int | None = None) -> None:
         """Go on with two tokens more: the memory is the same as one that saw this text alone, and so is its draft.
@@ -77,13 +77,13 @@ class Chat:
             states = [state.after(mx.array([0, 0]), mx.array(tokens)) for state in states]
 
 
-def cancelled(iterator: RoundIterator, events: int) -> None:
+def cancelled(iterator: ReplyIterator, events: int) -> None:
     list(islice(iterator, events))
     iterator.cancel()
     list(iterator)
 
 
-ENDS: dict[str, Callable[[RoundIterator], object]] = {
+ENDS: dict[str, Callable[[ReplyIterator], object]] = {
     "finished": list,
     "cancelled before it began": lambda iterator: cancelled(iterator, 0),
     "cancelled while the prompt is read": lambda iterator: cancelled(iterator, 2),

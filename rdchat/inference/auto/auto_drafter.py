@@ -1,0 +1,96 @@
+"""The drafter of the automatic mode: makes the drafts that the reply's controller plans."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import override
+
+from rdchat.inference.api.reply_statistics import Stage
+from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.plan import WIDTH
+from rdchat.inference.auto.planner import Source, draft_model_source, head_source
+from rdchat.inference.auto.state import AutoState
+from rdchat.inference.decoding.accepted_path import LazyPath
+from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
+from rdchat.inference.decoding.ledger import TimedPolicy
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.drafting.draft_model import DraftModelDrafter
+from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.lookup import lookup_draft
+from rdchat.inference.verification.verifier import Verified
+
+# Times of rounds in which a draft model reads more tokens first are not learnt.
+_MAX_UNREAD = 4
+
+
+class AutoDrafter(Drafter):
+    """Drafts for one reply as its controller plans; see `Drafter`.
+
+    Args:
+        state: Costs and estimates of the target and its drafters.
+        job: Prompt and request.
+
+    Attributes:
+        controller: Plans each call.
+    """
+
+    name = "auto"
+
+    def __init__(self, state: AutoState, job: ReplyJob) -> None:
+        available, costs, trees = state.available, state.costs, state.trees
+        prompt, request, self._ledger = job.prompt, job.request, job.ledger
+        estimates = state.estimates(request.sampling)
+        head, small = available.head, available.draft_model
+        self._head = head.drafter(prompt, request, job.ledger) if head else None
+        self._draft_model = model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
+        sources: list[Source] = []
+        if model:
+            sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
+        if head:
+            sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
+        self.controller = Controller(state.planner, estimates, prompt, sources, trees=trees, earlier=request.earlier)
+        if job.matcher is not None:
+            self.controller.forced = job.matcher.forced
+        self.policy = TimedPolicy(self.controller, job.ledger)
+
+    @property
+    @override
+    def parts(self) -> Sequence[Drafter]:
+        return [part for part in (self._head, self._draft_model) if part]
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        """See `Drafter`; follows the controller's plan."""
+        plan, model, head = self.controller.plan, self._draft_model, self._head
+        self.usual = True
+        if plan.mode is Mode.SPECULATIVE:
+            assert model is not None
+            self.usual = model.unread <= _MAX_UNREAD
+            model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
+            draft = model.propose(root, limit)
+            # The draft model's context is nearly full.
+            if draft.tree.deepest + 1 < plan.length:
+                return replace(draft, drafter=plan.mode.value)
+        elif plan.mode is Mode.DRAFTER:
+            assert head is not None
+            draft = head.draft(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
+        else:
+            with self._ledger.stage(Stage.LOOKUP):
+                draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
+                if self.controller.is_forced:
+                    draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
+        return replace(draft, rows=plan.rows, drafter=plan.mode.value)
+
+    @override
+    def drafts_ahead(self, limit: int) -> bool:
+        return self._head is not None and self.controller.begins_ahead(limit)
+
+    @override
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
+        assert self._head is not None
+        plan = self.controller.plan
+        self._head.search_ahead(path, verified, BeamShape(plan.width, plan.length))
+
+    @override
+    def leave_out(self, source: str) -> None:
+        self.controller.leave_out(Mode(source))

@@ -1,0 +1,143 @@
+"""The loop that makes every reply: a policy decides between plain steps and rounds. Nothing here depends on MLX."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from rdchat.inference.api.reply_statistics import AutoChoice
+
+
+def decode[Event](calls: "Calls[Event]", policy: "Policy") -> Iterator[Event]:
+    """Yield the events of a reply."""
+    done = calls.first()
+    policy.saw(done)
+    yield from done.events
+    while (room := calls.room) is not None:
+        if not done.queued and policy.wants_round(room):
+            done = calls.round()
+        else:
+            done = calls.step(queue=policy.wants_queue(room))
+        policy.saw(done)
+        yield from done.events
+
+
+def make_round[Draft, Checked, Event](verbs: "RoundVerbs[Draft, Checked, Event]") -> list[Event]:
+    """Make one target call with a draft; return an event for each token that it adds."""
+    draft = verbs.draft()
+    checked = verbs.verify(draft)
+    path, events = verbs.accept(checked)
+    verbs.commit(checked, path)
+    return events
+
+
+class AlwaysPlain:
+    """The policy of the mode `off`: only plain steps, each queued before the token in front of it is read."""
+
+    status: AutoChoice | None = None
+
+    def wants_round(self, _room: int) -> bool:
+        return False
+
+    def wants_queue(self, room: int) -> bool:
+        return room > 0
+
+    def saw(self, _done: "CallResult[object]") -> None:
+        pass
+
+
+class AlwaysDraft(AlwaysPlain):
+    """The policy of a fixed drafter: only rounds."""
+
+    def wants_round(self, _room: int) -> bool:
+        return True
+
+
+class Call(Enum):
+    """What a target call was for; the first token comes with the prefill."""
+
+    FIRST, STEP, ROUND = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult[Event]:
+    """The result of a target call.
+
+    Attributes:
+        call: What it was for.
+        events: Events of the reply.
+        tokens: Tokens that it added.
+        ms: Milliseconds since the end of the previous call.
+        queued: Whether the next plain step's call was queued after it.
+        held_up: Whether that call had to be repeated, because it was queued for the wrong token, or the reply was
+            paused.
+        usual: Whether its time is typical of its plan.
+        ended: Whether the reply ended with it.
+    """
+
+    call: Call
+    events: Iterable[Event]
+    tokens: Sequence[int]
+    ms: float
+    queued: bool = False
+    held_up: bool = False
+    usual: bool = True
+    ended: bool = False
+
+
+class Calls[Event](Protocol):
+    """Makes the target calls of one reply."""
+
+    @property
+    def room(self) -> int | None:
+        """Tokens that may follow the last token and the one being computed; None where the reply has ended."""
+
+    def first(self) -> CallResult[Event]:
+        """Read the end of the prompt, and take the reply's first token."""
+
+    def step(self, queue: bool) -> CallResult[Event]:
+        """Make a plain step; with `queue`, queue the call for its token before waiting for it."""
+
+    def round(self) -> CallResult[Event]:
+        """Make a round: `make_round`."""
+
+
+class RoundVerbs[Draft, Checked, Event](Protocol):
+    """The parts of a round."""
+
+    def draft(self) -> Draft:
+        """Offer tokens that may follow the last one."""
+
+    def verify(self, draft: Draft) -> Checked:
+        """Have the target choose the token after each of them, in one call."""
+
+    def accept(self, checked: Checked) -> tuple[list[int], list[Event]]:
+        """Take the draft's path that the target chose, and one token more; return its nodes, and the events."""
+
+    def commit(self, checked: Checked, path: list[int]) -> None:
+        """Keep the path in the caches, and drop the rest."""
+
+
+class Policy(Protocol):
+    """Decides before each target call what it is for."""
+
+    @property
+    def status(self) -> AutoChoice | None:
+        """What is done now and why, if it was a choice."""
+
+    def wants_round(self, room: int, /) -> bool:
+        """Return whether the next call, for which nothing is queued, should be a round.
+
+        Args:
+            room: Tokens that may be drafted.
+        """
+
+    def wants_queue(self, room: int, /) -> bool:
+        """Return whether to queue the plain step after the one whose token comes next.
+
+        Args:
+            room: Tokens that may follow that token.
+        """
+
+    def saw(self, done: CallResult[object], /) -> None:
+        """Take the result of each call."""
