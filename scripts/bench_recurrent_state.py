@@ -42,7 +42,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.heads.trainer import unroll
+from rdchat.inference.training.heads.objective import unroll
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.auto.chips import M3_MAX, M4_PRO, STEEP, Chip
 
