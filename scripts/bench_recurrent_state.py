@@ -1,6 +1,6 @@
 """Compares exact commits and trees on recurrent state with feeding the accepted tokens again, on a tiny hybrid.
 
-    python scripts/bench_recurrent_state.py --steps 200
+    PYTHONPATH=. python scripts/bench_recurrent_state.py --steps 200
 
 It trains two small Qwen3.5s from scratch on a few of rdchat's training texts, a target and a draft model, and a
 recurrent head on the target's hidden states, for few steps, so that it is often wrong. Each prompt is a part of these
@@ -27,7 +27,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
-from chips import M3_MAX, M4_PRO, STEEP, Chip
 from mlx_lm.models import qwen3_5
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -43,8 +42,9 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.heads.trainer import unroll
+from rdchat.inference.training.heads.objective import unroll
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from tests.inference.auto.chips import M3_MAX, M4_PRO, STEEP, Chip
 
 # Bytes that are learnt of a text, tokens of a training row, rows of a step, tokens of a prompt and of a reply.
 LEARNT, LENGTH, BATCH, PROMPT, TOKENS = 400, 40, 6, 32, 48

@@ -12,14 +12,12 @@ from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS, TrainingProgress
+from rdchat.inference.api.training import DEFAULT_TOKENS, TrainingProgress
 
 if TYPE_CHECKING:
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_NAMES = {HeadKind.RECURRENT: "a recurrent", HeadKind.EAGLE3: "an EAGLE-3"}
 # Seconds between two lines if the output is not a terminal.
 _LINES_EVERY = 30.0
 
@@ -32,13 +30,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     options.add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
-    parser.add_argument(
-        "--kind",
-        choices=[kind.value for kind in TRAINED_KINDS],
-        default=HeadKind.RECURRENT.value,
-        help="kind of head: a small RNN (recurrent, the default), or a layer over the text that drafts token by token "
-        "(eagle3), which has a published format",
-    )
     parser.add_argument(
         "--tokens",
         type=int,
@@ -85,16 +76,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
-    from rdchat.inference.training.heads.recipes import default_recipe  # noqa: PLC0415  MLX
+    from rdchat.inference.training.heads.recipes import Recipe  # noqa: PLC0415  MLX
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
 
-    kind = HeadKind(args.kind)
-    recipe = default_recipe(kind, args.seed, args.tokens)
+    recipe = Recipe(seed=args.seed)
     if args.epochs is not None:
         recipe = replace(recipe, epochs=args.epochs)
     out = paths.expanded(args.out, "--out").absolute()
     # This checks the numbers before files are read.
-    settings = TrainingSettings(out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway)
+    settings = TrainingSettings(out, args.tokens, args.seed, recipe=recipe, anyway=args.load_anyway)
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     questions = answered_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))
@@ -104,7 +94,7 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
     settings, budget = plan.settings, plan.budget
     begun = "Resuming" if plan.resumed else "Training"
     text = (
-        f"{begun} {_NAMES[settings.kind]} drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
+        f"{begun} a drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
         f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
         f"besides the model."
     )

@@ -1,38 +1,16 @@
 """The list for newcomers: good models by the memory that they need, each with the drafter to get with it.
 
-It ships as `assets/newcomers/newcomers.json`, which the package has under `newcomers`. docs/newcomers.md says how it
-was checked; `scripts/check_newcomers.py` asks the hub.
+It ships as `assets/newcomers/newcomers.json`, which the package has under `newcomers`. There each entry has its
+sources; docs/newcomers.md says how they were checked, and `scripts/check_newcomers.py` asks the hub.
 """
 
 import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from rdchat.files.plain_data import plain
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A web page and the statement on it."""
-
-    url: str
-    says: str
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The hub's answer about a repository.
-
-    Attributes:
-        date: The day, as 2026-11-22.
-        problem: Why it is not to be had; empty where it is.
-        gated: Whether its authors give access on its page only.
-    """
-
-    date: str
-    problem: str
-    gated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +21,12 @@ class SuggestedDrafter:
         repository: The hub id.
         kind: Its kind, such as `DFlash`; none is a smaller model.
         licence: As the hub names it.
-        size_from: Where that figure is from.
-        sources: Where it is named for this model.
-        checked: None where the hub was not asked.
     """
 
     repository: str
     kind: str
     licence: str
     weights_gb: float
-    size_from: str
-    sources: tuple[Source, ...]
-    checked: Checked | None
 
     @property
     def weight_bytes(self) -> int:
@@ -71,12 +43,8 @@ class Suggestion:
         repository: The hub id.
         family: Its model type in mlx-lm.
         licence: As the hub names it.
-        size_from: Where that figure is from.
         good_for: What it is good for, a sentence.
         why: Why it was chosen, and its drafter.
-        chosen: The day on which its sources were read, as 2026-11-22.
-        sources: Where it is named.
-        checked: None where the hub was not asked.
     """
 
     memory_gb: int
@@ -85,12 +53,8 @@ class Suggestion:
     family: str
     licence: str
     weights_gb: float
-    size_from: str
     good_for: str
     why: str
-    chosen: str
-    sources: tuple[Source, ...]
-    checked: Checked | None
     drafter: SuggestedDrafter
 
     @property
@@ -99,10 +63,17 @@ class Suggestion:
 
 
 @cache
-def suggestions() -> tuple[Suggestion, ...]:
-    """Return the list, those for the least memory first."""
+def stored_suggestions() -> list[dict[str, Any]]:
+    """Return the entries of the file, with their sources, those for the least memory first."""
     text = resources.files("rdchat").joinpath("newcomers/newcomers.json").read_text(encoding="utf-8")
-    return tuple(plain(Suggestion, fields) for fields in json.loads(text)["models"])
+    models: list[dict[str, Any]] = json.loads(text)["models"]
+    return models
+
+
+@cache
+def suggestions() -> tuple[Suggestion, ...]:
+    """Return the list, in the same order."""
+    return tuple(plain(Suggestion, fields) for fields in stored_suggestions())
 
 
 def suggestion_of(repository: str) -> Suggestion | None:

@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.messages import Role
-from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
 from tests.commands.running import check_refused
@@ -124,12 +124,12 @@ def test_without_chats_there_is_nothing_to_take_from_them(
 
 
 @pytest.mark.slow
-def test_a_kind_that_others_can_read(model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Chats are left out unless they are asked for."""
+def test_chats_are_left_out_unless_they_are_asked_for(
+    model: LoadedModel, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store_chat("zzz from a chat")
-    assert train(out, "--tokens", "1000", "--kind", "eagle3") == 0
-    assert "Training an EAGLE-3 drafter for tiny: 1,000 answer tokens" in capsys.readouterr().err
-    assert inspect_drafter(out) is HeadKind.EAGLE3
+    assert train(out, "--tokens", "1000") == 0
+    assert "Training a drafter for tiny: 1,000 answer tokens" in capsys.readouterr().err
     assert "| own questions from chats | 0 |" in (out / "card.md").read_text(encoding="utf-8")
     assert not [question for question in asked(model) if "zzz" in question]
 

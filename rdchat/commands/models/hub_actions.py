@@ -6,7 +6,6 @@ import queue
 import shlex
 import sys
 from contextlib import closing
-from dataclasses import asdict
 
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
@@ -20,7 +19,7 @@ from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
-from rdchat.hub.newcomers import downloaded_with, suggestions
+from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
 
 _MAX = 100
 _POLL_S = 0.2
@@ -77,7 +76,7 @@ def suggested(args: argparse.Namespace) -> int:
     for each in suggestions():
         own, size = each.drafter, size_text(each.weight_bytes + each.drafter.weight_bytes)
         rows.append((f"{each.memory_gb} GB", each.repository, size, f"with {own.repository}", own.kind, each.licence))
-    options.print_result(args, {"models": [asdict(each) for each in suggestions()]}, table(rows))
+    options.print_result(args, {"models": stored_suggestions()}, table(rows))
     return 0
 
 

@@ -8,7 +8,6 @@ from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape
 
-TRAINED_KINDS = (HeadKind.RECURRENT, HeadKind.EAGLE3)
 # Tokens of answers to learn from.
 DEFAULT_TOKENS = 1_000_000
 # The beams with which a new and an old drafter are compared.
@@ -26,7 +25,7 @@ class TrainingOrder:
     Attributes:
         model: An argument of `Engine.load`; None is the default model.
         name: The model's name, for people.
-        kind: The kind of the drafter's head.
+        kind: The kind of the drafter's head: `RECURRENT`, but EAGLE-3 in what an earlier version began.
         tokens: Answer tokens to train on.
         with_chats: Whether the first questions of the person's chats are mixed in.
         dtype: Precision to load the model in.

@@ -14,10 +14,12 @@ from typing import Any
 import mlx.core as mx
 import psutil
 
+from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.plain_data import plain
 from rdchat.host import keep_awake
 from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.training import (
     COMPARING,
@@ -30,7 +32,7 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.training.heads.recipes import default_recipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.evaluation import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -83,6 +85,8 @@ def _run(
     def show_loading(progress: LoadProgress) -> None:
         report(TrainingProgress(LOADING, progress.fraction, text=progress.stage))
 
+    if order.kind is not HeadKind.RECURRENT:
+        raise RdchatError(f"{order.kind.label} drafters cannot be trained any more.", "Discard it, and start another.")
     model = load_model(order.model, Dtype(order.dtype), show_loading)
     unwire_memory()  # The window's process keeps its own model resident.
     show_loading(LoadProgress("Preparing", None))
@@ -109,10 +113,8 @@ def _run(
 
 def settings_of(order: TrainingOrder, folder: Path, questions: tuple[str, ...]) -> TrainingSettings:
     """Return the order as settings of `rdchat train-drafter`."""
-    recipe = default_recipe(order.kind, order.seed, order.tokens)
-    return TrainingSettings(
-        folder / DRAFTER, order.tokens, order.seed, chat_questions=questions, kind=order.kind, recipe=recipe
-    )
+    recipe = Recipe(seed=order.seed)
+    return TrainingSettings(folder / DRAFTER, order.tokens, order.seed, chat_questions=questions, recipe=recipe)
 
 
 def _memory_bytes() -> int:

@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
-from rdchat.hub.newcomers import Source, Suggestion, drafter_for, suggestion_of
+from rdchat.hub.newcomers import Suggestion, drafter_for, suggestion_of
 from rdchat.inference.api.model_facts import ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, sizes_suggested
@@ -38,19 +38,14 @@ class SuggestionBox(Ground):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__(theme, "raised")
-        self._models, self._theme = models, theme
+        self._models = models
         self._suggestion: Suggestion | None = None
         self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
         self.download = ModelRow(models, links, theme, in_details=True)
         self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        self.links = QWidget()
-        self._sources = column(within=self.links, spacing=2)
-        self.links.hide()
-        self.fold = TextButton("Sources", theme, lambda: self.links.setVisible(self.links.isHidden()))
         reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
-        check = row((self.check, 1), self.fold)
-        column(*reasons, *drafter, check, self.links, within=self, spacing=TIGHT, margins=MEDIUM)
+        column(*reasons, *drafter, self.check, within=self, spacing=TIGHT, margins=MEDIUM)
 
     def show_suggestion(self, suggestion: Suggestion | None) -> None:
         """Show a suggestion; without one the box is hidden. `show_progress` shows its drafter."""
@@ -61,7 +56,6 @@ class SuggestionBox(Ground):
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
         self.check.setText(texts.check_text(suggestion))
-        self._show_sources(dict.fromkeys((*suggestion.sources, *suggestion.drafter.sources)))
 
     def show_progress(self, is_here: bool) -> None:
         """Show the drafter; if the model is here without it, with a button, and how far its download is."""
@@ -75,16 +69,6 @@ class SuggestionBox(Ground):
         self.download.setVisible(is_here and not has_drafter)
         model = Model(drafter.repository, is_model=False, size=drafter.weight_bytes)
         self.download.show_model(self._models.with_download(model))
-
-    def _show_sources(self, sources: dict[Source, None]) -> None:
-        while item := self._sources.takeAt(0):
-            if (old := item.widget()) is not None:
-                old.deleteLater()
-        for source in sources:
-            link = TextButton(source.url.removeprefix("https://"), self._theme, partial(open_page, source.url))
-            set_tip(link, source.says)
-            link.setAccessibleDescription(source.says)
-            self._sources.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
 
 
 class FactsForm(QWidget):

@@ -372,16 +372,9 @@ def hub_facts(model: HubModel) -> list[Fact]:
 
 
 def check_text(suggestion: Suggestion) -> str:
-    """Return the licences of a suggested model and its drafter, when they were checked, and what was wrong then."""
-    checked = [each for each in (suggestion.checked, suggestion.drafter.checked) if each is not None]
-    own, licence = suggestion.licence, suggestion.drafter.licence or ("none named" if checked else "not read")
-    both = f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}."
-    if not checked:
-        chosen = f"Chosen on {day(suggestion.chosen)} from public pages."
-        return f"{both} {chosen} Not tried with rdchat, and not yet checked on Hugging Face."
-    problems = " ".join(each.problem for each in checked if each.problem)
-    result = f"Checked on Hugging Face on {day(checked[0].date)}{f': {problems}' if problems else '.'}"
-    return f"{both} Not tried with rdchat. {result}"
+    """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
+    own, licence = suggestion.licence, suggestion.drafter.licence or "unknown"
+    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}. Not tried with rdchat."
 
 
 def left_out_text(names: tuple[str, ...]) -> str:
@@ -421,8 +414,7 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
             if each.memory_gb == memory:
                 both = size(each.weight_bytes + each.drafter.weight_bytes)
                 entry = Entry(each.repository, each.name, f"{both} with its drafter")
-                gated = any(checked is not None and checked.gated for checked in (each.checked, each.drafter.checked))
-                entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=gated))
+                entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=False))
     return entries
 
 

@@ -16,7 +16,6 @@ REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
 LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
 SAMPLING: Mapping[str, tuple[str, str]] = _TEXTS.pop("Sampling")
-TRAINED_KINDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Trained kinds")
 TRAINING: Mapping[str, Mapping[str, str]] = _TEXTS.pop("Training")
 _ENDED = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
 DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDED}"}

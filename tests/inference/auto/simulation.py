@@ -13,7 +13,7 @@ from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, Source, head_source
 from rdchat.inference.decoding.loop import Call, CallResult, decode
 from rdchat.inference.drafting.beam_search import NodePool
-from scripts.chips import STEP_MS, Chip
+from tests.inference.auto.chips import STEP_MS, Chip
 
 NOTHING = np.empty(0)
 PROMPT = 128  # tokens

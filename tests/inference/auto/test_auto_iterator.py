@@ -25,9 +25,9 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from scripts.chips import Chip
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
+from tests.inference.auto.chips import Chip
 from tests.inference.auto.known_drafts import Known, reply_of, reply_with_drafts
 from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import (

@@ -11,8 +11,8 @@ from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupTree
-from scripts.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.grids import pairs, share
+from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)

@@ -4,7 +4,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import child
 from rdchat.inference.training.run import evaluation, phases
@@ -17,8 +16,7 @@ _plain_settings = child.settings_of
 
 def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) -> TrainingSettings:
     settings = _plain_settings(order, folder, chat_questions)
-    epochs = 4 if settings.kind is HeadKind.RECURRENT else 1
-    return replace(settings, sequences=8, recipe=replace(settings.recipe, epochs=epochs, vocabulary=64))
+    return replace(settings, sequences=8, recipe=replace(settings.recipe, epochs=4, vocabulary=64))
 
 
 def main() -> None:

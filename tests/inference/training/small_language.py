@@ -15,9 +15,8 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase
-from rdchat.inference.training.heads.recipes import Recipe, default_recipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
@@ -96,11 +95,9 @@ def _fit(network: nn.Module) -> None:
     network.eval()
 
 
-def training(model: LoadedModel, out: Path, resume: bool, kind: HeadKind = HeadKind.RECURRENT) -> DrafterTraining:
-    tokens, recipe = 6000, Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, vocabulary=32, seed=1)
-    if kind is HeadKind.EAGLE3:  # its steps take longer
-        tokens, recipe = 3000, replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20, vocabulary=32)
-    settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, recipe=recipe, kind=kind)
+def training(model: LoadedModel, out: Path, resume: bool) -> DrafterTraining:
+    recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, vocabulary=32, seed=1)
+    settings = TrainingSettings(out, tokens=6000, seed=1, sequences=16, recipe=recipe)
     return DrafterTraining(model, make_plan(model, settings, resume))
 
 
@@ -108,12 +105,12 @@ def main() -> None:
     """Train into the folder that the command line names, with the model whose weights it names behind that.
 
     What is there is continued; each event is a line. Where the third argument says `write`, it waits for its end before
-    it writes: that takes less time than a kill. The fourth one names the kind of head.
+    it writes: that takes less time than a kill.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
     phases._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
-    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, HeadKind(sys.argv[4])).run():
+    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True).run():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
         sys.stdout.flush()
         if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:

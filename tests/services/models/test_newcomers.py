@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.hub.hub_model import PublishedKind
 from rdchat.hub.known_files import is_repository
-from rdchat.hub.newcomers import drafter_for, suggestion_of, suggestions
+from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_suggested
 from rdchat.services.models.newcomers import for_machine, suggested_fit
@@ -25,15 +25,16 @@ def test_there_are_few_models_and_one_to_three_for_each_size_of_memory() -> None
 
 
 def test_every_entry_says_when_why_and_where_it_is_written() -> None:
-    for each in suggestions():
+    """In the file; the window shows only what a person chooses by."""
+    for each, stored in zip(suggestions(), stored_suggestions(), strict=True):
         assert is_repository(each.repository)
         assert is_repository(each.drafter.repository)
-        assert each.chosen >= "2026-11-26"
-        assert all((each.name, each.good_for, each.why, each.size_from, each.sources, each.drafter.sources))
-        sources = (*each.sources, *each.drafter.sources)
-        assert all(source.url.startswith("https://") and source.says for source in sources)
-        assert each.drafter.size_from
-        assert each.licence
+        assert stored["chosen"] >= "2026-11-26"
+        assert all((each.name, each.good_for, each.why, each.licence))
+        for entry in (stored, stored["drafter"]):
+            assert entry["size_from"]
+            assert entry["sources"]
+            assert all(source["url"].startswith("https://") and source["says"] for source in entry["sources"])
         assert 0 < each.drafter.weights_gb < each.weights_gb
 
 

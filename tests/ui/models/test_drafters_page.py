@@ -302,7 +302,6 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models
     have(chat, models, qtbot)
     click(qtbot, page.train)
     order = page.training.form
-    assert order.kinds[next(iter(order.kinds))].text() == "Recurrent (recommended)"
     assert not order.chats.isChecked()
     assert page.training.main.text() == "Start Training"
     qtbot.waitUntil(page.training.main.isEnabled)
@@ -310,11 +309,10 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models
     assert chosen is not None
     assert (chosen.kind, chosen.tokens) == (HeadKind.RECURRENT, 1_000_000)
     assert not order.little.isVisible()
-    order.kinds[HeadKind.EAGLE3].click()
     order.tokens.setValue(5000)
     chosen = order.order()
     assert chosen is not None
-    assert (chosen.kind, chosen.tokens) == (HeadKind.EAGLE3, 5000)
+    assert (chosen.kind, chosen.tokens) == (HeadKind.RECURRENT, 5000)
     assert order.little.isVisible()
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()

@@ -117,7 +117,7 @@ def shipped_path(target_hash: str) -> Path:
 
 
 def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return the conversations in a file made by `scripts/pack_answers.py`; none where there is no file.
+    """Return the conversations in a file made by `scripts/drafter/pack_answers.py`; none where there is no file.
 
     Raises:
         StorageError: If it is damaged.

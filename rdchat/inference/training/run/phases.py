@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
@@ -24,17 +23,11 @@ from rdchat.inference.training.data.shards import (
     read_answers,
     shipped_path,
 )
-from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
-from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
+from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.target import LoadedModel
-
-OBJECTIVES: dict[HeadKind, type[Objective]] = {
-    HeadKind.RECURRENT: RecurrentObjective,
-    HeadKind.EAGLE3: Eagle3Objective,
-}
 
 # Seconds of training that an interruption may lose.
 _SAVE_EVERY = 45.0
@@ -132,14 +125,14 @@ def train_head(
         StorageError: If a file cannot be written.
     """
     _check_answers(model.info.name, conversations)
-    kind, recipe = OBJECTIVES[plan.settings.kind], plan.settings.recipe
+    recipe = plan.settings.recipe
 
     def read_states(numbers: range) -> Iterator[tuple[int, Halves]]:
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
     model.hooks.read(plan.reads)
     data = TrainingData(conversations, read_states, plan.budget.window_tokens)
-    objective = kind(Target.of(model), data, recipe, plan.reads.layers)
+    objective = Objective(Target.of(model), data, recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.prepare():
         if pace.due():
@@ -177,7 +170,7 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
                 yield TrainingProgress(
                     Phase.TRAIN,
                     trainer.step / trainer.total,
-                    steps_per_s * trainer.objective.tokens_per_step,
+                    steps_per_s * trainer.objective.recipe.batch,
                     sum(losses) / len(losses) if losses else None,
                     accuracy,
                     (trainer.total - trainer.step) / steps_per_s if steps_per_s else None,

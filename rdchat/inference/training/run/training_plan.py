@@ -10,9 +10,8 @@ import mlx.core as mx
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError, file_errors
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
+from rdchat.inference.api.training import DEFAULT_TOKENS
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
@@ -43,12 +42,11 @@ class TrainingSettings:
         chat_questions: More of them, from stored chats; the card says that there were some. A resumed training uses
             those it began with.
         sequences: Conversations decoded in one batch; fewer where memory is short.
-        kind: The kind of head.
-        recipe: The hyperparameters for that kind.
+        recipe: The hyperparameters.
         anyway: Whether to begin even if memory seems too small.
 
     Raises:
-        InvalidSettingError: If a number is out of range, or no heads of the kind are trained.
+        InvalidSettingError: If a number is out of range.
     """
 
     out: Path
@@ -57,7 +55,6 @@ class TrainingSettings:
     prompts: tuple[str, ...] = ()
     chat_questions: tuple[str, ...] = ()
     sequences: int = 128
-    kind: HeadKind = HeadKind.RECURRENT
     recipe: Recipe = field(default_factory=Recipe)
     anyway: bool = False
 
@@ -67,8 +64,6 @@ class TrainingSettings:
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
-        kinds = " or ".join(kind.value for kind in TRAINED_KINDS)
-        require(self.kind in TRAINED_KINDS, "kind", self.kind.value, kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +107,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    recurrent = settings.kind is HeadKind.RECURRENT
-    layers = spread_layers(model) if recurrent else eagle3_layers(model)
-    reads = HiddenReads(layers, normalised=recurrent)
+    reads = HiddenReads(spread_layers(model))
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
@@ -148,16 +141,6 @@ def spread_layers(model: LoadedModel) -> tuple[int, ...]:
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
-
-
-def eagle3_layers(model: LoadedModel) -> tuple[int, ...]:
-    """Return the layers after a quarter, after a half, and the last but one.
-
-    Other tools read the input of a layer, so they cannot read the last one's output. EAGLE-3's own choice ends three
-    layers earlier; for a head with a single layer, states that are almost final are better.
-    """
-    count = len(getattr(model.network, "layers", ()))
-    return tuple(sorted({min(layer, count - 1) for layer in (count // 4, count // 2, max(count - 2, 0))}))
 
 
 def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:

@@ -13,6 +13,7 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
@@ -20,7 +21,7 @@ from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.data.shards import SHARDS, ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
-from rdchat.inference.training.run.phases import OBJECTIVES, make_data, take_shipped, train_head
+from rdchat.inference.training.run.phases import make_data, take_shipped, train_head
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.target import LoadedModel
@@ -110,7 +111,7 @@ class DrafterTraining:
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
-        facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
+        facts = [__version__, asdict(settings.recipe), self._plan.reads.layers, shards]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def _card(
@@ -131,7 +132,7 @@ class DrafterTraining:
         plan, model = self._plan, self._model.info
         settings, target = plan.settings, plan.binding
         fields = {
-            "kind": settings.kind.value,
+            "kind": HeadKind.RECURRENT.value,
             "target": target.name,
             "target architecture": target.architecture,
             "target hash": f"`{target.hash}`",
@@ -147,7 +148,7 @@ class DrafterTraining:
             "seed": settings.seed,
             "made with": f"rdchat {__version__} on {model.device}",
         }
-        return f"""# {settings.kind.label} drafter for {target.name}
+        return f"""# {HeadKind.RECURRENT.label} drafter for {target.name}
 
 | field | value |
 |---|---|
@@ -164,7 +165,7 @@ position:
 {_figures(prompts, evaluation)}
 
 ## Licence
-{OBJECTIVES[settings.kind].licence} It was trained on the target's own answers: use it under the target's licence.
+The head holds no weights of the target. It was trained on the target's own answers: use it under the target's licence.
 """
 
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QCheckBox, QHeaderView, QRadioButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainingOrder
 from rdchat.services.models.library import Library
@@ -16,7 +15,6 @@ from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.models.training import texts
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.definitions import TRAINED_KINDS
 from rdchat.ui.style.formatting import MACHINE, counted, memory, percent, rough_time
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
@@ -53,7 +51,6 @@ class TrainingForm(QWidget):
     def __init__(self, library: Library, theme: Theme) -> None:
         super().__init__()
         self._library, self._theme = library, theme
-        self.kinds = {HeadKind(kind): QRadioButton(name) for kind, (name, _) in TRAINED_KINDS.items()}
         self.tokens = QSpinBox(
             minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
         )
@@ -61,27 +58,21 @@ class TrainingForm(QWidget):
         self.chats = QCheckBox("Learn from my questions too")
         self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
         self.time = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.kinds[HeadKind.RECURRENT].setChecked(True)
         self._lay_out()
         self.tokens.valueChanged.connect(self.show_size)
         self.show_size()
 
     def _lay_out(self) -> None:
-        kind, size, chats = (ThemedLabel(self._theme, name, bold=True) for name in ("Kind", "How much", "Your chats"))
-        parts = [
-            part for each, button in self.kinds.items() for part in (button, self._note(TRAINED_KINDS[each][1], button))
-        ]
+        size, chats = (ThemedLabel(self._theme, name, bold=True) for name in ("How much", "Your chats"))
         self.tokens.setAccessibleName("Tokens of answers")
         self.tokens.setAccessibleDescription(_MORE)
         self.tokens.setFixedWidth(170)
         amount = row(self.tokens, (self.time, 1), spacing=SMALL)
-        sizes = (MEDIUM, size, self._note(_MORE), amount, self.little)
-        column(
-            kind, *parts, *sizes, MEDIUM, chats, self.chats, self._note(_CHATS, self.chats), within=self, spacing=TIGHT
-        )
+        sizes = (size, self._note(_MORE), amount, self.little)
+        column(*sizes, MEDIUM, chats, self.chats, self._note(_CHATS, self.chats), within=self, spacing=TIGHT)
 
     def _note(self, text: str, button: QWidget | None = None) -> ThemedLabel:
-        """Return an explanation, indented below its button if it has one."""
+        """Return an explanation, indented below its box if it has one."""
         label = ThemedLabel(self._theme, text, "muted", -1, wraps=True)
         if button is not None:
             label.setContentsMargins(_INDENT, 0, 0, TIGHT)
@@ -109,7 +100,6 @@ class TrainingForm(QWidget):
         return TrainingOrder(
             model=chosen.model or None,
             name=chosen.name,
-            kind=next(kind for kind, button in self.kinds.items() if button.isChecked()),
             tokens=self.tokens.value(),
             with_chats=self.chats.isChecked(),
             dtype=self._library.dtype if chosen.is_loaded else "auto",

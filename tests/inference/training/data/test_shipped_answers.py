@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.errors import StorageError
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
-from scripts.pack_answers import write_answers
+from scripts.drafter.pack_answers import write_answers
 
 
 def some(count: int) -> list[TrainingConversation]:

@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-from rdchat.inference.training.heads.trainer import Target, Trainer, TrainingData
+from rdchat.inference.training.heads.trainer import Trainer
 
 WIDTH, TOKENS = 8, 30
 
@@ -35,12 +35,12 @@ class Task:
         self._target = Target(Table(mx.array(table)), np.asarray, TOKENS)  # type: ignore[arg-type]
         self._recipe = recipe
 
-    def objective(self) -> RecurrentObjective:
+    def objective(self) -> Objective:
         """Return the data and head that are still to be prepared."""
         data = TrainingData(
             self._conversations, lambda numbers: enumerate(self._states[numbers.start : numbers.stop]), 700
         )
-        return RecurrentObjective(self._target, data, self._recipe, ())
+        return Objective(self._target, data, self._recipe, ())
 
     @staticmethod
     def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
@@ -49,7 +49,7 @@ class Task:
             answer.append((3 * answer[-1] + 1) % TOKENS)
         return TrainingConversation(number, [0, *answer], 1, 0.0)
 
-    def prepared(self) -> RecurrentObjective:
+    def prepared(self) -> Objective:
         objective = self.objective()
         assert len(list(objective.prepare())) == 60
         assert len(objective.windows) == 2

@@ -6,10 +6,9 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
-from rdchat.inference.training.heads.trainer import Target, TrainingData
 from tests.inference.training.heads.learning_task import Table
 
 WIDTH, CANDIDATES = 5, 40
@@ -28,11 +27,11 @@ def states_of(tokens: list[int]) -> np.ndarray:
 STATES = states_of([10, 11, 12, 13, 20, 21])
 
 
-def objective() -> RecurrentObjective:
+def objective() -> Objective:
     """Return the data of both conversations."""
     target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
     data = TrainingData(CONVERSATIONS, lambda _: enumerate([STATES[:4], STATES[4:]]), window_tokens=9)
-    made = RecurrentObjective(target, data, Recipe(steps=3, vocabulary=100), ())
+    made = Objective(target, data, Recipe(steps=3, vocabulary=100), ())
     made.teacher.columns[:], made.teacher.probs[:] = 0, 0
     return made
 
@@ -49,10 +48,10 @@ def test_a_sample_is_the_state_its_root_was_chosen_from_and_what_follows() -> No
 
 def test_questions_are_neither_roots_nor_goals() -> None:
     made = objective()
-    roots = made.roots(0, 6, held_out=False)
+    roots = made.roots_between(0, 6, held_out=False)
     assert made.answers.tokens[roots].tolist() == [10, 11, 12, 20]
     assert made.next_tokens(roots).tolist() == [[11, 12, 13], [12, 13, -1], [13, -1, -1], [21, -1, -1]]
-    assert made.roots(1, 5, held_out=False).tolist() == [1, 2, 4]
+    assert made.roots_between(1, 5, held_out=False).tolist() == [1, 2, 4]
 
 
 def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted() -> None:

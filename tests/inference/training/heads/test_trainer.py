@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.trainer import Trainer
 from tests.grids import share
 from tests.inference.training.heads.learning_task import Task, quick
@@ -16,7 +15,6 @@ from tests.inference.training.heads.learning_task import Task, quick
 def tokens_per_call(trainer: Trainer) -> float:
     """Return the tokens per target call of drafts along held-out answers, each of which begins where the last ended."""
     objective = trainer.objective
-    assert isinstance(objective, RecurrentObjective)
     objective.network.eval()
     drafts = []
     for roots, inputs in objective.held_out_inputs():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.heads.recurrent_objective import (
+from rdchat.inference.training.heads.whitening import (
     Standardization,
     Whitening,
     fold_weights,

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
@@ -47,14 +46,11 @@ def model() -> LoadedModel:
 @pytest.fixture(scope="module")
 def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a drafter `out`, trained without interruption, that training's cache, and how long it took."""
-    return trained_in(tmp_path_factory.mktemp("whole"), model, HeadKind.RECURRENT)
-
-
-def trained_in(place: Path, model: LoadedModel, kind: HeadKind) -> Path:
+    place = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
         began = time.monotonic()
-        phases = [progress.phase for progress in training(model, place / "out", False, kind).run()]
+        phases = [progress.phase for progress in training(model, place / "out", False).run()]
         (place / "seconds").write_text(f"{time.monotonic() - began:.0f}")
     assert list(dict.fromkeys(phases)) == list(Phase)
     return place
@@ -119,13 +115,11 @@ def test_the_card_says_how_it_was_made(trained: Path) -> None:
         assert words in card
 
 
-def run_until(phase: Phase, folder: Path, weights: Path, kind: HeadKind = HeadKind.RECURRENT) -> None:
+def run_until(phase: Phase, folder: Path, weights: Path) -> None:
     """Go on with a training in a process of its own, and kill that in a phase; DONE lets it end."""
     environment = os.environ | {"RDCHAT_CACHE_DIR": str(folder / "cache")}
-    command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value, kind.value]
+    command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value]
     events, wanted = 0, EVENTS_BEFORE_THE_KILL.get(phase, 1)
-    if kind is not HeadKind.RECURRENT:
-        wanted = min(wanted, 40)  # their steps are whole conversations
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -145,24 +139,5 @@ def test_killed_in_every_phase_and_resumed_it_ends_in_the_same_weights(
         assert not (tmp_path / "out").exists()
         run_until(phase, tmp_path, tmp_path / "model.safetensors")
     expected, found = tensors(trained / "out"), tensors(tmp_path / "out")
-    assert expected.keys() == found.keys()
-    assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)
-
-
-def test_an_eagle3_head_learns_and_its_training_survives_a_kill(
-    model: LoadedModel, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    kind = HeadKind.EAGLE3
-    whole = trained_in(tmp_path / "whole", model, kind)
-    head, beam = HeadModel(model, load_drafter(whole / "out", model)), BeamShape(1, 5)
-    gained = tokens_per_call(
-        model, lambda asked: head.drafter(model.encode_chat(asked.messages, False), with_beams(asked, beam, False))
-    )
-    record_property(f"tokens per target call, {kind.value}", f"{gained:.2f}")
-    assert gained > 1.15
-    model.network.save_weights(str(tmp_path / "model.safetensors"))
-    for phase in (Phase.TRAIN, Phase.DONE):
-        run_until(phase, tmp_path / "killed", tmp_path / "model.safetensors", kind)
-    expected, found = tensors(whole / "out"), tensors(tmp_path / "killed" / "out")
     assert expected.keys() == found.keys()
     assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)

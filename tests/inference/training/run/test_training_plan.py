@@ -19,7 +19,7 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
@@ -86,11 +86,6 @@ def test_other_data_has_a_folder_of_its_own(model: LoadedModel, settings: Traini
 def test_numbers_out_of_range(wrong: dict[str, float], settings: TrainingSettings) -> None:
     with pytest.raises(InvalidSettingError, match=next(iter(wrong))):
         replace(settings, **wrong)  # type: ignore[arg-type]
-
-
-def test_other_kinds_of_heads_are_not_trained(settings: TrainingSettings) -> None:
-    with pytest.raises(InvalidSettingError, match="kind block is out of range: it must be recurrent or eagle3"):
-        replace(settings, kind=HeadKind.BLOCK)
 
 
 def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
-from scripts.pack_answers import write_answers
+from scripts.drafter.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
