@@ -11,9 +11,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QFileOpenEvent
@@ -46,10 +45,8 @@ from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
+    from rdchat.hub.downloads.drafter_plan import DrafterPlan
     from rdchat.hub.hub_api import HubApi
-    from rdchat.inference.models.mtp_source import MtpPlan
-
-_ENGINE = "rdchat.inference.local_engine"
 
 
 def installed_models() -> tuple[ModelCard, ...]:
@@ -75,33 +72,52 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "MtpPlan | None":
+def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "DrafterPlan | None":
     """Find the MTP layers of a model at the hub; None if its original is unknown."""
     from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  not before the window
 
     return find_layers(hub, model, original)
 
 
-def _with_mlx(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that calls a function of a module that imports MLX."""
+def machine_memory() -> MachineMemory | None:
+    """Return the device's memory."""
+    if not _has_mlx():
+        return None
+    from rdchat.inference.verification import device  # noqa: PLC0415  MLX
 
-    def call(*arguments: Any) -> Any:
-        has_begun = hasattr(sys.modules.get(_ENGINE), "LocalEngine")
-        return getattr(import_module(f"rdchat.inference.{module}"), name)(*arguments) if has_begun else None
-
-    return call
+    return device.machine_memory()
 
 
-machine_memory: Callable[[], MachineMemory | None] = _with_mlx("verification.device", "machine_memory")
-"""Returns the device's memory."""
-_Drafters = tuple[ModelCard, ...] | None
-_INSTALLED = "drafting.checkpoints.installed_drafters"
-installed_drafters: Callable[[Path | None], _Drafters] = _with_mlx(_INSTALLED, "installed_drafters")
-"""Finds the drafters on this machine."""
-fitting_drafters: Callable[[Path], _Drafters] = _with_mlx(_INSTALLED, "fitting_drafters")
-"""Finds the drafter heads that fit a model."""
-measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("auto.cost_model", "measured_calls")
-"""Returns the measured time of a model's calls by rows, in plain steps."""
+def installed_drafters(folder: Path | None) -> tuple[ModelCard, ...] | None:
+    """Find the drafters on this machine."""
+    if not _has_mlx():
+        return None
+    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+
+    return found.installed_drafters(folder)
+
+
+def fitting_drafters(folder: Path) -> tuple[ModelCard, ...] | None:
+    """Find the drafter heads that fit a model."""
+    if not _has_mlx():
+        return None
+    from rdchat.inference.drafting.checkpoints import installed_drafters as found  # noqa: PLC0415  MLX
+
+    return found.fitting_drafters(folder)
+
+
+def measured_calls(folder: Path) -> Mapping[int, float] | None:
+    """Return the measured time of a model's calls by rows, in plain steps."""
+    if not _has_mlx():
+        return None
+    from rdchat.inference.auto import cost_model  # noqa: PLC0415  MLX
+
+    return cost_model.measured_calls(folder)
+
+
+def _has_mlx() -> bool:
+    """Return whether the engine thread has imported MLX."""
+    return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
 
 
 _LOG = logging.getLogger(__name__)
@@ -272,10 +288,9 @@ def application() -> Application:
 
 def make_engine() -> Engine:
     """Make the engine; called on the engine thread, where MLX is imported."""
-    import_module(_ENGINE)
-    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  not before the window is shown
+    from rdchat.inference import engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
 
-    return chosen_engine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
+    return engines.chosen_engine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

@@ -29,7 +29,7 @@ CHILDREN = {
     "files": "rdchat.chat.attachments.file_reader",
     "formulas": "rdchat.chat.formulas.child",
     "tools": "rdchat.tools.child",
-    "rank": "rdchat.inference.ranks.child",
+    "rank": "rdchat.inference.cluster.rank_child",
 }
 """Module of each child, by name; its `main` returns the exit status."""
 

@@ -15,7 +15,7 @@ from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
-from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.tools.definitions import ToolServer
 

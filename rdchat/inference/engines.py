@@ -7,7 +7,7 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 
 
@@ -62,7 +62,7 @@ class _ChosenEngine:
 
             return self._made(RemoteEngine, self._remote_servers)
         if ranked_model(model):
-            from rdchat.inference.ranks.ranks_engine import RanksEngine  # noqa: PLC0415
+            from rdchat.inference.cluster.ranks_engine import RanksEngine  # noqa: PLC0415
 
             return self._made(RanksEngine, self._hosts)
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX

@@ -11,8 +11,8 @@ from rdchat.cli import main
 from rdchat.commands import cluster
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.inference.ranks.hosts import Host
-from rdchat.inference.ranks.processes import facts_text
+from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.cluster.processes import facts_text
 from tests.commands.running import check_refused, printed_json
 
 STUDIO = {"ssh": "studio.local", "ips": ["192.168.1.5"]}

@@ -11,11 +11,12 @@ import pytest
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import listed_downloads
+from rdchat.hub.downloads.drafter_plan import DrafterPlan
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, ChangedFileError, HubError
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original, plan_mtp, saved_plan
+from rdchat.inference.models.mtp_source import MtpTarget, find_original, plan_mtp, saved_plan
 from rdchat.inference.models.mtp_tensors import is_mtp
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES
 from tests.disks import small_disk
@@ -50,11 +51,11 @@ def api() -> HubApi:
     return HubApi(Tokens().access(find_endpoint()))
 
 
-def planned(target: MtpTarget) -> MtpPlan:
+def planned(target: MtpTarget) -> DrafterPlan:
     return plan_mtp(api(), target, ORIGINAL)
 
 
-def fetch(plan: MtpPlan, **limits: float) -> Path:
+def fetch(plan: DrafterPlan, **limits: float) -> Path:
     """Fetch a plan's layers in this process."""
     return run(plan.begin(), **limits)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import rdchat.inference as inference
+from rdchat import inference
 from tests.inference.failing_child import CHECKS
 
 ROOT = Path(__file__).parents[2]

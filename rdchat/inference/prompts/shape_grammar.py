@@ -1,15 +1,15 @@
-"""The grammar of an answer's shape, as llguidance takes it, and its limits."""
+"""The grammar of an answer's shape, as llguidance takes it."""
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import llguidance
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
+from rdchat.inference.prompts.schema_grammar import limits, schema_grammar
 
 # These are llguidance's.
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"
@@ -17,17 +17,15 @@ _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"
 _ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)
 _MAX_CHARACTERS = 200
 _ANY_OBJECT = '{"type": "object"}'
-# Whitespace is one space or none, since a small model may write blank lines for ever.
-_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
 
 
 def grammar_of(shape: AnswerShape) -> str:
     """Return a shape's grammar, not checked yet."""
     match shape.kind:
         case ShapeKind.JSON:
-            return llguidance.LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_JSON)
+            return schema_grammar(_ANY_OBJECT)
         case ShapeKind.SCHEMA:
-            return llguidance.LLMatcher.grammar_from_json_schema(_self_contained(shape.source), overrides=_JSON)
+            return schema_grammar(_self_contained(shape.source))
         case ShapeKind.REGEX:
             return llguidance.LLMatcher.grammar_from_regex(shape.source)
         case ShapeKind.GRAMMAR:
@@ -38,12 +36,6 @@ def _self_contained(source: str) -> str:
     embedding = Embedding(soften=False)
     schema = embedding.embed(json.loads(source))
     return json.dumps(schema | {"$defs": embedding.definitions} if embedding.definitions else schema)
-
-
-def is_followed(schema: str) -> bool:
-    """Return whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
-    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
-    return not llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0, limits=limits()).is_error()
 
 
 def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str:
@@ -65,22 +57,6 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
         thought = "thought", f"thought[suffix={json.dumps(closing)}]: /(?s:.*)/"
     lark = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
     return json.dumps({"grammars": [{"lark_grammar": lark}, *answer]})
-
-
-def limits() -> llguidance.LLParserLimits:
-    """Return the limits of a grammar and of each step along it.
-
-    The fuel lasts some 20 ms at the beginning and some 15 ms for a step; a state of the lexer takes some 2 kB.
-    """
-    return llguidance.LLParserLimits(
-        max_items_in_row=2000,
-        initial_lexer_fuel=1_000_000,
-        step_lexer_fuel=200_000,
-        step_max_items=50_000,
-        max_lexer_states=50_000,
-        max_grammar_size=200_000,
-        verbose_errors=False,
-    )
 
 
 def check_grammar(shape: AnswerShape) -> None:

@@ -1,1 +1,1 @@
-"""A model over several Macs, the ranks of a ring: rank 0 has the engine, the others repeat its network's calls."""
+"""What each rank of a ring computes of a model: rank 0 sends its network's calls, the others repeat them."""

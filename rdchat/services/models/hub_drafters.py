@@ -6,12 +6,13 @@ from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.drafter_plan import DrafterPlan
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads import Downloads
-from rdchat.services.models.model_service import Find, ModelService, MtpPlan
+from rdchat.services.models.model_service import Find, ModelService
 from rdchat.work.job import Job
 
 
@@ -112,7 +113,7 @@ class MtpSearch(ModelService):
     def _set(
         self,
         model: ModelCard | None,
-        plan: MtpPlan | None = None,
+        plan: DrafterPlan | None = None,
         *,
         problem: RdchatError | None = None,
         searching: bool = False,

@@ -8,8 +8,8 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for
-from rdchat.inference.ranks.hosts import THIS_MAC, Host, found_host
-from rdchat.inference.ranks.processes import checked, facts_text
+from rdchat.inference.cluster.hosts import THIS_MAC, Host, found_host
+from rdchat.inference.cluster.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.models.fit import Machine

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.drafter_plan import DrafterPlan
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 
@@ -55,26 +54,7 @@ class ModelService(QObject):
         return HubApi(self._tokens.access(find_endpoint()))
 
 
-class MtpPlan(Protocol):
-    """Layers to be fetched. `inference.models.mtp_source` makes plans; it reads model files, which services do not."""
-
-    @property
-    def files(self) -> RepositoryFiles:
-        """The drafter's files."""
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether its record is on disk, from a download that was not finished."""
-
-    @property
-    def size(self) -> int:
-        """Bytes to store."""
-
-    def begin(self) -> Download:
-        """Write the record, and return the download to start. Raises StorageError."""
-
-
-type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]
+type Find = Callable[[HubApi, ModelCard, str], DrafterPlan | None]
 """Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
 
 

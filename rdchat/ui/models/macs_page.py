@@ -3,7 +3,7 @@
 from PySide6.QtWidgets import QLineEdit, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.cluster.hosts import Host
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models

@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
-from rdchat.inference.ranks.hosts import Host
+from rdchat.inference.cluster.hosts import Host
 from rdchat.services.models import macs
 from rdchat.ui.models.macs_page import MacSheet, MacsPage
 from rdchat.ui.models.window import ModelsWindow

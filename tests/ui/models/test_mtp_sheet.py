@@ -147,7 +147,7 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
     sheet = opened(qtbot, page)
     plan = sheet._search.plan
     assert plan is not None
-    with plan.target.folder_for(ORIGINAL).locked():
+    with plan.repository.locked():
         click(qtbot, sheet.go)
         qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)

@@ -24,7 +24,7 @@ from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.served import ParentLink, Request, answer_one
 

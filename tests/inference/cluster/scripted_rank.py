@@ -1,4 +1,4 @@
-"""A rank without MLX, for tests of its process: `python -m tests.inference.ranks.scripted_rank --child rank`.
+"""A rank without MLX, for tests of its process: `python -m tests.inference.cluster.scripted_rank --child rank`.
 
 Its ring passes a byte to each rank and back for every token, so a rank that hangs blocks rank 0, as MLX's does.
 """
@@ -30,7 +30,7 @@ from rdchat.inference.api.events import (
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.ranks import child
+from rdchat.inference.cluster import rank_child
 
 MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)
 TOKEN_S = 0.01
@@ -226,7 +226,7 @@ if __name__ == "__main__":
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)
     _stand_in("rdchat.inference.ranks.sharding", split_of=split_of)
-    child.keep_awake = keep_awake
+    rank_child.keep_awake = keep_awake
     if version := os.environ.get("SCRIPTED_VERSION"):
-        child.__version__ = version
-    sys.exit(child.main())
+        rank_child.__version__ = version
+    sys.exit(rank_child.main())

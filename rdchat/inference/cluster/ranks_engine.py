@@ -15,9 +15,9 @@ from rdchat.inference.api.model_address import ranked_model
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
-from rdchat.inference.ranks.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.inference.ranks.processes import DEADLINE_S, End, RankProcesses
-from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.cluster.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.inference.cluster.processes import DEADLINE_S, End, RankProcesses
+from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.job import CancelledError
 
 _numbers = itertools.count()

@@ -25,8 +25,8 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
-from rdchat.inference.ranks.hosts import Host, found_host, ring_hosts
-from rdchat.inference.ranks.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.cluster.hosts import Host, found_host, ring_hosts
+from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.frames import packed, read_message
 
 STUDIO = Host("anna@studio.local", ("192.168.1.5",))
