@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 from tests.late import LateModule
-from tests.services.server.ports import free_port
+from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test
 
 pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
@@ -70,7 +70,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
     qapp: QApplication, qtbot: QtBot, default_model: Path
 ) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=16)
-    settings = Settings(sampling=sampling, titles_by_model=False, server_at_start=True, server_port=free_port())
+    settings = Settings(sampling=sampling, titles_by_model=False, server_at_start=True)
     SettingsStore(paths.settings_path()).save(settings)
     with running_app(qapp, qtbot) as app:
         controller = app.controller

@@ -1,6 +1,7 @@
 """Foreign chat templates are programs: they end, and harm at most their own reply."""
 
 import time
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -84,7 +85,7 @@ def test_a_template_that_fails_says_why(
 
 @pytest.mark.slow
 def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
-    small_model: Path, tmp_path: Path
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StoppedByPersonError(Exception):
         pass
@@ -94,16 +95,15 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
         with_template(small_model, tmp_path / "bad", HANGS["a power that holds the interpreter"]), process
     )
     child = psutil.Process(process.child.pid)
-    began: list[float] = []
+    monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 3600.0)  # so that it is not ended by its limit of time
+    looks = count()
 
     def waiting() -> None:
-        began.append(time.monotonic())
-        if began[-1] - began[0] > 0.2:
+        if next(looks) > 3:
             raise StoppedByPersonError
 
     with pytest.raises(StoppedByPersonError):
         prompts.encode([user("Hi")], None, 512, waiting)
-    assert time.monotonic() - began[-1] < tokenizer_process._ENCODE_S / 2  # not by its limit of time
     child.wait(timeout=120)  # raises where it goes on
 
 

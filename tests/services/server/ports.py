@@ -1,14 +1,18 @@
-"""A port that nothing listens on."""
+"""Servers of tests listen where the system chooses: a port that is looked for first may be taken meanwhile."""
 
-import socket
+import pytest
+
+from rdchat.chat.settings import Settings
+from rdchat.server.settings import DEFAULT_PORT
+from rdchat.services.server import server_control
 
 
-def free_port(*, other_than: int = 0) -> int:
-    """Return one; another program could take it meanwhile, which none here does.
+@pytest.fixture(autouse=True)
+def any_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the port of fresh settings stand for any that is free."""
+    fields_of = server_control._fields_of
 
-    Args:
-        other_than: A port that was free before. A system may give the same one twice.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return free_port(other_than=other_than) if port == other_than else port
+    def fields(settings: Settings) -> dict[str, object]:
+        return fields_of(settings) | ({"port": 0} if settings.server_port == DEFAULT_PORT else {})
+
+    monkeypatch.setattr(server_control, "_fields_of", fields)

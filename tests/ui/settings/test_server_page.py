@@ -12,20 +12,19 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
+from rdchat.server.settings import DEFAULT_PORT
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.settings.agent_setup import AGENTS
 from rdchat.ui.settings.settings_pages import ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
-from tests.services.server.ports import free_port
+from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
 
 
 @pytest.fixture
 def page(qtbot: QtBot, theme: Theme, chat: Chat) -> ServerPage:
     chat.start()
-    control = chat.controller.settings
-    control.change(replace(control.values, server_port=free_port()))
     settings = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(settings)
     settings.show_page("Server")
@@ -103,7 +102,7 @@ def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
 
 
 def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
-    port = free_port(other_than=chat.controller.settings.values.server_port)
+    port = DEFAULT_PORT + 1  # nothing listens there
     page.at_start.click()
     page.loads.click()
     page.port.setValue(port)
@@ -163,7 +162,7 @@ def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name:
     control.change(replace(control.values, server_on_network=True))
     before = control.values
     chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING))
-    port = free_port(other_than=before.server_port)
+    port = DEFAULT_PORT + 1
     act = {"port": lambda: page.port.setValue(port), "loads": page.loads.click, "network": page.network.click}
     act[name]()
     assert "getting now ends" in question(page).informativeText()

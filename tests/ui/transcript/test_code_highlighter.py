@@ -1,10 +1,13 @@
-import time
+import math
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from PySide6.QtGui import QColor, QTextDocument
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import DARK, LIGHT, Colors
+from rdchat.ui.transcript.markdown import code_highlighter
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 
 
@@ -31,7 +34,7 @@ def coloured(qtbot: QtBot, language: str, code: str) -> dict[str, str]:
     highlighter.add(0, language, document.begin(), code.split("\n"))
 
     def work() -> bool:
-        highlighter.advance(LIGHT, time.perf_counter() + 0.001)
+        highlighter.advance(LIGHT, math.inf)
         return not highlighter.pending
 
     qtbot.waitUntil(work)
@@ -57,16 +60,18 @@ def test_strings_over_several_lines_are_coloured_on_each(qtbot: QtBot) -> None:
     assert found['    two"""'] == LIGHT.string.name()
 
 
-def test_much_code_is_coloured_in_short_steps(qtbot: QtBot) -> None:
+def test_much_code_is_coloured_in_short_steps(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count()  # each look at it finds it one second on
+    monkeypatch.setattr(code_highlighter, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     document = QTextDocument("\n".join(["x = [1, 'two', None]  # three"] * 1000))
     highlighter = CodeHighlighter(document)
     highlighter.add(0, "python", document.begin(), document.toPlainText().split("\n"))
-    qtbot.waitUntil(lambda: highlighter.advance(LIGHT, time.perf_counter()))
+    qtbot.waitUntil(lambda: highlighter.advance(LIGHT, next(clock)))
     steps = 1
     while highlighter.pending:
-        highlighter.advance(LIGHT, time.perf_counter() + 0.004)
+        highlighter.advance(LIGHT, next(clock) + 100)
         steps += 1
-    assert steps > 2
+    assert steps == 11
 
 
 def test_an_overlong_line_is_left_alone() -> None:
