@@ -2,7 +2,7 @@
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
-from rdchat.services.order.chat_list import ChatList
+from rdchat.services.chat_list.chat_list import ChatList
 
 
 def listed(chats: ChatList) -> list[Conversation]:

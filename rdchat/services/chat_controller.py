@@ -16,24 +16,29 @@ from rdchat.hot_key import HotKey
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
+from rdchat.services.caches.earlier_replies import EarlierReplyIndex
+from rdchat.services.caches.kept_caches import KeptCacheControl
+from rdchat.services.caches.prefix_caches import PrefixCacheControl
+from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.chat_tools import ChatTools
-from rdchat.services.chat.draft_control import DraftControl, TimeLedger
-from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
-from rdchat.services.chat.remote_servers import RemoteServers
-from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
-from rdchat.services.chat.reply_recorder import rescued_notice
-from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.chat.replies import Replies
+from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
 from rdchat.services.chat.tool_calls import ToolCalls
+from rdchat.services.chat_list.chat_list import ChatList
+from rdchat.services.chat_list.title_writer import TitleWriter
+from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.drafting.time_ledger import TimeLedger
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.title_writer import TitleWriter
+from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.server.server_control import ServerControl
+from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import StorageWatch
 from rdchat.services.tools.tool_servers import ToolServers
 
 _LOG = logging.getLogger(__name__)
@@ -86,6 +91,7 @@ class ChatController(QObject):
             store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
         )
         self.recorder, self.traces = replies.recorder, replies.traces
+        self.rescue_file = RescueFile(self.recorder, store.path.parent)
         self.chat = OpenChat(store, self.storage, control, replies)
         self.calls = ToolCalls(store, self.storage, control, self.chat)
         for changed in (self.chat.opened, self.chat.stored, self.chat.options_changed):
@@ -171,7 +177,7 @@ class ChatController(QObject):
         with errors_logged("Closing the engine"):
             ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
-        for close in (self.recorder.close, self.traces.close, self.recorder.rescue):
+        for close in (self.recorder.close, self.traces.close, self.rescue_file.write):
             with errors_logged("Saving"):
                 close()
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)

@@ -27,8 +27,8 @@ from rdchat.services.chat.chat_prompt import (
 )
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, ReplyProgress
+from rdchat.services.storage_watch import StorageWatch
 from rdchat.work.job import Job
 
 # The pause after the last letter before tokens are counted.

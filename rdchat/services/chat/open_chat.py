@@ -25,9 +25,10 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import StorageWatch
 
 
 class OpenChat(QObject):

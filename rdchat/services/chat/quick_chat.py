@@ -12,8 +12,8 @@ from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.unsent_memory import WaitingMessage
+from rdchat.services.storage_watch import StorageWatch
 
 
 class QuickChat(QObject):

@@ -1,9 +1,8 @@
-"""Queues replies and sends them to the engine when a model is loaded; can load another model for one reply."""
+"""Queues replies and sends them to the engine when a model is loaded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
@@ -11,14 +10,17 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, GenerationRequest, ThinkingChoice
+from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.services.caches.earlier_replies import EarlierReplyIndex
+from rdchat.services.caches.kept_caches import KeptCacheControl
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.chat_tools import ChatTools, tools_json
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.earlier_replies import EarlierReplyIndex, KeptCacheControl
-from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
-from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.reply_traces import TraceRecorder
+from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
+from rdchat.services.storage_watch import StorageWatch
 
 _NOT_STARTED = "Settings > Tools says why."
 
@@ -300,96 +302,3 @@ class Replies(QObject):
             else:
                 self._send(live)
         self.state_changed.emit()
-
-
-@dataclass(frozen=True, slots=True)
-class OtherModel:
-    """Another model to load for one reply.
-
-    Attributes:
-        model: A folder or hub id; None is the default model.
-        name: Its name, for people.
-        stay: Whether it also writes the replies after that one.
-    """
-
-    model: str | None
-    name: str
-    stay: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Loan:
-    """A model that is borrowed for one reply.
-
-    Attributes:
-        reply_id: The reply.
-        borrowed: The borrowed model.
-        own: The chat's own model and its precision, loaded again afterwards.
-        own_name: Its name, for people.
-    """
-
-    reply_id: int
-    borrowed: OtherModel
-    own: tuple[str | None, Dtype]
-    own_name: str
-
-
-class BorrowedModel(QObject):
-    """Loads another model for one reply, and the chat's own again when that has ended, however it did.
-
-    Until then the settings have the chat's own: an app that is quit or dies meanwhile starts with it. A model that the
-    person chooses meanwhile, or that they stay with, ends the loan.
-
-    Args:
-        replies: The replies, and the model.
-    """
-
-    changed = Signal()
-    # The borrowed model is the chat's own from now on.
-    stayed = Signal()
-
-    def __init__(self, replies: Replies) -> None:
-        super().__init__(replies)
-        self._slot = slot = replies.model
-        self.loan: Loan | None = None
-        slot.load_started.connect(self._on_load)
-        slot.unload_started.connect(lambda: self._set(None))
-        replies.begun.connect(self._on_reply_begun)
-        replies.ended.connect(self._on_reply_ended)
-
-    def borrow(self, other: OtherModel, reply_id: int) -> None:
-        """Load a model for a reply that waits for it."""
-        own, own_name = (self._slot.chosen, self._slot.dtype), self._slot.name or ""
-        if self.loan is not None:
-            own, own_name = self.loan.own, self.loan.own_name
-        self._set(None if other.stay else Loan(reply_id, other, own, own_name))
-        self._slot.load(other.model)
-
-    def stay(self) -> None:
-        """Keep the borrowed model: the chat's own does not come back by itself."""
-        if self.loan is not None:
-            self._set(None)
-            self.stayed.emit()
-
-    def give_back(self) -> None:
-        """Load the chat's own model again, if another one is borrowed."""
-        if (loan := self.loan) is not None:
-            self._set(None)
-            self._slot.load(*loan.own)
-
-    def _on_reply_begun(self, reply: Message) -> None:
-        if self.loan is not None and reply.id != self.loan.reply_id:
-            self.give_back()
-
-    def _on_reply_ended(self, reply: Message) -> None:
-        if self.loan is not None and reply.id == self.loan.reply_id:
-            QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
-
-    def _on_load(self) -> None:
-        if self.loan is not None and self._slot.chosen != self.loan.borrowed.model:
-            self._set(None)
-
-    def _set(self, loan: Loan | None) -> None:
-        if loan != self.loan:
-            self.loan = loan
-            self.changed.emit()

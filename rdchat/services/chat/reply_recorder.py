@@ -1,180 +1,32 @@
-"""Stores replies and their traces while they are written, and writes replies that cannot be stored into a file."""
+"""Stores replies while they are written."""
 
 import logging
 import math
-import os
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
+from dataclasses import replace
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, Qt, QTimer
 
 from rdchat.chat.conversation import (
     Conversation,
-    Drafting,
-    MadeWith,
     Message,
     MessageStatus,
     Notice,
     Thinking,
 )
-from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import RdchatError, StorageError
-from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.parts_reader import Piece, grown
-from rdchat.inference.api.requests import SamplingParams
-from rdchat.log import errors_logged
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.errors import StorageError
+from rdchat.inference.api.events import TokenEvent
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.chat_tools import with_refusals
-from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.thoughts import NOTHING_TOLD, Part, Thoughts
-from rdchat.tools.definitions import ToolDefinition
+from rdchat.services.chat.reply import Reply
+from rdchat.services.storage_watch import StorageWatch
 
 _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
 _SAVE_AFTER_S = 0.3
 _RETRY_INTERVAL_MS = 1000
-_RESCUE_PREFIX = "unsaved-replies-"
-
-
-@dataclass(slots=True, eq=False)
-class Reply:
-    """A reply that is being written, or that is not completely stored. Only this module changes its message.
-
-    Also a result of a tool, whose end `ToolCalls` sets.
-
-    Attributes:
-        message: The message, with all of its text.
-        prompt: The prompt for the model.
-        conversation: The chat as it was when the reply began; its title may be newer.
-        begins_at: Characters that were there before, where the reply is continued.
-        request: The request to the engine; None until there is a model.
-        stopping: Whether the reply is being stopped.
-        writing: Whether the first token has come.
-        saved_text: The text that is stored.
-        unsaved_since: When the first text was written that is not stored.
-        thought_until: The last moment when the model was seen to think; None outside of thoughts.
-        held: The end of the text that is not told apart yet.
-        offered: The tools of the request, by their full names.
-    """
-
-    message: Message
-    prompt: ChatPrompt
-    conversation: Conversation
-    begins_at: int = 0
-    request: EngineRequest | None = None
-    stopping: bool = False
-    writing: bool = False
-    saved_text: str = ""
-    unsaved_since: float | None = None
-    thought_until: float | None = None
-    held: str = ""
-    offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> int:
-        """Number of characters that the store does not have; 0 for a reply that is in no chat."""
-        if not self.message.conversation_id:
-            return 0
-        text, saved = self.message.text, self.saved_text
-        is_saved = text.startswith(saved) or saved.startswith(text)
-        return max(0, len(text) - len(saved)) if is_saved else len(text)
-
-    @property
-    def ended(self) -> bool:
-        return self.message.status is not MessageStatus.STREAMING
-
-    @property
-    def in_thought(self) -> bool:
-        """Whether the text ends inside a thought."""
-        return self.message.parts.open
-
-    def grow(self, pieces: Sequence[Piece], at: float) -> None:
-        """Append text that was written from `at` on, and count the time of its thoughts."""
-        thinking, text = self.message.thinking, "".join(piece.text for piece in pieces)
-        if self.in_thought and self.thought_until is not None:
-            thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
-        thinking = replace(thinking, parts=grown(thinking.parts, pieces))
-        self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
-        self.thought_until = at if self.in_thought else None
-
-    def begin_thought(self) -> None:
-        """Record that the chat template began a thought, if there is no text yet."""
-        if not self.message.text:
-            thinking = Thinking(begun=True, paired=True, parts=(Part(0, 0, is_thought=True),))
-            self.message = replace(self.message, thinking=thinking)
-
-    def set_sampling(self, usual: SamplingParams) -> SamplingParams:
-        """Record how the tokens are chosen: by the reply's own options, or else by the given ones."""
-        made_with = self.message.made_with or MadeWith()
-        sampling = made_with.sampling or usual
-        self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
-        return sampling
-
-    def stop_because(self, error: str) -> None:
-        """Record why the reply is stopped."""
-        self.stopping, self.message = True, replace(self.message, error=error)
-
-    def finish(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
-        """End as the engine reports; without `end` it was stopped before the engine had it.
-
-        The engine's final text counts; of a continued reply it knows the last part.
-        """
-        message, begins_at = self.message, self.begins_at
-        told = end.told if end else NOTHING_TOLD
-        ended = replace(
-            message,
-            text=message.text[:begins_at] + told.text,
-            thinking=replace(message.thinking, parts=_joined(message, begins_at, told)),
-            status=MessageStatus.COMPLETE,
-            finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
-        )
-        if end is not None:
-            own_control = (begins_at + offset for offset in told.control)
-            # Each part of a continued reply has a prefill: the counters would not add up.
-            server = model.server if model else ""
-            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind, server)
-            ended = replace(
-                ended,
-                control_offsets=(*message.control_offsets, *own_control),
-                statistics=end.statistics,
-                drafting=drafting,
-                model=model.name if model else message.model,
-                tool_calls=with_refusals(_with_ids(end.tool_calls, message.id), self.offered),
-            )
-        self.message = ended
-
-    def break_off(self, status: MessageStatus, error: str = "") -> None:
-        """End with the text that there is: the reply failed, or rdchat closes."""
-        if self.held:
-            self.grow([Piece(self.held, self.in_thought)], self.thought_until or 0.0)
-        self.message = replace(self.message, status=status, error=error)
-
-
-def _joined(message: Message, begins_at: int, told: Thoughts) -> tuple[Part, ...]:
-    """Return the parts of a message from `begins_at` on as they are in the reply, which continues its last part."""
-    before = [replace(part, end=min(part.end, begins_at)) for part in message.thinking.parts if part.start <= begins_at]
-    moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in told.parts]
-    return (*before, *moved) if begins_at else told.parts
-
-
-def _with_ids(calls: Sequence[ToolCall], message_id: int) -> tuple[ToolCall, ...]:
-    """Return the calls of a reply, each with an id of its own."""
-    given = Counter(call.call_id for call in calls)
-    return tuple(
-        call if call.call_id and given[call.call_id] == 1 else replace(call, call_id=f"call-{message_id}-{number}")
-        for number, call in enumerate(calls)
-    )
 
 
 class ReplyRecorder(QObject):
@@ -196,10 +48,7 @@ class ReplyRecorder(QObject):
         self._store, self._storage, self.clock = store, storage, time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
-        self._closed = self._given_up = False
-        # The file with unsaved replies; one that the person chose is never deleted.
-        self._rescue_file: Path | None = None
-        self._chosen = False
+        self._closed = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save)
 
@@ -301,173 +150,9 @@ class ReplyRecorder(QObject):
         if self.held:
             _LOG.error("%d replies could not be saved", len(self.held))
 
-    # Replies that quitting would lose
-
-    def save_elsewhere(self, path: Path) -> None:
-        """Write the unsaved replies into a file of Markdown; `rescue` writes it once more at the end.
-
-        Raises:
-            StorageFullError: If the disk is full.
-            StorageError: If the file cannot be written.
-        """
-        self.read_titles()
-        _write(path, self.unsaved)
-        self._rescue_file, self._chosen = path, True
-
-    def give_up(self) -> None:
-        """Let the unsaved replies be lost: the person wants to quit without them."""
-        self._given_up = True
-
-    def rescue(self) -> Path | None:
-        """Write unsaved replies into a file in the folder of the chats as the app ends; None if all is stored."""
-        replies = self.unsaved
-        if not replies and not self._chosen and self._rescue_file is not None:
-            self._rescue_file.unlink(missing_ok=True)  # The store has taken the replies after all.
-            self._rescue_file = None
-        if not replies or self._given_up:
-            return None
-        self.read_titles()
-        folders = (self._store.path.parent, Path.home(), Path(tempfile.gettempdir()))
-        name = f"{_RESCUE_PREFIX}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
-        for path in [self._rescue_file] if self._rescue_file else [folder / name for folder in folders]:
-            try:
-                _write(path, replies)
-            except StorageError as error:
-                _LOG.error("%s", error)
-            else:
-                _LOG.warning("The text that could not be saved is in %s", path)
-                self._rescue_file = path
-                return path
-        return None
-
     def _on_failure(self, error: StorageError) -> None:
         is_new, self.trouble = self.trouble is None, Notice(error.message, error.hint)
         if not self._closed:
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
             self._storage.failed.emit(self.trouble)
-
-
-def rescued_notice(folder: Path) -> Notice | None:
-    """Return a notice of a rescue file that an earlier run left in the folder of the chats; None without one."""
-    files = sorted(folder.glob(f"{_RESCUE_PREFIX}*.md"))
-    if not files:
-        return None
-    return Notice(
-        "A reply could not be saved when rdchat was quit",
-        f"Its text is in {files[-1]}. Move or delete that file, and this notice does not come again.",
-    )
-
-
-def _write(path: Path, replies: Iterable[Reply]) -> None:
-    text = "\n".join(f"# {reply.conversation.title}\n\n{reply.message.text.rstrip()}\n" for reply in replies)
-    with atomic_file(path, f"The text cannot be saved to {path}") as new:
-        new.touch(mode=0o600, exist_ok=False)
-        new.write_text(text, encoding="utf-8", errors="replace")
-
-
-@dataclass(slots=True, eq=False)
-class _Unsaved:
-    """A trace on its way into the store; `packed` is empty until it is packed."""
-
-    message_id: int
-    trace: ReplyTrace
-    packed: bytes = b""
-
-
-class TraceRecorder(QObject):
-    """Appends tokens to the traces of replies. A trace that cannot be stored or read counts as not recorded."""
-
-    # The id of the message, and a sequence of `TokenEvent`.
-    tokens_added = Signal(int, object)
-    trace_ended = Signal(int)
-
-    def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._store = store
-        self._live: dict[int, ReplyTrace] = {}
-        self._unsaved: list[_Unsaved] = []
-        # Packing the trace of 2,000 tokens takes 50 ms.
-        self._packing = BackgroundWork("traces", self)
-
-    def begin(self, message_id: int, begins_at: int) -> None:
-        """Begin the trace of a reply that has `begins_at` characters already; 0 replaces an older trace."""
-        self._live[message_id] = ReplyTrace(begins_at)
-
-    def add(self, message_id: int, tokens: Sequence[TokenEvent]) -> None:
-        # Text of a remote server has no tokens.
-        if tokens and tokens[0].token_id >= 0 and (trace := self._live.get(message_id)) is not None:
-            trace.add(tokens)
-            self.tokens_added.emit(message_id, tokens)
-
-    def end(self, message_id: int, count: int | None = None, trailing_text: str = "") -> None:
-        """End a trace after its first `count` tokens, all where that is None, and store it soon."""
-        if (trace := self._live.pop(message_id, None)) is None:
-            return
-        trace.end(len(trace.tokens) if count is None else count, trailing_text)
-        if trace.tokens:
-            unsaved = _Unsaved(message_id, trace)
-            self._unsaved.append(unsaved)
-            self._packing.do(lambda: encode(trace), lambda packed: self._take_packed(unsaved, packed))
-        self.trace_ended.emit(message_id)
-
-    def is_live(self, message_id: int) -> bool:
-        """Return whether a reply is being written."""
-        return message_id in self._live
-
-    def trace(self, message_id: int) -> ReplyTrace | None:
-        """Return a copy of a reply's trace, stored and unstored parts joined; None where nothing was recorded."""
-        parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]
-        if message_id in self._live:
-            parts.append(self._live[message_id])
-        if not parts or parts[0].begins_at:
-            parts[:0] = self._stored(message_id)
-        if not parts:
-            return None
-        joined = ReplyTrace()
-        for part in parts:
-            joined.join(part)
-        return joined
-
-    def save(self) -> None:
-        """Store the packed traces, oldest first, until one fails."""
-        try:
-            while self._unsaved and (packed := self._unsaved[0].packed):
-                unsaved = self._unsaved[0]
-                self._store.save_trace(unsaved.message_id, packed, onward=unsaved.trace.begins_at > 0)
-                del self._unsaved[0]
-        except StorageError as error:
-            _LOG.warning("Traces wait to be stored: %s", error)
-
-    def close(self) -> None:
-        """Store the remaining traces, and end the thread."""
-        self.settle()
-        self._packing.close()
-
-    def settle(self) -> None:
-        """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
-        for message_id in list(self._live):
-            self.end(message_id)
-        for unsaved in self._unsaved:
-            with errors_logged("Packing a trace"):
-                unsaved.packed = unsaved.packed or encode(unsaved.trace)
-        self._unsaved = [unsaved for unsaved in self._unsaved if unsaved.packed]
-        self.save()
-        self._unsaved.clear()
-
-    def _stored(self, message_id: int) -> list[ReplyTrace]:
-        try:
-            packed = self._store.trace(message_id)
-        except StorageError as error:
-            _LOG.warning("The trace of message %d cannot be read: %s", message_id, error)
-            return []
-        trace = decode(packed) if packed else None
-        return [trace] if trace else []
-
-    def _take_packed(self, unsaved: _Unsaved, packed: bytes | RdchatError) -> None:
-        """Store a packed trace; drop one that could not be packed, so that others are stored."""
-        if isinstance(packed, bytes):
-            unsaved.packed = packed
-        elif unsaved in self._unsaved:
-            self._unsaved.remove(unsaved)
-        self.save()

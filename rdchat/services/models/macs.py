@@ -11,8 +11,8 @@ from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for
 from rdchat.inference.cluster.hosts import THIS_MAC, Host, found_host
 from rdchat.inference.cluster.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.models.fit import Machine
+from rdchat.services.settings import SettingsControl
 
 
 class Macs(QObject):

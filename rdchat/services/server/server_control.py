@@ -17,10 +17,10 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.server.facts import ServerFacts
 from rdchat.server.settings import DEFAULT_HOST, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
+from rdchat.services.settings import SettingsControl
 
 if TYPE_CHECKING:
     from rdchat.server.server import Server

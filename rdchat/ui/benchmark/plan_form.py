@@ -11,7 +11,7 @@ from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, Sweep
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
 from rdchat.ui.style import formatting
 from rdchat.ui.style.definitions import MODES

@@ -5,7 +5,7 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 
 from rdchat.chat.storage.search import MessageMatches
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.services.order.chat_list import ChatSearch
+from rdchat.services.chat_list.chat_list import ChatSearch
 from rdchat.ui.style.buttons import IconButton, TextButton
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout,
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.replies import OtherModel
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.ui.style.labels import ThemedLabel, button_text, cut, set_tip
 from rdchat.ui.style.layouts import form_layout, text_field
 from rdchat.ui.style.sheet import Sheet, nothing

@@ -7,7 +7,7 @@ from PySide6.QtGui import QHideEvent, QPainter
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.services.chat.reply_recorder import TraceRecorder
+from rdchat.services.chat.reply_traces import TraceRecorder
 from rdchat.ui.drafts import texts
 from rdchat.ui.drafts.texts import STYLES, Alternative, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView

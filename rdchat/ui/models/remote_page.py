@@ -7,9 +7,9 @@ from shiboken6 import isValid
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
-from rdchat.services.chat.remote_servers import RemoteServers
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
+from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.place_page import PlacePage, PlaceSheet
 from rdchat.ui.models.texts import Entry

@@ -10,8 +10,8 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.settings import SettingsControl
 from rdchat.thoughts import openings
 from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
 from rdchat.ui.style.buttons import push_button

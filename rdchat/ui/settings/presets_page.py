@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidget, QListWidgetIt
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
 from rdchat.chat.settings import Settings
 from rdchat.errors import StorageError
-from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.settings import SettingsControl
 from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import counted

@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
-from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.chat_order import Location, named
+from rdchat.services.chat_list.chat_list import ChatList
+from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.opening import ask

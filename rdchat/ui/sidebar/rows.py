@@ -10,7 +10,7 @@ from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, 
 from rdchat.chat.storage.message_tree import BIN_DAYS
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
-from rdchat.services.order.chat_list import Activity
+from rdchat.services.chat_list.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions
 from rdchat.ui.style.formatting import counted, day_text
 from rdchat.ui.style.icons import line_pixmap

@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
 from rdchat.chat.listing import Key
 from rdchat.chat.storage.search import SearchAnswer, SearchQuery
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.chat_order import Location
+from rdchat.services.chat_list.chat_list import ChatList
+from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 from rdchat.ui.style.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button

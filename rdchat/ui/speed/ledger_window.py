@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.services.chat.draft_control import DraftControl, ProfileCost, TimeLedger
+from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import LEDGER_COLUMNS, STAGES

@@ -17,8 +17,8 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
+from rdchat.services.chat_list.chat_order import Location
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES

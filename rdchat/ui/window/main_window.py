@@ -94,7 +94,7 @@ class MainWindow(QMainWindow):
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
-        self._unsaved = UnsavedQuestion(controller.recorder, self)
+        self._unsaved = UnsavedQuestion(controller.recorder, controller.rescue_file, self)
         self.setObjectName("main")
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)

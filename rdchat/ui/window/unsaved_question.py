@@ -7,8 +7,10 @@ from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
-from rdchat.services.order.chat_order import named
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.rescue_file import RescueFile
+from rdchat.services.chat_list.chat_order import named
 from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import message_box
@@ -23,12 +25,13 @@ class UnsavedQuestion(QObject):
 
     Args:
         recorder: The replies.
+        rescue_file: Takes those that are not saved.
         window: The window to close.
     """
 
-    def __init__(self, recorder: ReplyRecorder, window: QWidget) -> None:
+    def __init__(self, recorder: ReplyRecorder, rescue_file: RescueFile, window: QWidget) -> None:
         super().__init__(window)
-        self._recorder, self._window = recorder, window
+        self._recorder, self._rescue_file, self._window = recorder, rescue_file, window
         self._settled = False
         self._trouble: Notice | None = None
         self._open: QDialog | None = None
@@ -92,7 +95,7 @@ class UnsavedQuestion(QObject):
 
     def _save_elsewhere(self, path: str) -> None:
         try:
-            self._recorder.save_elsewhere(Path(path))
+            self._rescue_file.write_to(Path(path))
         except StorageError as error:
             self._ask(Notice(error.message, error.hint))
         else:
@@ -103,7 +106,7 @@ class UnsavedQuestion(QObject):
             self._ask(self._recorder.trouble)
 
     def _give_up(self) -> None:
-        self._recorder.give_up()
+        self._rescue_file.give_up()
         self._settle()
 
     def _settle(self) -> None:

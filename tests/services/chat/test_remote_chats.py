@@ -6,10 +6,10 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
-from rdchat.services.chat.remote_servers import RemoteServers
-from rdchat.services.chat.replies import OtherModel
-from rdchat.services.chat.reply_recorder import Reply as Waiting
+from rdchat.services.chat.borrowed_model import OtherModel
+from rdchat.services.chat.reply import Reply as Waiting
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.remote_servers import RemoteServers
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
 from tests.services.fakes import Reply, ScriptedEngine

@@ -14,8 +14,10 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.parts_reader import PartsReader, Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, rescued_notice
-from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
+from rdchat.services.storage_watch import StorageWatch
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
@@ -142,19 +144,20 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     folder = store.path.parent
+    rescue_file = RescueFile(recorder, folder)
     reply = begin()
     recorder.add(reply, [token("Once upon a time\n")])
     with held_by_another_process(store.path):
         recorder.close()
-        file = recorder.rescue()
+        file = rescue_file.write()
         assert file is not None
         assert file.read_text() == "# Sea story\n\nOnce upon a time\n"
         notice = rescued_notice(folder)
         assert notice is not None
         assert str(file) in notice.detail
-        assert recorder.rescue() == file
+        assert rescue_file.write() == file
     recorder.close()
-    assert recorder.rescue() is None
+    assert rescue_file.write() is None
     assert rescued_notice(folder) is None
     assert stored(store, reply).status is MessageStatus.INTERRUPTED
 
@@ -167,7 +170,7 @@ def test_a_file_with_unsaved_text_has_the_title_that_the_chat_was_renamed_to(
     store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
         recorder.close()
-        file = recorder.rescue()
+        file = RescueFile(recorder, store.path.parent).write()
     assert file is not None
     assert file.read_text() == "# Land story\n\nOnce upon a time\n"
 
@@ -192,7 +195,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     disk.fill()
     recorder.add(reply, [token("word " * 50_000)])
     recorder.close()
-    file = recorder.rescue()
+    file = RescueFile(recorder, store.path.parent).write()
     assert file is not None
     assert file.parent == home
     assert file.read_text().count("word") == 50_000

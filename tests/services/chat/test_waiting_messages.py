@@ -8,8 +8,8 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchCell, BenchPlan, Prompt
 from rdchat.inference.api.events import FinishReason
+from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.order.chat_list import Activity
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
 

@@ -5,7 +5,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.replies import OtherModel
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.style.theme import Theme

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
 from rdchat.inference.api.messages import Role
-from rdchat.services.order.chat_order import ChatOrder, Location
+from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat

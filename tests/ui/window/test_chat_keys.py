@@ -6,9 +6,9 @@ from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.listing import ChatRow
+from rdchat.services.chat_list.chat_list import Activity
+from rdchat.services.chat_list.chat_order import Location
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.order.chat_list import Activity
-from rdchat.services.order.chat_order import Location
 from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

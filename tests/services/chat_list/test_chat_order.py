@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.messages import Role
-from rdchat.services.order.chat_order import Location, UndoHistory
+from rdchat.services.chat_list.chat_order import Location, UndoHistory
 from tests.services.window import Window
 
 

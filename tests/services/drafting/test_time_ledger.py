@@ -12,10 +12,12 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.draft_control import DraftControl, TimeLedger
-from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.drafting.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import StorageWatch
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
 

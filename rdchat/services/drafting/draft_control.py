@@ -1,22 +1,19 @@
-"""The draft settings of the loaded model, when their changes take effect, and the times of replies."""
+"""The draft settings of the loaded model, and when their changes take effect."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import ModelDraft
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
-from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_rows
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.model_facts import DrafterFit, ModelCard
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
+from rdchat.services.settings import SettingsControl
 
 _REMEMBERED_MODELS = 50
 _RECENT = 8
@@ -286,97 +283,3 @@ def _drafter_of(settings: DraftSettings) -> tuple[str | None, str | None]:
 
 def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))[:_RECENT]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileCost:
-    """Tokens a second of the last replies in one mode, with exact times and without."""
-
-    exact_tps: float
-    usual_tps: float
-
-    @property
-    def ratio(self) -> float:
-        return self.exact_tps / self.usual_tps
-
-
-class TimeLedger(QObject):
-    """The sum of the ledgers of all replies, the one under way included.
-
-    It begins again when exact times are switched on or off, so that all its times are of one kind.
-
-    Args:
-        drafting: The draft settings, with whether times are exact.
-
-    Attributes:
-        plain_pace: Tokens a second of the loaded model without drafting, as its last reply measured it; where it did
-            not, with drafting. None before there was a reply.
-    """
-
-    changed = Signal()
-
-    def __init__(self, drafting: DraftControl) -> None:
-        super().__init__(drafting)
-        self._drafting = drafting
-        # Of ended replies, less what `_running` had spent at the last reset.
-        self._before: tuple[LedgerEntry, ...] = ()
-        self._running: tuple[LedgerEntry, ...] = ()
-        # Whether the reply under way began with times of the other kind.
-        self._mixed = False
-        self._rates: dict[tuple[Mode | None, bool], float] = {}
-        # Of the last reply.
-        self._mode: Mode | None = Mode.OFF
-        self.plain_pace: float | None = None
-        drafting.exact_times_changed.connect(self._begin_other_kind)
-
-    @property
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """All stages since the last reset."""
-        sums = added_up((*self._before, *self._running)).values()
-        return tuple(entry for entry in sums if entry.calls or entry.total_ms)
-
-    @property
-    def rows(self) -> tuple[LedgerRow, ...]:
-        """The rows of the ledger, each directly followed by its parts."""
-        return ledger_rows(grouped_entries(self.entries))
-
-    @property
-    def cost(self) -> ProfileCost | None:
-        """The cost of exact times in the mode of the last reply; None until there was a reply with and one without."""
-        exact, usual = (self._rates.get((self._mode, kind)) for kind in (True, False))
-        return ProfileCost(exact, usual) if exact and usual else None
-
-    @property
-    def pace(self) -> float | None:
-        """Tokens a second of the loaded model's last reply; None before there was one."""
-        return self._rates.get((self._mode, self._drafting.exact_times))
-
-    def reset(self) -> None:
-        """Count from now on."""
-        self._before = tuple(LedgerEntry(each.name, each.parent, -each.calls, -each.total_ms) for each in self._running)
-        self.changed.emit()
-
-    def _begin_other_kind(self) -> None:
-        self._mixed = bool(self._running)
-        self.reset()
-
-    def add_statistics(self, statistics: Statistics) -> None:
-        """Take the counters of the reply under way."""
-        self._running = statistics.ledger
-        self.changed.emit()
-
-    def add_end(self, reply: Message) -> None:
-        """Take the end of the reply under way."""
-        statistics, drafting = reply.statistics, reply.drafting
-        measured = reply.status is MessageStatus.COMPLETE and bool(self._running) and not self._mixed
-        if measured and statistics is not None and drafting is not None and statistics.decode_tps:
-            self._mode = drafting.mode
-            self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
-            self.plain_pace = statistics.plain_tps or statistics.decode_tps
-        self._before, self._running, self._mixed = self.entries, (), False
-        self.changed.emit()
-
-    def forget_rates(self) -> None:
-        """Forget the speeds of the last model, after another one was loaded."""
-        self._rates, self.plain_pace = {}, None
-        self.changed.emit()

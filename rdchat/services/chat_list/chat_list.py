@@ -19,8 +19,8 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.order.chat_order import ChatOrder, Location, named
+from rdchat.services.chat_list.chat_order import ChatOrder, Location, named
+from rdchat.services.storage_watch import StorageWatch
 from rdchat.work.job import Job
 
 

@@ -12,7 +12,7 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.services.background.background_work import MainThread
-from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.storage_watch import StorageWatch
 
 # An app that stays open for weeks empties its bin of old items each hour.
 _EXPIRY_MS = 3_600_000

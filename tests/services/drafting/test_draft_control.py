@@ -10,7 +10,7 @@ from rdchat.chat.settings import ModelDraft, SettingsStore
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway

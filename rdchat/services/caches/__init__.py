@@ -1,0 +1,1 @@
+"""Data of earlier chats that speeds up later replies."""

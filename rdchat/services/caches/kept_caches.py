@@ -1,0 +1,95 @@
+"""The KV caches of chats on disk: where they are kept, and when they are removed."""
+
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat import paths
+from rdchat.chat.conversation import Conversation
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import RdchatError
+from rdchat.files import cache_folders
+from rdchat.inference.api.requests import CacheFolder
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.settings import SettingsControl
+
+# After a change of the chats.
+_TIDY_MS = 500
+
+
+class KeptCacheControl(QObject):
+    """Says where the engine keeps the KV caches of chats, and removes those of chats that are deleted or have it off.
+
+    Args:
+        store: The chats.
+        settings: Whether caches are kept, and how much.
+        parent: The Qt parent.
+
+    Attributes:
+        bytes: Size of all caches when they were looked at last.
+    """
+
+    changed = Signal()
+
+    def __init__(self, store: ConversationStore, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store, self._settings, self.bytes = store, settings, 0
+        self._work = BackgroundWork("kept caches", self)
+        self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
+        self._timer.timeout.connect(self.tidy)
+        settings.changed.connect(self.tidy_soon)
+
+    def folder(self, chat: Conversation) -> CacheFolder | None:
+        """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
+        if not (self._settings.values.keep_caches and chat.own.keep_cache):
+            return None
+        folder = self._path(chat.id, chat.created_at)
+        with suppress(OSError):  # Without the folder nothing is kept.
+            cache_folders.make_folder(folder)
+        return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9)
+
+    def _path(self, chat_id: int, created_at: float | None) -> Path:
+        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
+
+    def forget(self, chat: Conversation) -> None:
+        """Remove the caches of a chat."""
+        self._work.do(
+            partial(cache_folders.remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon()
+        )
+
+    def clear(self) -> None:
+        """Remove the caches of all chats."""
+        self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
+
+    def tidy_soon(self) -> None:
+        """Call `tidy` soon."""
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def tidy(self) -> None:
+        """Remove what must not be kept any more, and look at the size; `changed` follows."""
+        top, settings = paths.chat_caches_dir(), self._settings.values
+
+        def kept() -> list[str]:
+            chats = self._store.chats_with_caches() if settings.keep_caches else []
+            return [self._path(*chat).name for chat in chats]
+
+        def tidy() -> int:
+            cache_folders.remove_folders(top, self._store.path, kept)
+            if settings.keep_caches and top.exists():
+                cache_folders.make_room(top, settings.kept_caches_gb * 10**9)
+            return cache_folders.used_bytes(top)
+
+        self._work.do(tidy, self._take)
+
+    def _take(self, size: int | RdchatError) -> None:
+        if isinstance(size, int):
+            self.bytes = size
+            self.changed.emit()
+
+    def close(self) -> None:
+        """End the work."""
+        self._timer.stop()
+        self._work.close()

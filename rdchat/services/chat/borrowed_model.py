@@ -1,0 +1,102 @@
+"""Loads another model for one reply."""
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat.chat.conversation import Message
+from rdchat.inference.api.requests import Dtype
+from rdchat.services.chat.replies import Replies
+
+
+@dataclass(frozen=True, slots=True)
+class OtherModel:
+    """Another model to load for one reply.
+
+    Attributes:
+        model: A folder or hub id; None is the default model.
+        name: Its name, for people.
+        stay: Whether it also writes the replies after that one.
+    """
+
+    model: str | None
+    name: str
+    stay: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A model that is borrowed for one reply.
+
+    Attributes:
+        reply_id: The reply.
+        borrowed: The borrowed model.
+        own: The chat's own model and its precision, loaded again afterwards.
+        own_name: Its name, for people.
+    """
+
+    reply_id: int
+    borrowed: OtherModel
+    own: tuple[str | None, Dtype]
+    own_name: str
+
+
+class BorrowedModel(QObject):
+    """Loads another model for one reply, and the chat's own again when that has ended, however it did.
+
+    Until then the settings have the chat's own: an app that is quit or dies meanwhile starts with it. A model that the
+    person chooses meanwhile, or that they stay with, ends the loan.
+
+    Args:
+        replies: The replies, and the model.
+    """
+
+    changed = Signal()
+    # The borrowed model is the chat's own from now on.
+    stayed = Signal()
+
+    def __init__(self, replies: Replies) -> None:
+        super().__init__(replies)
+        self._slot = slot = replies.model
+        self.loan: Loan | None = None
+        slot.load_started.connect(self._on_load)
+        slot.unload_started.connect(lambda: self._set(None))
+        replies.begun.connect(self._on_reply_begun)
+        replies.ended.connect(self._on_reply_ended)
+
+    def borrow(self, other: OtherModel, reply_id: int) -> None:
+        """Load a model for a reply that waits for it."""
+        own, own_name = (self._slot.chosen, self._slot.dtype), self._slot.name or ""
+        if self.loan is not None:
+            own, own_name = self.loan.own, self.loan.own_name
+        self._set(None if other.stay else Loan(reply_id, other, own, own_name))
+        self._slot.load(other.model)
+
+    def stay(self) -> None:
+        """Keep the borrowed model: the chat's own does not come back by itself."""
+        if self.loan is not None:
+            self._set(None)
+            self.stayed.emit()
+
+    def give_back(self) -> None:
+        """Load the chat's own model again, if another one is borrowed."""
+        if (loan := self.loan) is not None:
+            self._set(None)
+            self._slot.load(*loan.own)
+
+    def _on_reply_begun(self, reply: Message) -> None:
+        if self.loan is not None and reply.id != self.loan.reply_id:
+            self.give_back()
+
+    def _on_reply_ended(self, reply: Message) -> None:
+        if self.loan is not None and reply.id == self.loan.reply_id:
+            QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
+
+    def _on_load(self) -> None:
+        if self.loan is not None and self._slot.chosen != self.loan.borrowed.model:
+            self._set(None)
+
+    def _set(self, loan: Loan | None) -> None:
+        if loan != self.loan:
+            self.loan = loan
+            self.changed.emit()

@@ -1,0 +1,146 @@
+"""A reply that is being written, or that is not completely stored."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rdchat.chat.conversation import Conversation, Drafting, MadeWith, Message, MessageStatus, Thinking
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd
+from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api.parts_reader import Piece, grown
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_tools import with_refusals
+from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.thoughts import NOTHING_TOLD, Part, Thoughts
+from rdchat.tools.definitions import ToolDefinition
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply that is being written, or that is not completely stored.
+
+    Also a result of a tool, whose end `ToolCalls` sets.
+
+    Attributes:
+        message: The message, with all of its text.
+        prompt: The prompt for the model.
+        conversation: The chat as it was when the reply began; its title may be newer.
+        begins_at: Characters that were there before, where the reply is continued.
+        request: The request to the engine; None until there is a model.
+        stopping: Whether the reply is being stopped.
+        writing: Whether the first token has come.
+        saved_text: The text that is stored.
+        unsaved_since: When the first text was written that is not stored.
+        thought_until: The last moment when the model was seen to think; None outside of thoughts.
+        held: The end of the text that is not told apart yet.
+        offered: The tools of the request, by their full names.
+    """
+
+    message: Message
+    prompt: ChatPrompt
+    conversation: Conversation
+    begins_at: int = 0
+    request: EngineRequest | None = None
+    stopping: bool = False
+    writing: bool = False
+    saved_text: str = ""
+    unsaved_since: float | None = None
+    thought_until: float | None = None
+    held: str = ""
+    offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> int:
+        """Number of characters that the store does not have; 0 for a reply that is in no chat."""
+        if not self.message.conversation_id:
+            return 0
+        text, saved = self.message.text, self.saved_text
+        is_saved = text.startswith(saved) or saved.startswith(text)
+        return max(0, len(text) - len(saved)) if is_saved else len(text)
+
+    @property
+    def ended(self) -> bool:
+        return self.message.status is not MessageStatus.STREAMING
+
+    @property
+    def in_thought(self) -> bool:
+        """Whether the text ends inside a thought."""
+        return self.message.parts.open
+
+    def grow(self, pieces: Sequence[Piece], at: float) -> None:
+        """Append text that was written from `at` on, and count the time of its thoughts."""
+        thinking, text = self.message.thinking, "".join(piece.text for piece in pieces)
+        if self.in_thought and self.thought_until is not None:
+            thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
+        thinking = replace(thinking, parts=grown(thinking.parts, pieces))
+        self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
+        self.thought_until = at if self.in_thought else None
+
+    def begin_thought(self) -> None:
+        """Record that the chat template began a thought, if there is no text yet."""
+        if not self.message.text:
+            thinking = Thinking(begun=True, paired=True, parts=(Part(0, 0, is_thought=True),))
+            self.message = replace(self.message, thinking=thinking)
+
+    def set_sampling(self, usual: SamplingParams) -> SamplingParams:
+        """Record how the tokens are chosen: by the reply's own options, or else by the given ones."""
+        made_with = self.message.made_with or MadeWith()
+        sampling = made_with.sampling or usual
+        self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
+        return sampling
+
+    def stop_because(self, error: str) -> None:
+        """Record why the reply is stopped."""
+        self.stopping, self.message = True, replace(self.message, error=error)
+
+    def finish(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
+        """End as the engine reports; without `end` it was stopped before the engine had it.
+
+        The engine's final text counts; of a continued reply it knows the last part.
+        """
+        message, begins_at = self.message, self.begins_at
+        told = end.told if end else NOTHING_TOLD
+        ended = replace(
+            message,
+            text=message.text[:begins_at] + told.text,
+            thinking=replace(message.thinking, parts=_joined(message, begins_at, told)),
+            status=MessageStatus.COMPLETE,
+            finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
+        )
+        if end is not None:
+            own_control = (begins_at + offset for offset in told.control)
+            # Each part of a continued reply has a prefill: the counters would not add up.
+            server = model.server if model else ""
+            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind, server)
+            ended = replace(
+                ended,
+                control_offsets=(*message.control_offsets, *own_control),
+                statistics=end.statistics,
+                drafting=drafting,
+                model=model.name if model else message.model,
+                tool_calls=with_refusals(_with_ids(end.tool_calls, message.id), self.offered),
+            )
+        self.message = ended
+
+    def break_off(self, status: MessageStatus, error: str = "") -> None:
+        """End with the text that there is: the reply failed, or rdchat closes."""
+        if self.held:
+            self.grow([Piece(self.held, self.in_thought)], self.thought_until or 0.0)
+        self.message = replace(self.message, status=status, error=error)
+
+
+def _joined(message: Message, begins_at: int, told: Thoughts) -> tuple[Part, ...]:
+    """Return the parts of a message from `begins_at` on as they are in the reply, which continues its last part."""
+    before = [replace(part, end=min(part.end, begins_at)) for part in message.thinking.parts if part.start <= begins_at]
+    moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in told.parts]
+    return (*before, *moved) if begins_at else told.parts
+
+
+def _with_ids(calls: Sequence[ToolCall], message_id: int) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply, each with an id of its own."""
+    given = Counter(call.call_id for call in calls)
+    return tuple(
+        call if call.call_id and given[call.call_id] == 1 else replace(call, call_id=f"call-{message_id}-{number}")
+        for number, call in enumerate(calls)
+    )

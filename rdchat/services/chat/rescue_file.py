@@ -1,0 +1,87 @@
+"""Writes replies that the store has not saved into a file, so that quitting does not lose them."""
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from rdchat.chat.conversation import Notice
+from rdchat.errors import StorageError
+from rdchat.files.atomic_file import atomic_file
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "unsaved-replies-"
+
+
+class RescueFile:
+    """The file with the replies that quitting would lose.
+
+    Args:
+        recorder: Knows the unsaved replies.
+        folder: The folder of the chats.
+    """
+
+    def __init__(self, recorder: ReplyRecorder, folder: Path) -> None:
+        self._recorder, self._folder = recorder, folder
+        self._path: Path | None = None
+        # One that the person chose is never deleted.
+        self._chosen = self._given_up = False
+
+    def write_to(self, path: Path) -> None:
+        """Write the unsaved replies into a file of Markdown; `write` writes it once more at the end.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written.
+        """
+        self._recorder.read_titles()
+        _write(path, self._recorder.unsaved)
+        self._path, self._chosen = path, True
+
+    def give_up(self) -> None:
+        """Let the unsaved replies be lost: the person wants to quit without them."""
+        self._given_up = True
+
+    def write(self) -> Path | None:
+        """Write unsaved replies into a file in the folder of the chats as the app ends; None if all is stored."""
+        replies = self._recorder.unsaved
+        if not replies and not self._chosen and self._path is not None:
+            self._path.unlink(missing_ok=True)  # The store has taken the replies after all.
+            self._path = None
+        if not replies or self._given_up:
+            return None
+        self._recorder.read_titles()
+        folders = (self._folder, Path.home(), Path(tempfile.gettempdir()))
+        name = f"{_PREFIX}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
+        for path in [self._path] if self._path else [folder / name for folder in folders]:
+            try:
+                _write(path, replies)
+            except StorageError as error:
+                _LOG.error("%s", error)
+            else:
+                _LOG.warning("The text that could not be saved is in %s", path)
+                self._path = path
+                return path
+        return None
+
+
+def rescued_notice(folder: Path) -> Notice | None:
+    """Return a notice of a rescue file that an earlier run left in the folder of the chats; None without one."""
+    files = sorted(folder.glob(f"{_PREFIX}*.md"))
+    if not files:
+        return None
+    return Notice(
+        "A reply could not be saved when rdchat was quit",
+        f"Its text is in {files[-1]}. Move or delete that file, and this notice does not come again.",
+    )
+
+
+def _write(path: Path, replies: Iterable[Reply]) -> None:
+    text = "\n".join(f"# {reply.conversation.title}\n\n{reply.message.text.rstrip()}\n" for reply in replies)
+    with atomic_file(path, f"The text cannot be saved to {path}") as new:
+        new.touch(mode=0o600, exist_ok=False)
+        new.write_text(text, encoding="utf-8", errors="replace")

@@ -1,0 +1,1 @@
+"""The draft settings of replies, and the times that they take."""
