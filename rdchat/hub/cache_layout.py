@@ -17,6 +17,7 @@ from rdchat.errors import ModelError, StorageLockedError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import opened, readable_entries
+from rdchat.hub.endpoint import hub_path
 from rdchat.hub.known_files import (
     HubFile,
     RepositoryFiles,
@@ -35,11 +36,7 @@ _LOCK_RETRY_S = 0.05
 
 def hub_cache() -> Path:
     """Return the hub's cache as `huggingface_hub.constants` does; importing that takes a third of a second."""
-    named = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    if named:
-        return _expanded(named)
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return _expanded(os.environ.get("HF_HOME", f"{cache}/huggingface")) / "hub"
+    return hub_path(os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"), "hub")
 
 
 def free_bytes() -> int | None:
@@ -225,7 +222,3 @@ def _has_weights(snapshot: Path | None) -> bool:
 def folders_in(parent: Path) -> list[Path]:
     """Return the folders inside a folder, by name, without hidden ones; none if it is missing or unreadable."""
     return [path for path in readable_entries(parent) if not path.name.startswith(".") and path.is_dir()]
-
-
-def _expanded(path: str) -> Path:
-    return Path(os.path.expanduser(os.path.expandvars(path)))  # noqa: PTH111  pathlib raises for unknown users

@@ -220,11 +220,16 @@ class Tokens:
         return deleted or (known is not None and known.source is TokenSource.THIS_RUN)
 
 
+def hub_path(named: str | None, in_home: str) -> Path:
+    """Return a path that a variable names, or else one in the home of the hub's own tools."""
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
+    path = os.path.expandvars(named or f"{home}/{in_home}")
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises for unknown users
+
+
 def hub_token_file() -> Path:
     """Return the token file of the hub's own tools."""
-    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
-    path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
-    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises for unknown users
+    return hub_path(os.environ.get("HF_TOKEN_PATH"), "token")
 
 
 def _from_file() -> str:

@@ -92,14 +92,9 @@ class HubReader:
         self, url: str, headers: dict[str, str], first_bytes: int | None
     ) -> tuple[bytes, AnsweredRange | None]:
         """Return an answer's content, and its place in the file if it is a part of one."""
-
-        # An event loop can end a wait at any point.
-        async def receive() -> tuple[bytes, AnsweredRange | None]:
-            async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
-                return await self._read(client, url, headers, first_bytes)
-
         try:
-            return asyncio.run(receive())
+            # An event loop can end a wait at any point.
+            return asyncio.run(self._read(url, headers, first_bytes))
         except TimeoutError as error:
             raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
 
@@ -116,12 +111,15 @@ class HubReader:
         return json.loads(body.decode())
 
     async def _read(
-        self, client: httpx2.AsyncClient, url: str, headers: dict[str, str], first_bytes: int | None
+        self, url: str, headers: dict[str, str], first_bytes: int | None
     ) -> tuple[bytes, AnsweredRange | None]:
         host, response = urlsplit(url).netloc, None
         try:
-            response = await open_answer(client, url, self.endpoint, headers)
-            async with aclosing(response):
+            async with (
+                asyncio.timeout(self.limits.seconds),
+                make_async_client() as client,
+                aclosing(await open_answer(client, url, self.endpoint, headers)) as response,
+            ):
                 status, is_part = response.status_code, response.status_code == 206 and "Range" in headers
                 # The content of a refusal is not read.
                 if status != 200 and not is_part:

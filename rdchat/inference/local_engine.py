@@ -9,11 +9,10 @@ from functools import partial
 
 import mlx.core as mx
 
-from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
@@ -93,7 +92,7 @@ class LocalEngine:
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         count = self._count
         if count is None:
-            raise _no_model()
+            raise no_model()
         return count(prompt)
 
     def idle(self, *, hidden: bool = False) -> bool:
@@ -170,7 +169,7 @@ class LocalEngine:
         if self._session is None and self._chosen is not None:
             self._go_back()
         if self._session is None:
-            raise _no_model()
+            raise no_model()
         return self._session
 
     def close(self) -> None:
@@ -191,10 +190,6 @@ class LocalEngine:
         if self._group is not None:
             send(self._group, Kind.UNLOAD)
         free_memory()
-
-
-def _no_model() -> ModelError:
-    return ModelError("No model is loaded.", "Choose one from the menu above the chat.")
 
 
 def _held_bytes() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
@@ -17,6 +18,11 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 
 class StoppedError(Exception):
     """A reply was stopped before it began."""
+
+
+def no_model() -> ModelError:
+    """Return the error of a call that needs a model."""
+    return ModelError("No model is loaded.", "Choose one from the menu above the chat.")
 
 
 class TokenIterator(Protocol):

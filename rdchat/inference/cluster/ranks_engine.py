@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rdchat.errors import ModelError, RdchatError
+from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import ranked_model
-from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.protocol import StoppedError, TokenIterator, no_model
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.cluster.hosts import THIS_MAC, Host, ring_hosts
@@ -110,7 +110,7 @@ class RanksEngine:
 
     def _loaded(self) -> RankProcesses:
         if self._ranks is None:
-            raise ModelError("No model is loaded.", "Choose one from the menu above the chat.")
+            raise no_model()
         if self._ranks.error is not None:
             raise self._ranks.error
         return self._ranks

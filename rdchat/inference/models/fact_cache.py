@@ -108,6 +108,15 @@ def _versions() -> str:
     return f"{_FORMAT} {__version__} {version('mlx-lm')} {version('transformers')}"
 
 
+def kept(kind: str, path: Path, find: Callable[[], Any]) -> Any:
+    """Return a fact of a folder or file that takes long to find; it is kept until the files change."""
+    stamp = stamp_of(path)
+    if (fact := cached_facts(kind, path, stamp)) is None:
+        fact = find()
+        cache_facts(kind, path, stamp, fact)
+    return fact
+
+
 def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     """Return the SHA-256 of a file, in hexadecimal; it is cached.
 
@@ -118,16 +127,15 @@ def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     Raises:
         OSError: If the file cannot be read.
     """
-    stamp = stamp_of(file)
-    known = cached_facts("sha256", file, stamp)
-    if isinstance(known, str):
-        return known
-    sha256, done = hashlib.sha256(), 0
-    on_progress(0.0)
-    with file.open("rb") as source:
-        while chunk := source.read(_CHUNK_BYTES):
-            sha256.update(chunk)
-            done += len(chunk)
-            on_progress(min(done / max(stamp.disk_bytes, 1), 1.0))
-    cache_facts("sha256", file, stamp, sha256.hexdigest())
-    return sha256.hexdigest()
+
+    def find() -> str:
+        sha256, done, size = hashlib.sha256(), 0, max(file.stat().st_size, 1)
+        on_progress(0.0)
+        with file.open("rb") as source:
+            while chunk := source.read(_CHUNK_BYTES):
+                sha256.update(chunk)
+                done += len(chunk)
+                on_progress(min(done / size, 1.0))
+        return sha256.hexdigest()
+
+    return str(kept("sha256", file, find))

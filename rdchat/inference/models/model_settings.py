@@ -18,7 +18,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of
+from rdchat.inference.models.fact_cache import kept
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
@@ -102,7 +102,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     config |= (tied := _tied_rows(folder, config))
     model_type, nested = str(config["model_type"]), config.get("text_config")
     model_class, arguments = model_classes(config)
-    found = mlx_lm_utils._decode_tagged_floats(_kept("settings", folder, lambda: process.settings(config)))
+    found = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
     values = found[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
     told = _told(config, {**values, **found[0]["values"]}, defaults)
@@ -203,15 +203,7 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
         return {key: True} if inputs else {}
     modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
     pairs = ([places.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
-    return {key: bool(_kept("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
-
-
-def _kept(kind: str, folder: Path, find: Callable[[], Any]) -> Any:
-    """Return a fact about a folder, which is found once as long as nothing in the folder changes."""
-    if (fact := cached_facts(kind, folder, stamp := stamp_of(folder))) is None:
-        fact = find()
-        cache_facts(kind, folder, stamp, fact)
-    return fact
+    return {key: bool(kept("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
 
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:

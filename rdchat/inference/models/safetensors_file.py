@@ -2,6 +2,10 @@
 
 Headers are read without the weights, so that a damaged file is found in milliseconds. Files are written tensor by
 tensor in a fixed order, so that equal tensors give equal bytes on every machine.
+
+The library `safetensors` does not do this: it reads only whole files, while headers also come from the hub alone; it
+has one message for a file that is too short and for one that is too long; it takes sizes that MLX cannot count; it
+gives no offsets; and it writes from tensors that are all in memory.
 """
 
 import json

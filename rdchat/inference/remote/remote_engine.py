@@ -10,7 +10,7 @@ from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import remote_address, remote_model
-from rdchat.inference.api.protocol import TokenIterator
+from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
@@ -152,7 +152,7 @@ class RemoteEngine:
 
     def _model(self) -> tuple[Connection, RemoteModel, ModelInfo]:
         if (loaded := self._loaded) is None:
-            raise ModelError("No model is loaded.", "Choose one from the menu above the chat.")
+            raise no_model()
         return loaded
 
 
