@@ -10,18 +10,24 @@ from scripts.drafter.head import Head
 from scripts.drafter.states import Data
 
 
+def _columns(head: Head, data: Data) -> torch.Tensor:
+    """Return (vocabulary,) int32: each token's column in the head's own draft vocabulary, or -1."""
+    columns = torch.full((len(data.table),), -1, dtype=torch.int32, device=DEVICE)
+    columns[head.vocabulary] = torch.arange(len(head.vocabulary), dtype=torch.int32, device=DEVICE)
+    return columns
+
+
 @torch.no_grad()
 def greedy_lengths(head: Head, data: Data, roots: torch.Tensor, rows: int = 8192) -> torch.Tensor:
     """Return (n,) how many tokens of a draft with one beam are accepted after each root."""
     head.eval()
-    column_of = torch.full((len(data.table),), -1, dtype=torch.int32, device=DEVICE)
-    column_of[head.vocabulary] = torch.arange(len(head.vocabulary), dtype=torch.int32, device=DEVICE)
+    columns = _columns(head, data)
     lengths = []
     for part in roots.split(rows):
         features = head.unroll(data.hidden(part), data.table[data.path(part)])
         steps = torch.arange(1, STEPS + 1, device=DEVICE)
         after = data.tokens[(part[:, None] + steps).clamp(max=len(data.tokens) - 1)].long()
-        goals = torch.where(steps <= data.left[part][:, None], column_of[after], -1)
+        goals = torch.where(steps <= data.left[part][:, None], columns[after], -1)
         guesses = torch.stack([head.logits(features[:, step]).argmax(-1) for step in range(STEPS)], 1)
         lengths.append((guesses == goals).to(torch.int32).cumprod(1).sum(1))
     head.train()
@@ -32,8 +38,7 @@ def greedy_lengths(head: Head, data: Data, roots: torch.Tensor, rows: int = 8192
 def beam_lengths(head: Head, data: Data, roots: torch.Tensor, width: int = 4, rows: int = 1024) -> torch.Tensor:
     """Return (n,) how many tokens of a draft with several beams are accepted after each root."""
     head.eval()
-    column_of = torch.full((len(data.table),), -1, dtype=torch.int32, device=DEVICE)
-    column_of[head.vocabulary] = torch.arange(len(head.vocabulary), dtype=torch.int32, device=DEVICE)
+    columns = _columns(head, data)
     size, lengths = len(head.vocabulary), []
     for part in roots.split(rows):
         context = head.context(data.hidden(part))[:, None]
@@ -46,7 +51,7 @@ def beam_lengths(head: Head, data: Data, roots: torch.Tensor, width: int = 4, ro
             best = (logits.log_softmax(-1) + sums[..., None]).flatten(1).topk(width, -1)
             parents, tokens, sums = best.indices // size, best.indices % size, best.values
             after = data.tokens[(part + step + 1).clamp(max=len(data.tokens) - 1)].long()
-            goal = torch.where(data.left[part] > step, column_of[after], -1)
+            goal = torch.where(data.left[part] > step, columns[after], -1)
             on = on.gather(1, parents) & (tokens == goal[:, None])
             alive = alive & on.any(1)
             length += alive

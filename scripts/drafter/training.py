@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scripts.drafter.common import BEGAN, CUDA, DEVICE, ROOT, STEP_DECAY, STEPS, note, sync
+from scripts.drafter.common import CUDA, DEVICE, ROOT, STEP_DECAY, STEPS, note, sync
 from scripts.drafter.head import Distillation, Head, fresh_head, read_head, write_head
 from scripts.drafter.rounds import evaluate, greedy_lengths, walk
 from scripts.drafter.states import Data
@@ -73,9 +73,6 @@ def train(
             looked = time.monotonic()
             note(name, evaluate(head, data, (1,), beams=False, limit=60_000))
     sync()
-    note(
-        f"{name}: {step} steps, {total:,} roots, {total / len(all_roots):.2f} passes, {time.monotonic() - began:.1f} s"
-    )
     return {"steps": step, "roots": total, "passes": round(total / len(all_roots), 3)}
 
 
@@ -105,7 +102,7 @@ def train_heads(options: argparse.Namespace, target: Target, tokens: np.ndarray,
     def keep(name: str, head: Head, more: dict[str, Any]) -> None:
         results[name] = more | {str(group): row for group, row in evaluate(head, data).items()}
         note(name, results[name])
-        if head is not None and name != "shipped":
+        if name != "shipped":
             write_head(head, data, options.out / name, binding)
         (options.out / "results.json").write_text(json.dumps(results, indent=1))
 
@@ -115,24 +112,16 @@ def train_heads(options: argparse.Namespace, target: Target, tokens: np.ndarray,
     for arm in options.arm:
         name, *numbers = arm.split(":")
         state, inner, blocks, seconds, rate, dropout = (float(number) for number in numbers)
-        seconds = min(seconds, options.until - (time.monotonic() - BEGAN) - options.spare)
-        if seconds < 5 and not options.tiny:
-            note(name, "left out: no time")
-            continue
-        if options.start is None:
-            head = fresh_head(data, int(state), int(inner), int(blocks), options.seed)
-        else:
-            head = read_head(options.start, data, target)
+        head = fresh_head(data, int(state), int(inner), int(blocks), options.seed)
         settings = {"rate": rate, "batch": options.batch, "dropout": dropout, "seed": options.seed}
         done = train(head, data, seconds=seconds, name=name, **settings)
         keep(name, head, settings | done | {"seconds": seconds})
         best = best or head
-    seconds = min(options.further, (options.until - (time.monotonic() - BEGAN) - options.spare) / 2)
-    if best is not None and (seconds >= 8 or options.tiny):
+    if best is not None and options.further:
         start = {key: tensor.clone() for key, tensor in best.state_dict().items()}
         for name, rounds in (("further", False), ("rounds", True)):
             best.load_state_dict(start)
             settings = {"rate": options.further_rate, "batch": options.batch, "dropout": 0.0, "seed": options.seed + 1}
-            done = train(best, data, seconds=seconds, name=name, rounds=rounds, **settings)
-            keep(name, best, settings | done | {"seconds": seconds})
+            done = train(best, data, seconds=options.further, name=name, rounds=rounds, **settings)
+            keep(name, best, settings | done | {"seconds": options.further})
     note("done")
