@@ -101,7 +101,8 @@ check-lint:
 
 check-types:
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/*.py scripts/drafter/*.py tests/server/*.py
+	@$(BIN)/mypy scripts/*.py tests/server/*.py
+	@$(BIN)/mypy -p scripts.drafter
 
 check-layers:
 	@$(BIN)/lint-imports

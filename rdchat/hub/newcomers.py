@@ -14,17 +14,15 @@ from rdchat.files.plain_data import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuggestedDrafter:
-    """The drafter of a suggested model.
+class _Suggested:
+    """A repository of the list.
 
     Attributes:
         repository: The hub id.
-        kind: Its kind, such as `DFlash`; none is a smaller model.
         licence: As the hub names it.
     """
 
     repository: str
-    kind: str
     licence: str
     weights_gb: float
 
@@ -34,32 +32,34 @@ class SuggestedDrafter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
+class SuggestedDrafter(_Suggested):
+    """The drafter of a suggested model.
+
+    Attributes:
+        kind: Its kind, such as `DFlash`; none is a smaller model.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion(_Suggested):
     """A model for newcomers.
 
     Attributes:
         memory_gb: Memory of the Macs that it was chosen for, in binary gigabytes, as Macs are sold.
         name: Its name for people.
-        repository: The hub id.
         family: Its model type in mlx-lm.
-        licence: As the hub names it.
         good_for: What it is good for, a sentence.
         why: Why it was chosen, and its drafter.
     """
 
     memory_gb: int
     name: str
-    repository: str
     family: str
-    licence: str
-    weights_gb: float
     good_for: str
     why: str
     drafter: SuggestedDrafter
-
-    @property
-    def weight_bytes(self) -> int:
-        return round(self.weights_gb * 1e9)
 
 
 @cache

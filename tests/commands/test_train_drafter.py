@@ -61,7 +61,6 @@ def store_chat(question: str) -> bytes:
         (["--seed", "-1"], "seed -1 is out of range"),
         (["--epochs", "0"], "epochs 0 is out of range"),
         (["--hours", "1"], "unrecognized arguments: --hours"),
-        (["--kind", "mtp"], "invalid choice: 'mtp'"),
     ],
 )
 def test_numbers_that_are_wrong_are_refused_before_the_model_is_loaded(

@@ -15,7 +15,6 @@ from rdchat.inference.api.benchmark import (
     MLX_LM,
     BenchCell,
     BenchEvent,
-    BenchPiece,
     BenchPlan,
     BenchProgress,
     BenchRun,
@@ -142,8 +141,10 @@ class InterleavedRunner:
             request = self._request(cell, prompt, self._plan.sampling(cell))
             if index == MLX_LM:
                 recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
+            elif self._plan.streams:
+                recording = yield from stream(session, request, self._cancelled.is_set, index)
             else:
-                recording = yield from self._recorded(session, request, index)
+                recording = record(session, request, self._cancelled.is_set)
             if recording is None:
                 break
             run = self._run_of(session, index, baseline, (prompt, trial), recording)
@@ -153,14 +154,6 @@ class InterleavedRunner:
             runs.append(run)
             self._done_runs += 1
         yield from self._compared(session.model, runs)
-
-    def _recorded(
-        self, session: ChatSession, request: GenerationRequest, cell: int
-    ) -> Generator[BenchPiece, None, Recording | None]:
-        """Make a reply; yield its text as it is written, if the plan streams."""
-        if not self._plan.streams:
-            return record(session, request, self._cancelled.is_set)
-        return (yield from stream(session, request, self._cancelled.is_set, cell))
 
     def _progress(self, text: str) -> BenchProgress:
         left, now = None, perf_counter()

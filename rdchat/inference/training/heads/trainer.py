@@ -14,7 +14,6 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.training.heads.objective import Objective
-from rdchat.inference.training.heads.recipes import Recipe
 
 
 class Trainer:
@@ -22,20 +21,18 @@ class Trainer:
 
     Args:
         objective: The objective, prepared.
-        recipe: The hyperparameters.
 
     Attributes:
         step: Steps done.
         total: Steps of the training.
     """
 
-    def __init__(self, objective: Objective, recipe: Recipe) -> None:
-        self.objective = objective
-        self._recipe = recipe
+    def __init__(self, objective: Objective) -> None:
+        self.objective, self._recipe = objective, objective.recipe
         # Roots that do not fill a batch wait for another epoch.
-        self._steps = [max(len(each) // recipe.batch, min(len(each), 1)) for each in objective.roots]
-        self.step, self.total = 0, recipe.epochs * sum(self._steps)
-        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
+        self._steps = [max(len(each) // self._recipe.batch, min(len(each), 1)) for each in objective.roots]
+        self.step, self.total = 0, self._recipe.epochs * sum(self._steps)
+        self._optimizer = optim.AdamW(self._learning_rate, weight_decay=self._recipe.weight_decay, bias_correction=True)
         self._optimizer.init(objective.network.trainable_parameters())
         self._compile()
 

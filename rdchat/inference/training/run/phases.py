@@ -125,19 +125,18 @@ def train_head(
         StorageError: If a file cannot be written.
     """
     _check_answers(model.info.name, conversations)
-    recipe = plan.settings.recipe
 
     def read_states(numbers: range) -> Iterator[tuple[int, Halves]]:
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
     model.hooks.read(plan.reads)
     data = TrainingData(conversations, read_states, plan.budget.window_tokens)
-    objective = Objective(Target.of(model), data, recipe, plan.reads.layers)
+    objective = Objective(Target.of(model), data, plan.settings.recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.prepare():
         if pace.due():
             yield progress
-    trainer = Trainer(objective, recipe)
+    trainer = Trainer(objective)
     yield from _train(trainer, folder / "training.safetensors", now)
     return objective.drafter(plan.binding), [trainer.step, trainer.total]
 

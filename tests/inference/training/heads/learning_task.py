@@ -56,7 +56,7 @@ class Task:
         return objective
 
     def trainer(self) -> Trainer:
-        return Trainer(self.prepared(), self._recipe)
+        return Trainer(self.prepared())
 
 
 def quick(**changes: object) -> Recipe:
