@@ -26,7 +26,7 @@ PYTEST = QT_QPA_PLATFORM=$(QT_QPA_PLATFORM) OPENBLAS_NUM_THREADS=1 \
 CHECKS := check-format check-lint check-types check-layers check-shell check-files check-workflow check-constraints
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage test-slow quick check bench hostile conformance families app constraints format $(CHECKS)
+.PHONY: help setup run test coverage test-slow quick check bench families app constraints format $(CHECKS)
 
 help: ## List the commands
 	@echo "rdchat"
@@ -62,12 +62,6 @@ bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the serve
 	@$(BIN)/python scripts/bench_server.py
 	@$(BIN)/python scripts/bench_ranks.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
-
-hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
-	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)
-
-conformance: setup ## Run public suites and client libraries; ARGS="--data FOLDER --only schemas"
-	@QT_QPA_PLATFORM=offscreen OPENBLAS_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.conformance $(ARGS)
 
 # A Python that torch has packages for, what is installed as torch, and where the models and results go (7 GB).
 FAMILIES_PYTHON ?= python3

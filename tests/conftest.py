@@ -42,7 +42,7 @@ _ON_ONE_WORKER = (
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
 _LONG = (
-    "tests/e2e/", "tests/commands/", "tests/inference/training/", "tests/services/killed/",
+    "tests/hostile/", "tests/e2e/", "tests/commands/", "tests/inference/training/", "tests/services/killed/",
     "tests/services/models/test_", "tests/hub/test_killed", "tests/chat/test_killed", "tests/chat/transfer/test_killed",
     "tests/inference/caches/test_kills", "tests/inference/decoding/test_distribution",
     "tests/inference/drafting/test_quantised_targets",

@@ -1,10 +1,11 @@
 """Cases of how rdchat is called: odd arguments, paths, variables, and closed standard files. Each is a process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from tests.hostile.case import Call, Case, Kind, ask
+from tests.hostile.data import expanded, read
 from tests.hostile.harm import ODD_FILES
 from tests.hostile.samples import samples
 
@@ -20,47 +21,6 @@ _OPTIONS = (
     "--presence-penalty",
     "--frequency-penalty",
 )
-_DRAFTER = ("ask", "--model", "MODEL", "--mode", "drafter", "--drafter")
-_SPECULATIVE = ("ask", "--model", "MODEL", "--mode", "speculative", "--draft-model")
-CALLS: Mapping[str, tuple[str, ...]] = {
-    "a command nobody knows": ("evil",),
-    "a command of controls": ("\x1b[31m\nevil",),
-    "a command that is no text": ("\udcff",),
-    "an option nobody knows": ("ask", "--evil", "Hello"),
-    "an option in part": ("ask", "--max", "4", "--mode", "off", "--model", "nowhere", "Hello"),
-    "two prompts": ("ask", "Hello", "Hello"),
-    "no prompt": ("ask",),
-    "a model that is nothing": ("ask", "--model", "", "Hello"),
-    "a model that is a zero byte's neighbour": ("ask", "--model", "a\x01b", "Hello"),
-    "a model of nobody's": ("ask", "--model", "~nouser/model", "Hello"),
-    "a model of one's own that is not there": ("ask", "--model", "~/no/such/model", "Hello"),
-    "a model with a name of 5,000 letters": ("ask", "--model", "a" * 5000, "Hello"),
-    "a model that is no text": ("ask", "--model", "/\udcff", "Hello"),
-    "a model on the hub": ("ask", "--model", "evil/model", "Hello"),
-    "a model on the hub, upwards": ("ask", "--model", "evil/..", "Hello"),
-    "a model that is an address": ("ask", "--model", "https://127.0.0.1:9/model", "Hello"),
-    "a model that is /": ("ask", "--model", "/", "Hello"),
-    "a model that is /dev/zero": ("ask", "--model", "/dev/zero", "Hello"),
-    "a model that is /proc": ("ask", "--model", "/proc/self/fd", "Hello"),
-    "a prompt's file of nobody's": ("ask", "--prompt-file", "~nouser/prompt"),
-    "a prompt's file that is a folder": ("ask", "--prompt-file", "/"),
-    "a prompt's file with a name of 5,000 letters": ("ask", "--prompt-file", "a" * 5000),
-    "a drafter of nobody's": (*_DRAFTER, "~nouser/drafter", "Hello"),
-    "a drafter that is /dev/zero": (*_DRAFTER, "/dev/zero", "Hello"),
-    "a draft model of nobody's": (*_SPECULATIVE, "~nouser/x", "Hello"),
-    "a draft model that is nothing": (*_SPECULATIVE, "", "Hello"),
-    "a pair of nobody's": ("models", "check-pair", "~nouser/a", "~nouser/b"),
-    "a pair of devices": ("models", "check-pair", "/dev/zero", "/dev/null"),
-    "models without an action": ("models",),
-    "a benchmark of no trials": ("bench", "--trials", "0"),
-    "a benchmark of modes nobody knows": ("bench", "--modes", "evil"),
-    "a benchmark of nobody's prompts": ("bench", "--model", "MODEL", "--prompts", "~nouser/x"),
-    "training into nobody's folder": ("train-drafter", "--model", "MODEL", "--out", "~nouser/x"),
-    "training into a device": ("train-drafter", "--model", "MODEL", "--out", "/dev/null/x"),
-    "a drafter that is measured and is not there": ("bench", "--model", "MODEL", "--drafter", "/nothing"),
-    "a drafter of nobody's that is measured": ("bench", "--model", "MODEL", "--drafter", "~nouser/x"),
-    "help of what is not there": ("help",),
-}  # fmt: skip
 _FOLDERS = {
     "of nobody's": "~nouser/x", "that is a file": "/dev/null", "below a file": "/dev/null/x", "that is nothing": "",
     "with a name of 5,000 letters": "/" + "a" * 5000, "that cannot be made": "/proc/evil",
@@ -97,8 +57,8 @@ def _settings(put: str, folder: Path) -> Call:
 
 def argument_cases() -> Iterator[Case]:
     """Yield all cases of calls."""
-    for name, arguments in CALLS.items():
-        yield Case(Kind.ARGUMENTS, name, partial(_call, arguments))
+    for name, arguments in expanded(read("arguments")).items():
+        yield Case(Kind.ARGUMENTS, name, partial(_call, tuple(arguments)))
     for place, option in enumerate(_OPTIONS):
         for value in _NUMBERS[place % 2 :: 2]:
             yield Case(Kind.ARGUMENTS, f"{option} {value[:20]!r}", partial(_asked, (option, value)))

@@ -40,11 +40,10 @@ class CommandRunner:
 
     Args:
         place: A folder for the cases' files.
-        keep: Leave the files of cases that failed.
     """
 
-    def __init__(self, place: Path, keep: bool = False) -> None:
-        self._place, self._keep = place, keep
+    def __init__(self, place: Path) -> None:
+        self._place = place
         self._audit = place / "audit"
         self._runner: subprocess.Popen[bytes] | None = None
         self._plain: dict[tuple[str, ...], list[int] | None] = {}  # tokens of plain replies, by arguments
@@ -79,11 +78,6 @@ class CommandRunner:
         found = faults(call, outcome)
         if outcome.marked or outcome.trouble:
             self._end_runner()
-        if self._keep and found:
-            kept = self._place / "kept" / case.id.replace("/", "_")
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.parent.mkdir(exist_ok=True)
-            folder.rename(kept)
         return found, outcome
 
     def _plain_tokens(self, arguments: tuple[str, ...]) -> list[int] | None:

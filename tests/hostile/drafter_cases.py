@@ -6,81 +6,33 @@ from pathlib import Path
 from typing import Any
 
 from tests.hostile.case import Call, Case, Kind, ask
-from tests.hostile.folder_harms import pickled
+from tests.hostile.data import read
 from tests.hostile.harm import (
     ODD_FILES,
     Harm,
-    deep_json,
-    edited,
-    with_bytes,
+    change_json,
+    harm_of,
     with_cut,
-    with_each_tensor,
     with_flips,
-    with_header,
-    with_json,
     with_numbers,
     with_odd_file,
-    without,
 )
 from tests.hostile.samples import HEADS, copy_of, samples
-from tests.hostile.weight_harms import WEIGHTS
 
 _FILES = ("config.json", "model.safetensors")
 
 
-def _shape(**changes: Any) -> Harm:
-    return edited("config.json", lambda config: config["architecture"].update(changes))
-
-
-def _target(**changes: Any) -> Harm:
-    return edited("config.json", lambda config: config["target"].update(changes))
-
-
-_SIZES = ("hidden_size", "draft_vocabulary_size", "exit_size", "state_size", "blocks")
-_VALUES: Mapping[str, Any] = {"0": 0, "-1": -1, "10**9": 10**9, "2**63": 2**63, "text": "x", "a fraction": 1.5}
 HARMS: Mapping[str, Harm] = {
-    **{
-        f"{key} is {said}": _shape(**{key: value})
-        for key in _SIZES
-        for said, value in _VALUES.items()
-        if key == "blocks" or said in {"10**9", "text"}
-    },
-    "10**9 target layers": _shape(target_layers=[10**9]),
-    "a million target layers": _shape(target_layers=[0] * 10**6),
-    "target layers that are no list": _shape(target_layers="all"),
-    "a cell nobody knows": _shape(cell="evil"),
-    "an output of its own of 10**9": _shape(output="own", draft_vocabulary_size=10**9),
-    "an inverse temperature that is no number": _shape(inverse_temperature=float("nan")),
-    "a field nobody knows": _shape(evil=1),
-    "no architecture": without("config.json", "architecture"),
-    "an architecture that is a list": with_json("config.json", architecture=[]),
-    "no target": without("config.json", "target"),
-    "a target that is text": with_json("config.json", target="model"),
-    "another target": _target(hash="0" * 64),
-    "a target of odd types": _target(name=[1], architecture={"a": 1}),
-    "a target with controls in its name": _target(name="m\n\x1b[31mevil", hash="0" * 64),
-    "format 2": with_json("config.json", format=2),
-    "a config nested too deeply": with_bytes("config.json", deep_json()),
-    "a config that is a list": with_bytes("config.json", "[]"),
-    "a config that is no text": with_bytes("config.json", bytes(range(256))),
-    "a checkpoint of Apple's of 10**9": with_bytes(
-        "config.json",
-        '{"model_type": "recurrent_drafting_drafter", "hidden_size": 1000000000, "vocab_size": 1000000000,'
-        ' "exit_dim": 1000000000, "num_draft_layers": 1000000000, "rnn": true, "emb_norm": false}',
-    ),
+    **{each["name"]: harm_of(each["do"]) for each in read("drafters")},
     "a card that is a link to /dev/zero": with_odd_file("card.md", "a link to /dev/zero"),
-    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
-    "tokens beyond the rows": with_header(lambda header: header["draft_vocabulary"].update(dtype="F32")),
-    "weights of types of their own": with_each_tensor(dtype="U8"),
-    "a pickle as the weights": pickled("model.safetensors"),
     **{f"{what} as {name}": with_odd_file(name, what) for name in _FILES for what in ODD_FILES},
     **{
         f"{name} with bytes changed ({seed})": with_flips(name, seed, within=3000)
-        for name in _FILES[:2]
+        for name in _FILES
         for seed in range(4)
     },
-    **{f"{name} cut short ({seed})": with_cut(name, seed) for name in _FILES[:2] for seed in range(3)},
-    **{name: harm for name, harm in WEIGHTS.items() if name.startswith("a header")},
+    **{f"{name} cut short ({seed})": with_cut(name, seed) for name in _FILES for seed in range(3)},
+    **{each["name"]: harm_of(each["do"]) for each in read("folders") if each["name"].startswith("a header")},
 }
 
 
@@ -92,7 +44,7 @@ SCORES: Mapping[str, Harm] = {
     "vectors of 1e6": with_numbers(1e6, matrices=False, vectors=True),
     "weights that are no numbers": with_numbers(_NAN, vectors=True),
     "infinite weights": with_numbers(_INFINITE, vectors=True),
-    "a yarn mscale of 1e25": with_json("config.json", rope_scaling=_YARN),
+    "a yarn mscale of 1e25": lambda folder: change_json(folder / "config.json", rope_scaling=_YARN),
 }
 
 

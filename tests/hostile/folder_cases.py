@@ -1,15 +1,13 @@
 """Cases of model folders: each harm done to a copy of the llama sample, and some to other families."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from tests.hostile.case import Call, Case, Kind, ask
-from tests.hostile.folder_harms import CODE, QUANTISATIONS, SIZES, SYNTAX
-from tests.hostile.harm import ODD_FILES, Harm, with_cut, with_flips, with_json, with_odd_file
+from tests.hostile.data import read
+from tests.hostile.harm import ODD_FILES, Harm, change_json, harm_of, with_cut, with_flips, with_odd_file
 from tests.hostile.samples import FAMILIES, copy_of, samples
-from tests.hostile.tokenizer_harms import BEYOND_THE_ROWS, TOKENIZERS
-from tests.hostile.weight_harms import WEIGHTS
 
 _THERE = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors")
 _LOOKED_FOR = (
@@ -55,16 +53,14 @@ def _asked_to_draft(model: Path) -> Call:
 
 def folder_cases() -> Iterator[Case]:
     """Yield all cases of model folders."""
-    tables: tuple[Mapping[str, Harm], ...] = (CODE, SIZES, QUANTISATIONS, SYNTAX, WEIGHTS, TOKENIZERS)
-    for name, harm in BEYOND_THE_ROWS.items():
-        yield folder_case(name, harm, of=partial(ask, statuses=(1,)))
-    for table in tables:
-        for name, harm in table.items():
-            yield folder_case(name, harm)
+    listed = {each["name"]: each for each in read("folders")}
+    for name, each in listed.items():
+        yield folder_case(name, harm_of(each["do"]), of=partial(ask, statuses=(1,)) if "refused" in each else ask)
     for name in ("auto_map of the tokenizer", "auto_map of a tokenizer in the config"):
-        yield folder_case(f"{name}, checked as a pair", CODE[name], of=_checked_as_a_pair)
-        yield folder_case(f"{name}, benchmarked", CODE[name], of=_benchmarked)
-        yield folder_case(f"{name}, asked to draft", CODE[name], of=_asked_to_draft)
+        harm = harm_of(listed[name]["do"])
+        yield folder_case(f"{name}, checked as a pair", harm, of=_checked_as_a_pair)
+        yield folder_case(f"{name}, benchmarked", harm, of=_benchmarked)
+        yield folder_case(f"{name}, asked to draft", harm, of=_asked_to_draft)
     for name in (*_THERE, *_LOOKED_FOR):
         for what in ODD_FILES:
             yield folder_case(f"{what} as {name}", with_odd_file(name, what))
@@ -82,12 +78,16 @@ def _damaged() -> Iterator[Case]:
             yield folder_case(f"{name} cut short ({seed})", with_cut(name, seed))
 
 
+def _said(key: str, value: object, folder: Path) -> None:
+    change_json(folder / "config.json", **{key: value})
+
+
 def _families() -> Iterator[Case]:
     for family in FAMILIES:
         yield folder_case(f"{family} as it is", lambda _folder: None, family)
         for place, key in enumerate(_FAMILY_KEYS[family]):
             for value in _NUMBERS[place % 2 :: 2]:
-                yield folder_case(f"{family} with {key} {value!r}", with_json("config.json", **{key: value}), family)
+                yield folder_case(f"{family} with {key} {value!r}", partial(_said, key, value), family)
 
 
 def _whole_folders() -> Iterator[Case]:

@@ -1,16 +1,20 @@
-"""Damages files: changed JSON, flipped bytes, rewritten safetensors headers, other things in a file's place."""
+"""Damages files: the steps of `cases/*.json`, flipped bytes, numbers of weights, other things in a file's place."""
 
 import json
 import os
+import pickle
 import random
 import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from tests.hostile.case import evil_mark
+from tests.hostile.data import as_bytes, expanded
 
 HUGE_BYTES = 1 << 38  # a sparse file: its size is a claim, and no disk is filled
 
@@ -22,63 +26,6 @@ def change_json(path: Path, **changes: object) -> None:
     """Set keys of a JSON object; made where it does not exist."""
     content = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(content | changes))
-
-
-def with_json(name: str, **changes: object) -> Harm:
-    """Set keys in a JSON file of a folder."""
-    return lambda folder: change_json(folder / name, **changes)
-
-
-def without(name: str, *keys: str) -> Harm:
-    """Take keys out of a JSON file of a folder."""
-
-    def harm(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps({key: value for key, value in content.items() if key not in keys}))
-
-    return harm
-
-
-def with_bytes(name: str, content: bytes | str) -> Harm:
-    """Write a whole file of a folder."""
-    data = content.encode() if isinstance(content, str) else content
-    return lambda folder: (folder / name).write_bytes(data)
-
-
-def with_text(name: str, change: Callable[[str], str | bytes]) -> Harm:
-    """Change the text of a file of a folder."""
-
-    def harm(folder: Path) -> None:
-        changed = change((folder / name).read_text())
-        (folder / name).write_bytes(changed.encode() if isinstance(changed, str) else changed)
-
-    return harm
-
-
-def edited(name: str, edit: Callable[[Json], object]) -> Harm:
-    """Edit the JSON object of a file of a folder in place."""
-
-    def harm(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
-        edit(content)
-        (folder / name).write_text(json.dumps(content))
-
-    return harm
-
-
-def both(*harms: Harm) -> Harm:
-    """Do one harm after the other."""
-
-    def harm(folder: Path) -> None:
-        for each in harms:
-            each(folder)
-
-    return harm
-
-
-def deep_json(depth: int = 100_000) -> str:
-    """Return JSON that is nested deeper than Python's stack."""
-    return '{"a":' * depth + "1" + "}" * depth
 
 
 def flipped(path: Path, seed: int, count: int = 8, within: int | None = None) -> None:
@@ -119,22 +66,6 @@ def write_safetensors(path: Path, header: Mapping[str, Any] | str, body: bytes, 
     """Write a file whose header claims whatever it claims; `length` is what it says of the header's own length."""
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + body)
-
-
-def with_header(edit: Callable[[Json], object], name: str = "model.safetensors") -> Harm:
-    """Edit the header of a safetensors file of a folder in place."""
-
-    def harm(folder: Path) -> None:
-        header, body = read_safetensors(folder / name)
-        edit(header)
-        write_safetensors(folder / name, header, body)
-
-    return harm
-
-
-def with_each_tensor(**facts: object) -> Harm:
-    """Set facts of every tensor in the header of a folder's weights."""
-    return with_header(lambda header: [header[name].update(facts) for name in header if name != "__metadata__"])
 
 
 def _half(value: float) -> bytes:
@@ -203,6 +134,119 @@ ODD_FILES: Mapping[str, Callable[[Path], object]] = {
     "a huge sparse file": _sparse,
     "an empty file": lambda path: path.touch(),
 }
+
+
+def evil_module(folder: Path) -> None:
+    """Put Python code beside the model that leaves a mark when it is imported, under the names that are looked for."""
+    code = f"open({str(evil_mark(folder.parent))!r}, 'w').close()\nclass Evil: pass\nclass EvilTokenizer: pass\n"
+    code += "class Model: pass\nclass ModelArgs: pass\n"
+    for name in ("evil", "modeling_evil", "tokenization_evil", "configuration_evil", "model", "setup", "__init__"):
+        (folder / f"{name}.py").write_text(code)
+
+
+class _Evil:
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (str(self._mark), "w"))
+
+
+def _edited(content: Any, edits: Sequence[Any]) -> Any:
+    """Return JSON with values set, in the order of `edits`: a path and a value, or a path to take out.
+
+    The last key "+" appends to a list.
+    """
+    holder = {"": content}
+    for path, *values in edits:
+        part: Any = holder
+        keys = ["", *path]
+        for key in keys[:-1]:
+            part = part[key]
+        last = keys[-1]
+        if not values:
+            del part[last]
+        elif last == "+":
+            part.append(*values)
+        else:
+            part[last] = values[0]
+    return holder[""]
+
+
+def _edit(folder: Path, name: str, *edits: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps(_edited(json.loads(path.read_text()) if path.exists() else {}, edits)))
+
+
+def _same_ids(folder: Path, token_id: int) -> None:
+    words = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    _edit(folder, "tokenizer.json", [["model", "vocab"], dict.fromkeys(words, token_id)])
+
+
+def _write(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_bytes(as_bytes(content))
+
+
+def _put_before(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_bytes(as_bytes(content) + (folder / name).read_bytes())
+
+
+def _replace(folder: Path, name: str, old: str, new: str) -> None:
+    (folder / name).write_text((folder / name).read_text().replace(old, new))
+
+
+def _patch(folder: Path, name: str, at: int, content: str) -> None:
+    data, new = (folder / name).read_bytes(), as_bytes(content)
+    (folder / name).write_bytes(data[:at] + new + data[at + len(new) :])
+
+
+def _weights(change: Callable[..., tuple[Any, bytes]]) -> Callable[..., None]:
+    """Return a verb that changes the header and the bytes behind it."""
+
+    def verb(folder: Path, *values: Any) -> None:
+        path = folder / "model.safetensors"
+        write_safetensors(path, *change(*read_safetensors(path), *values))
+
+    return verb
+
+
+def _labelled(header: Json, body: bytes, facts: Json) -> tuple[Json, bytes]:
+    return {name: each | facts if name[0] != "_" else each for name, each in header.items()}, body
+
+
+def _shards(folder: Path, count: int, said: int) -> None:
+    for number in range(count):
+        (folder / f"model-{number:05}-of-{said:05}.safetensors").touch()
+
+
+_VERBS: Mapping[str, Callable[..., object]] = {
+    "edit": _edit,
+    "write": _write,
+    "before": _put_before,
+    "replace": _replace,
+    "patch": _patch,
+    "remove": lambda folder, name: (folder / name).unlink(),
+    "rename": lambda folder, name, new: (folder / name).rename(folder / new),
+    "folder": lambda folder, name: (folder / name).mkdir(),
+    "code": evil_module,
+    "pickle": lambda folder, name: (folder / name).write_bytes(pickle.dumps(_Evil(evil_mark(folder.parent)))),
+    "shards": _shards,
+    "same ids": _same_ids,
+    "header": _weights(lambda header, body, *edits: (_edited(header, edits), body)),
+    "each tensor": _weights(_labelled),
+    "raw header": _weights(lambda _header, body, text: (text, body)),
+    "body": _weights(lambda header, _body, byte, count: (header, as_bytes(byte) * count)),
+}
+
+
+def harm_of(steps: Sequence[Any]) -> Harm:
+    """Return the harm that does the steps of a case of `cases/folders.json` or `cases/drafters.json`."""
+
+    def harm(folder: Path) -> None:
+        for verb, *values in steps:
+            _VERBS[verb](folder, *expanded(values))
+
+    return harm
 
 
 def with_odd_file(name: str, what: str) -> Harm:

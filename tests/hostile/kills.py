@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.hostile.command_runner import environment_of, fresh
-from tests.hostile.results import Result
 from tests.hostile.samples import ROOT, samples
 from tests.hostile.watch import kill_tree
 from tests.stores import connect_by_hand
@@ -27,17 +26,17 @@ _PATIENCE_S = 45.0  # until the window stands
 _AFRESH_EVERY = 25  # kills; between them, each app starts with what the one before left
 
 
-def kills(count: int, place: Path, lost_s: float = _LOST_S) -> Iterator[tuple[str, Callable[[], Result]]]:
+def kills(count: int, place: Path, lost_s: float = _LOST_S) -> Iterator[tuple[str, Callable[[], list[str]]]]:
     """Yield names of kills, and what does each; each may lose the last `lost_s` seconds of a reply."""
     place.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         engine = "the real engine" if number % _REAL_EVERY == 0 else "a steady engine"
         moment = "while it starts" if number % _START_EVERY == 1 else "while it is used"
         name = f"{number:03} with {engine}, {moment}"
-        yield name, partial(_kill, number, name, place, lost_s)
+        yield name, partial(_kill, number, place, lost_s)
 
 
-def _kill(number: int, name: str, place: Path, lost_s: float) -> Result:
+def _kill(number: int, place: Path, lost_s: float) -> list[str]:
     folder, journal = place / "own", place / "own" / "journal"
     if number % _AFRESH_EVERY == 0 or not folder.exists():
         fresh(folder)
@@ -58,7 +57,7 @@ def _kill(number: int, name: str, place: Path, lost_s: float) -> Result:
     if faults:
         shutil.rmtree(place / f"kept-{number:03}", ignore_errors=True)
         folder.rename(place / f"kept-{number:03}")
-    return Result("kills", name, tuple(faults), round(time.monotonic() - began, 2))
+    return faults
 
 
 def _start(number: int, folder: Path, journal: Path) -> subprocess.Popen[bytes]:

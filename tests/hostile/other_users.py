@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from tests.hostile.command_runner import environment_of, fresh
-from tests.hostile.results import Result
 from tests.hostile.samples import BUILD, samples
 from tests.users import OTHER_USER, folder_for_all, modes
 
@@ -32,27 +30,6 @@ _CHATS = [
 _PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { fopen(MARK, "w"); }\n'
 
 type _Faults = list[str]
-
-
-def other_users() -> Iterator[tuple[str, Callable[[], Result]]]:
-    """Yield names of cases, and what does each; none where this user cannot become another one."""
-    if os.geteuid() != 0:
-        return
-    for umask in (0o022, 0o002, 0):
-        yield f"reads what a person with umask {umask:03o} said", partial(_timed, partial(_reads, umask))
-    yield "a folder for the socket that was planted", partial(_timed, _planted_socket)
-    yield "a kernel of MLX's that was planted", partial(_timed, _planted_kernel)
-
-
-def run_case(name: str, case: Callable[[], Result]) -> Result:
-    """Run one of them under its name."""
-    result = case()
-    return Result("users", name, result.faults, result.seconds)
-
-
-def _timed(case: Callable[[], _Faults]) -> Result:
-    began = time.monotonic()
-    return Result("users", "", tuple(case()), round(time.monotonic() - began, 2))
 
 
 def _rdchat(place: Path, *arguments: object, umask: int = 0o022, **more: str) -> "subprocess.CompletedProcess[str]":
@@ -125,3 +102,10 @@ def _planted_kernel() -> _Faults:
         faults = ["another user's library was run"] if (place / "mark").exists() else []
         same = (second.returncode, second.stdout) == (0, first.stdout)
         return faults + ([] if same else [f"another reply: {second.stderr.strip()[:200]}"])
+
+
+CASES: Mapping[str, Callable[[], _Faults]] = {
+    **{f"reads what a person with umask {umask:03o} said": partial(_reads, umask) for umask in (0o022, 0o002, 0)},
+    "a folder for the socket that was planted": _planted_socket,
+    "a kernel of MLX's that was planted": _planted_kernel,
+}

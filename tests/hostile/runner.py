@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rdchat.inference.prompts import tokenizer_process
+
 ESCAPED = -1  # the status of a case whose exception came out of `main`
 
 
@@ -24,6 +26,8 @@ def main() -> None:
     """Serve until the first descriptor ends."""
     orders, answers = (os.fdopen(int(number), mode) for number, mode in zip(sys.argv[1:3], "rw", strict=True))
     faulthandler.enable()
+    # What does not end is ended by these: a case need not take as long as a person may wait.
+    tokenizer_process._ENCODE_S, tokenizer_process._TRY_S = 2.0, 1.0
     for line in orders:
         status = _run(json.loads(line))
         answers.write(json.dumps({"status": status}) + "\n")

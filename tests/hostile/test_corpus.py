@@ -1,6 +1,12 @@
-"""A part of the corpus, a little of it in the quick suite; `make hostile` runs all of it and watches the window."""
+"""Every hostile thing on the command line, some in the window, kills, and what other users of the machine could do.
 
-from collections.abc import Iterator, Mapping, Sequence
+Of what is damaged at random, or put in the place of each file in turn, one in `_ONE_IN` is tried. HOSTILE=all tries the
+others too, all of the rest in the window, and that no window stalls: `HOSTILE=all make test-slow ARGS=tests/hostile`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,51 +14,24 @@ import pytest
 from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
+from tests.hostile.harm import ODD_FILES
 from tests.hostile.kills import kills
+from tests.hostile.other_users import CASES
 from tests.hostile.window_runner import WindowRunner
 
-# These take a tenth of a second to a second each. What is only ended by a limit of time is tried with short limits in
-# `tests/inference/prompts`.
-_OFTEN = {
-    Kind.FOLDERS: (
-        "auto_map of the tokenizer", "model_file", "a word with the id 1,000,000", "10**8 layers without kinds",
-        "a shard of 999999999999999", "a FIFO as config.json",
-        "a link to /dev/zero as tokenizer.json", "a pickle as the weights", "packed weights labelled F32",
-        "tokenizer.json nested too deeply", "an index into other folders",
-    ),
-    Kind.GGUF: ("heads 0", "2**62 tensors", "cut short (3)", "a FIFO as the file"),
-    Kind.DRAFTERS: (
-        "blocks is 10**9 (drafter)", "a FIFO as config.json, of one's own",
-        "a config nested too deeply, of one's own", "eagle3: a yarn mscale of 1e25, beside float16",
-    ),
-    Kind.TEMPLATES: (
-        "nothing", "a way out: {{ lipsum.__globals__['os'].popen('touch MARK').read() }}",
-    ),
-    Kind.STORES: ("a circle of two", "version -1", "no table messages", "dates of 1e300"),
-    Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
-    Kind.MARKDOWN: ("stars only", "zero bytes"),
-    Kind.LABELS: ("zero bytes",),
-    Kind.ARGUMENTS: ("a command of controls", "0 closed"),
-    Kind.BACKUPS: ("a newer version", "a database whose schema is no text", "a FIFO as the backup"),
-    Kind.NAMES: ("an export", "no backup"),
-    Kind.HUB: (
-        "3 GB of JSON, searched", "a gzip bomb, searched", "deeply nested JSON, downloaded", "a wrong checksum",
-        "a record that names other files as checked", "a named pipe as the reference, deleted",
-    ),
-    Kind.IMPORTS: ("conversations.json with bytes changed (3)", "ours.json cut short (1)"),
-}  # fmt: skip
-# The first of each of these runs in the quick suite: it needs no model, and so no process that imports MLX.
-_QUICK = {Kind.STORES, Kind.BACKUPS, Kind.HUB}
-_IN_THE_WINDOW = {
-    Kind.TEMPLATES: ("a string doubled 60 times",),
-    Kind.STORES: ("a circle of two",),
-    Kind.LABELS: ("a picture",),
-}
+_ALL = os.environ.get("HOSTILE") == "all"
+_ONE_IN = 4
+_MECHANICAL = re.compile(rf"\w+: ({'|'.join(ODD_FILES)}) as |.*\(\d+\)")
+# These need no model, and so no process that imports MLX.
+_OFTEN = ("stores: a circle of two", "backups: a newer version", "hub: 3 GB of JSON, searched")
+_IN_THE_WINDOW = ("templates: a string doubled 60 times", "stores: a circle of two", "labels: a picture")
+_NOT_IN_THE_WINDOW = {Kind.PROMPTS, Kind.ARGUMENTS, Kind.HUB, Kind.IMPORTS}
 
 
-def _chosen(names: Mapping[Kind, Sequence[str]]) -> list[Case]:
-    by_id = {case.id: case for case in cases(names)}
-    return [by_id[f"{kind}: {name}"] for kind, wanted in names.items() for name in wanted]
+def _tried() -> list[Case]:
+    mechanical = [case.id for case in cases() if _MECHANICAL.match(case.id)]
+    left_out = set() if _ALL else {*mechanical} - {*mechanical[::_ONE_IN]}
+    return [case for case in cases() if case.id not in left_out]
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +42,14 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandRunner
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
-    with WindowRunner(tmp_path_factory.mktemp("window"), timed=False) as runner:
+    with WindowRunner(tmp_path_factory.mktemp("window"), timed=_ALL) as runner:
         yield runner
 
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=pytest.mark.slow if number or kind not in _QUICK else ())
-        for kind, names in _OFTEN.items()
-        for number, case in enumerate(_chosen({kind: names}))
-    ],
-    ids=lambda case: case.id,
+    [pytest.param(case, marks=() if case.id in _OFTEN else pytest.mark.slow) for case in _tried()],
+    ids=lambda case: case.id[:80],
 )
 def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:
     faults, outcome = commands.run(case)
@@ -82,16 +57,27 @@ def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", _chosen(_IN_THE_WINDOW), ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases() if case.id in _IN_THE_WINDOW or (_ALL and case.kind not in _NOT_IN_THE_WINDOW)],
+    ids=lambda case: case.id[:80],
+)
 def test_a_hostile_thing_does_not_take_the_window(window: WindowRunner, case: Case) -> None:
-    assert not window.run(case).faults
+    assert window.run(case) == []
 
 
 @pytest.mark.slow
 def test_a_killed_app_leaves_all_that_was_committed(tmp_path: Path) -> None:
-    # `make hostile` holds it to half a second, which a busy machine does not keep
-    wanted = [kill for name, kill in kills(3, tmp_path, lost_s=3.0) if "a steady engine" in name]
-    assert [kill().faults for kill in wanted] == [(), ()]
+    # a busy machine does not keep half a second, which a reply may lose
+    wanted = [kill for name, kill in kills(int(os.environ.get("KILLS", "3")), tmp_path, 0.5 if _ALL else 3.0)]
+    assert [kill() for kill in wanted if _ALL or kill is not wanted[0]] == [[]] * (len(wanted) - (not _ALL))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("name", CASES)
+def test_another_user_of_the_machine_reads_and_plants_nothing(name: str) -> None:
+    assert CASES[name]() == []
 
 
 def test_the_corpus_is_as_large_as_is_promised() -> None:

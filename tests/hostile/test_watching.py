@@ -1,6 +1,5 @@
 """The watchers of the corpus detect the faults they are made for."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ import pytest
 
 from tests.hostile.case import Call
 from tests.hostile.command_runner import environment_of
-from tests.hostile.results import Result, ResultFile, table
 from tests.hostile.verdict import Outcome, faults
 from tests.hostile.watch import has_ended, tree_bytes, watch
 
@@ -94,18 +92,3 @@ def test_connections_and_commands_are_noted_and_stopped(tmp_path: Path) -> None:
     with python(harmless, **environment_of(audit)) as process:
         assert process.wait() == 0
     assert [line.split()[0] for line in audit.read_text().splitlines()] == ["connected", "asked", "ran", "ran", "ran"]
-
-
-def test_finished_cases_are_kept_until_the_code_changes(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    file = ResultFile(path)
-    result = Result("cases", "folders: a FIFO", ("killed after 60.0 s",), 60.0)
-    file.add(result)
-    assert ResultFile(path).find("cases", "folders: a FIFO") == result
-    assert "killed after 60.0 s" in table([result])
-    with path.open("a") as cut_short:
-        cut_short.write('{"part": "cas')
-    assert ResultFile(path).find("cases", "folders: a FIFO") == result
-    record = json.loads(path.read_text().splitlines()[0]) | {"code": "of another day"}
-    path.write_text(json.dumps(record) + "\n")
-    assert ResultFile(path).find("cases", "folders: a FIFO") is None

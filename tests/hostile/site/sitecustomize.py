@@ -14,7 +14,8 @@ _HARMLESS = {"uname", "/bin/uname", "/usr/bin/uname", "lscpu", "sysctl"}  # what
 def _is_ours(command: Any) -> bool:
     """Tell whether a command is a child of rdchat's own: its Python with a module or code of rdchat's."""
     words = [os.fsdecode(word) for word in command] if isinstance(command, list | tuple) else [str(command)]
-    if words[0] in _HARMLESS:
+    # the last: rdchat has a header of MLX's compiled, once for each folder of temporary files
+    if words[0] in _HARMLESS or (words[0] == "/bin/sh" and "-x c++-header" in words[2]):
         return True
     return words[0] == _PYTHON and any("rdchat" in word for word in words[1:])
 
