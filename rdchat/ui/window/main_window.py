@@ -23,7 +23,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.model_service import ModelSources
+from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -46,7 +46,7 @@ from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
-    from rdchat.services.models.models import Models
+    from rdchat.services.models.window_services import Models
 
 ON_SCREEN = "The window is on the screen"
 """Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
