@@ -79,6 +79,8 @@ def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, 
     assert field.hasFocus(), "there is nothing to edit yet"
     chat.say("One")
     chat.say("Two")
+    # Escape is the editor's again.
+    qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     QTest.keyClicks(field, "x")
     QTest.keyClick(field, Qt.Key.Key_Up)
     assert field.hasFocus(), "Up moves the cursor of a text"
