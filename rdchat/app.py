@@ -34,7 +34,7 @@ from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
-from rdchat.services.models.model_service import ModelSources
+from rdchat.services.models.service_base import ModelSources
 from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.style.icons import app_icon

@@ -21,14 +21,14 @@ _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=
 
 
 CHILDREN = {
-    "tokenizers": "rdchat.inference.prompts.child",
-    "downloads": "rdchat.hub.downloads.child",
+    "tokenizers": "rdchat.inference.prompts.tokenizers_child",
+    "downloads": "rdchat.hub.downloads.downloads_child",
     "facts": "rdchat.inference.library.model_library",
-    "training": "rdchat.inference.training.child",
-    "transfer": "rdchat.chat.transfer.child",
+    "training": "rdchat.inference.training.training_child",
+    "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",
-    "formulas": "rdchat.chat.formulas.child",
-    "tools": "rdchat.tools.child",
+    "formulas": "rdchat.chat.formulas.formulas_child",
+    "tools": "rdchat.tools.tools_child",
     "rank": "rdchat.inference.cluster.rank_child",
 }
 """Module of each child, by name; its `main` returns the exit status."""

@@ -15,7 +15,7 @@ from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
-from rdchat.chat.transfer.child import TransferProcess
+from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess

@@ -285,7 +285,7 @@ class ChatController(QObject):
             reply = self.chat.add_reply(path, other.name if other else self.model_slot.name, made_with)
             if other:
                 self.borrowed.borrow(other, reply.id)
-            self.chat.write(reply, self.chat.conversation, path)
+            self.replies.write(reply, self.chat.conversation, path)
 
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""
@@ -304,7 +304,7 @@ class ChatController(QObject):
             path = self.chat.path[:-1]
             if reply.text.strip():
                 path.append(replace(reply, context_cut=None))
-            self.chat.write(reply, self.chat.conversation, path)
+            self.replies.write(reply, self.chat.conversation, path)
 
     def delete_message(self, message_id: int) -> None:
         """Delete a message and all messages after it; `ChatList.undo` restores them."""

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import BUILT_IN, ToolServer, cut_text
+from rdchat.tools.definitions import BUILT_IN, ToolServer
+from rdchat.tools.result_text import cut_text
 
 FOLDER, TIME = f"{BUILT_IN}folder", f"{BUILT_IN}time"
 # Names that nobody gives a server of their own.

@@ -11,7 +11,6 @@ from rdchat.errors import InvalidSettingError
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
-MAX_TEXT = 100_000
 """Limit of a result's text, in characters."""
 MAX_TOOLS = 128
 """Limit of a server's tools."""
@@ -163,12 +162,6 @@ def listed_tools(listed: Sequence[tuple[str, str, dict[str, Any], bool]]) -> tup
             text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
             tools[name] = {"name": name, "description": text, "parameters": parameters, "read_only": read_only}
     return list(tools.values()), len(listed) - len(tools)
-
-
-def cut_text(text: str) -> str:
-    """Return a result's text within `MAX_TEXT` characters, with a note where it is cut."""
-    note = f"\n[Cut by rdchat: the result has {len(text):,} characters, {MAX_TEXT:,} are above.]"
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + note
 
 
 def _hash(value: object) -> str:

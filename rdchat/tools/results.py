@@ -9,7 +9,7 @@ from typing import Any
 import mcp_types as types
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.tools.definitions import cut_text
+from rdchat.tools.result_text import cut_text
 
 _MAX_IMAGES = 8
 # A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines.

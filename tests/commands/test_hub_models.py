@@ -20,7 +20,7 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession
-from rdchat.services.models.model_files import deletion_text, removal_question
+from rdchat.services.models.file_actions import deletion_text, removal_question
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer

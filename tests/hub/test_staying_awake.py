@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import pytest
 
-from rdchat.hub.downloads import child
-from rdchat.hub.downloads.child import DownloadQueue
+from rdchat.hub.downloads import downloads_child
 from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.work.job import Job
 from tests.hub.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import HubServer
@@ -25,7 +25,7 @@ def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monke
         yield
         awake.append("let go")
 
-    monkeypatch.setattr(child, "keep_awake", kept_awake)
+    monkeypatch.setattr(downloads_child, "keep_awake", kept_awake)
     hub.add(NAME, small_files())
     record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
     call = DownloadQueue().download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)

@@ -19,7 +19,7 @@ from rdchat.hub.known_files import download_command, is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
-from rdchat.services.models.model_files import (
+from rdchat.services.models.file_actions import (
     deletion_text,
     reason_not_to_delete,
     reason_not_to_verify,

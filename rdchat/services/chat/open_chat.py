@@ -282,21 +282,8 @@ class OpenChat(QObject):
         """
         self.replies.load_model()
         prompts = path[:]
-        self.write(
-            self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling)), conversation, prompts
-        )
-
-    def write(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
-        """Have a reply written, or continued.
-
-        Args:
-            reply: The message.
-            conversation: Its chat.
-            path: The messages of the prompt; the last one may be the reply itself, with its text.
-        """
-        own = reply.made_with.system_prompt if reply.made_with is not None else None
-        system_prompt = self.replies.order.values(conversation).system_prompt if own is None else own
-        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), conversation)
+        reply = self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling))
+        self.replies.write(reply, conversation, prompts)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""

@@ -75,7 +75,7 @@ class QuickChat(QObject):
         """Have the question answered that waits, if the engine is free."""
         if self.waiting and self._replies.free:
             self.waiting = False
-            self._chat.write(self.path[-1], self._conversation, self.path[:-1])
+            self._replies.write(self.path[-1], self._conversation, self.path[:-1])
 
     def stop(self) -> None:
         """Stop the reply; one that waits ends at once."""

@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
+from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
@@ -126,15 +127,18 @@ class Replies(QObject):
         if self.state is EngineState.NO_MODEL:
             self.model.retry()
 
-    def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
-        """Have a reply written once its prompt is read and the model is there; without a model it fails.
+    def write(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
+        """Have a reply written once the model is there; without a model it fails.
 
         Args:
-            reply: The message, with its own options. A text that it has is continued, and then ends the prompt.
-            prompt: It is read on the engine thread, as all of a long chat is read from the disk.
-            conversation: The chat, for the person's choice of thinking and of the answer format. If it is not stored,
-                the reply is not either, until `ReplyRecorder.keep`.
+            reply: The message, with its own options. A text that it has is continued.
+            conversation: Its chat, with the person's options. If it is not stored, the reply is not either, until
+                `ReplyRecorder.keep`.
+            path: The messages of the prompt; the last one may be the reply itself, with its text. They are read on the
+                engine thread, as all of a long chat is read from the disk.
         """
+        own = reply.made_with.system_prompt if reply.made_with is not None else None
+        prompt = ChatPrompt(from_cut(path), self.order.values(conversation).system_prompt if own is None else own)
         self.begun.emit(reply)
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:

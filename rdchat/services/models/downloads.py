@@ -18,7 +18,7 @@ from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.known_files import check_names
 from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.services.models.model_service import ModelService
+from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
 
 _LOG = logging.getLogger(__name__)

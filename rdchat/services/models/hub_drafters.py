@@ -12,7 +12,7 @@ from rdchat.hub.hub_model import HubModel
 from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads import Downloads
-from rdchat.services.models.model_service import Find, ModelService
+from rdchat.services.models.service_base import Find, ModelService
 from rdchat.work.job import Job
 
 

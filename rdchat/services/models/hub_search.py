@@ -18,7 +18,7 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, reada
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.card_text import plain_card
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
-from rdchat.services.models.model_service import ModelService
+from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
 
 # A search asks for these numbers of results, one after the other.

@@ -6,7 +6,7 @@ from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested
-from rdchat.services.models.model_service import DeviceMemory
+from rdchat.services.models.service_base import DeviceMemory
 
 # A Mac of 16 GB may report a little less.
 _ALMOST = 0.97

@@ -10,8 +10,8 @@ from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.model_files import RemovalQuestion, removal_question, remove_model, verify_model
-from rdchat.services.models.model_service import ModelService
+from rdchat.services.models.file_actions import RemovalQuestion, removal_question, remove_model, verify_model
+from rdchat.services.models.service_base import ModelService
 
 
 @dataclass(frozen=True, slots=True)

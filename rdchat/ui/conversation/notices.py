@@ -17,8 +17,8 @@ from rdchat.services.chat.reply import Reply
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
-from rdchat.services.models.model_service import DeviceMemory
 from rdchat.services.models.newcomers import LargerModel
+from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting

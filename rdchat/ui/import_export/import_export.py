@@ -10,9 +10,9 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
-from rdchat.chat.transfer.child import OnEnd, OnProgress
 from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers

@@ -12,8 +12,8 @@ from rdchat.inference.api.model_facts import ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models import texts
 from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow

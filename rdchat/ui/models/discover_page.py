@@ -8,10 +8,10 @@ from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint, proxy_of
 from rdchat.hub.hub_model import SortBy
 from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
-from rdchat.services.models.models import Models
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
+from rdchat.ui.models.entries import Entry, newcomer_entries, results_listed
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
-from rdchat.ui.models.texts import Entry, newcomer_entries, results_listed
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.formatting import MACHINE, counted
 from rdchat.ui.style.labels import ElidedLabel, Separator, set_tip

@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, hub_token_file
 from rdchat.services.models.downloads import HubAccount
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.texts import totals_text

@@ -9,8 +9,8 @@ from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.hub_drafters import MtpSearch
-from rdchat.services.models.models import Models
 from rdchat.services.models.training.training_control import TrainingState
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage

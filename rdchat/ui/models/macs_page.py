@@ -4,12 +4,13 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.cluster.hosts import Host
+from rdchat.services.models.listed_model import Model
 from rdchat.services.models.macs import Macs
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.window_services import Models
+from rdchat.ui.models.entries import Entry
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.place_page import PlacePage, PlaceSheet
-from rdchat.ui.models.texts import Entry, joined
+from rdchat.ui.models.texts import joined
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import file_size
 from rdchat.ui.style.labels import visible_text

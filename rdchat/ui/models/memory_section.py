@@ -6,9 +6,17 @@ from typing import NamedTuple
 
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.model_facts import GATE_TOKENS, ModelSizes, gigabytes, memory_need
+from rdchat.inference.api.model_facts import (
+    GATE_TOKENS,
+    Fit,
+    MachineMemory,
+    MemoryNeed,
+    ModelSizes,
+    fit_of,
+    gigabytes,
+    memory_need,
+)
 from rdchat.services.models.fit import Machine
-from rdchat.ui.models.texts import judge
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import ThemedLabel
@@ -155,3 +163,28 @@ class MemorySection(QWidget):
             MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
         self.bar.show_parts(parts, memory.room.limit_bytes)
+
+
+def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
+    """Return whether a model fits in words, advice, and the name of a colour.
+
+    Args:
+        need: With the chosen context and the drafter.
+        gate: The least that loading it takes; the engine refuses a model by the same arithmetic. With the drafter where
+            both are one download.
+        memory: The machine's.
+    """
+    room, fit = memory.room, fit_of(need, memory.room)
+    text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
+    if fit_of(gate, room) is Fit.TOO_LARGE:
+        over = gigabytes(gate.total_bytes - room.limit_bytes)
+        alone = fit_of(replace(gate, drafter_bytes=0), room)
+        pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
+        return f"Too large{pair}: needs {over} more than is available", "", "danger"
+    if fit is Fit.TOO_LARGE:
+        over = gigabytes(need.total_bytes - room.limit_bytes)
+        what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
+        return f"Loads, but {what} it needs {over} more than is available", "", "warning"
+    if fit is Fit.TIGHT:
+        return f"Tight: {text}", "It may be slow. Close other apps first.", "warning"
+    return f"Fits: {text}", "", "success"

@@ -12,15 +12,15 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import gigabytes
-from rdchat.services.models.library import figures_of
-from rdchat.services.models.model import Model, ModelState
-from rdchat.services.models.model_files import (
+from rdchat.services.models.file_actions import (
     RemovalQuestion,
     deletion_text,
     reason_not_to_delete,
     reason_not_to_verify,
 )
-from rdchat.services.models.models import Models
+from rdchat.services.models.library import figures_of
+from rdchat.services.models.listed_model import Model, ModelState
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models import texts
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button

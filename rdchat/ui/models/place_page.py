@@ -7,12 +7,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
+from rdchat.services.models.window_services import Models
+from rdchat.ui.models.entries import Entry
 from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
-from rdchat.ui.models.texts import Entry
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel
 from rdchat.ui.style.layouts import add_row, column, form_layout, row, scrolled

@@ -7,12 +7,12 @@ from shiboken6 import isValid
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
+from rdchat.services.models.window_services import Models
 from rdchat.services.remote_servers import RemoteServers
+from rdchat.ui.models.entries import Entry
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.place_page import PlacePage, PlaceSheet
-from rdchat.ui.models.texts import Entry
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import LEAVES, MACHINE, counted
 from rdchat.ui.style.labels import visible_text

@@ -1,29 +1,19 @@
 """Texts and list entries of the Models window. Pure functions."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from datetime import date
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.newcomers import Suggestion, suggestions
+from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.model_facts import (
     DraftKind,
-    Fit,
-    MachineMemory,
-    MemoryNeed,
     ModelCard,
-    ModelSizes,
-    fit_of,
-    gigabytes,
 )
 from rdchat.services.models.downloads import DownloadTotals
-from rdchat.services.models.fit import Machine, pair_bytes, sizes_read, sizes_suggested
-from rdchat.services.models.model import Model
-from rdchat.services.models.newcomers import for_machine
+from rdchat.services.models.listed_model import Model
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left
 
@@ -48,41 +38,10 @@ _GOING = {
 _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 _NBSP = "\N{NO-BREAK SPACE}"
 _MAX_LEFT_OUT = 30
-_FIT_MARKS = {Fit.TIGHT: ("Tight", "warning"), Fit.TOO_LARGE: ("Too large", "muted")}
 _FAMILY, _STORED_AS = "The architecture, by its name in mlx-lm", "Precision of the weights in the files"
 
 Fact = tuple[str, str, str]
 """A fact of a model: name, value and explanation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model in the list, or a heading.
-
-    Attributes:
-        key: Identifies the model, while its figures change; empty for a heading.
-        title: The name, or the heading.
-        facts: Below the name, at the left.
-        use: Below the name, at the right.
-        marks: Texts beside the name, at the right, each with the name of its colour.
-        color: Colour of the name.
-        item: The model.
-    """
-
-    key: str
-    title: str
-    facts: str = ""
-    use: str = ""
-    marks: tuple[tuple[str, str], ...] = ()
-    color: str = "text"
-    tip: str = ""
-    item: Any = None
-
-    @property
-    def spoken(self) -> str:
-        """All of it, for a screen reader."""
-        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace(DOT, ", "), self.use)
-        return ", ".join(part for part in parts if part)
 
 
 # Models and drafters on this machine
@@ -155,31 +114,6 @@ def support_text(model: ModelCard) -> tuple[str, str]:
     return _SUPPORT[model.tried.kind], reason
 
 
-def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
-    """Return whether a model fits in words, advice, and the name of a colour.
-
-    Args:
-        need: With the chosen context and the drafter.
-        gate: The least that loading it takes; the engine refuses a model by the same arithmetic. With the drafter where
-            both are one download.
-        memory: The machine's.
-    """
-    room, fit = memory.room, fit_of(need, memory.room)
-    text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
-    if fit_of(gate, room) is Fit.TOO_LARGE:
-        over = gigabytes(gate.total_bytes - room.limit_bytes)
-        alone = fit_of(replace(gate, drafter_bytes=0), room)
-        pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
-        return f"Too large{pair}: needs {over} more than is available", "", "danger"
-    if fit is Fit.TOO_LARGE:
-        over = gigabytes(need.total_bytes - room.limit_bytes)
-        what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
-        return f"Loads, but {what} it needs {over} more than is available", "", "warning"
-    if fit is Fit.TIGHT:
-        return f"Tight: {text}", "It may be slow. Close other apps first.", "warning"
-    return f"Fits: {text}", "", "success"
-
-
 def verdict_text(verdict: "Verdict") -> tuple[str, str]:
     """Return the result of a verification in words, and the name of its colour."""
     problem = f" {verdict.hub_problem}" if verdict.hub_problem else ""
@@ -192,54 +126,6 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
     parts = [f"{text}: {listed(names, _NAMED_FILES)}" for text, names in wrong.items() if names]
     summary = "; ".join(parts) or "Hugging Face has none of its files"
     return f"Not intact. {summary[:1].upper()}{summary[1:]}.{version}{problem}", "danger"
-
-
-class SortBy(StrEnum):
-    """The order of the list."""
-
-    NAME = "Name"
-    SIZE = "Size"
-    NEWEST = "Newest"
-
-
-def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
-    """Return the rows that have all words of a search: models, then drafters."""
-    text = searched.casefold().split()
-    matches = [row for row in rows if all(word in _searched(row) for word in text)]
-    matches.sort(
-        key=lambda row: (row.is_drafter, _order(row, sort), short_name(row.name).casefold(), row.name.casefold())
-    )
-    models = [row.name for row in matches if not row.is_drafter]
-    return [
-        Entry(
-            key_of(row),
-            short_name(drafter_name(row, models) if row.is_drafter else row.name),
-            row_line(row),
-            marks=(("Loaded", "success"),) if row is loaded else (),
-            color="warning" if row.problem or row.is_unfinished else "text",
-            tip=row.name,
-            item=row,
-        )
-        for row in matches
-    ]
-
-
-def key_of(row: ModelCard) -> str:
-    """Return a key that stays the same while the row's figures change."""
-    return f"{'download' if row.is_unfinished else 'model'} {row.path}"
-
-
-def _searched(row: ModelCard) -> str:
-    kind = "drafter" if row.is_drafter else ""
-    return f"{row.name} {row.family} {kind} {row.quantization} {row.origin}".casefold()
-
-
-def _order(row: ModelCard, sort: SortBy) -> float:
-    if sort is SortBy.SIZE:
-        return -row.disk_bytes
-    if sort is SortBy.NEWEST:
-        return -row.changed
-    return 0.0
 
 
 def drafter_facts(model: Model) -> str:
@@ -382,55 +268,3 @@ def left_out_text(names: tuple[str, ...]) -> str:
     if not names:
         return ""
     return f"Not downloaded, as rdchat never reads code or pickles: {listed(names, _MAX_LEFT_OUT)}."
-
-
-def results_listed(models: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return an entry for each model, in the same order.
-
-    Args:
-        models: The models.
-        machine: Decides whether they fit; None while its memory is unknown.
-        here: Hub ids of the models on this machine.
-    """
-    entries = []
-    for model in models:
-        use, sizes = f"{compact(model.downloads)} downloads", sizes_read(model)
-        entry = Entry(model.repository, short_name(model.repository), row_facts(model), use, item=model)
-        entries.append(_judged(entry, sizes, machine, here, gated=model.gated))
-    return entries
-
-
-def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return the list for newcomers; the group that fits this machine best comes first."""
-    entries: list[Entry] = []
-    installed_text = f": fits {formatting.MACHINE}"
-    first = for_machine(machine) if machine is not None else ()
-    best = first[0].memory_gb if first else 0
-    if len(first) < sum(each.memory_gb == best for each in suggestions()):
-        installed_text = ""
-    for memory in sorted({each.memory_gb for each in suggestions()}, key=lambda memory: (memory != best, memory)):
-        entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
-        for each in suggestions():
-            if each.memory_gb == memory:
-                both = size(each.weight_bytes + each.drafter.weight_bytes)
-                entry = Entry(each.repository, each.name, f"{both} with its drafter")
-                entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=False))
-    return entries
-
-
-def _judged(
-    entry: Entry, sizes: ModelSizes | None, machine: Machine | None, here: frozenset[str], *, gated: bool
-) -> Entry:
-    """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
-    drafter_bytes = pair_bytes(entry.key)
-    fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
-    marks, use, tip = [("Installed", "success")] if entry.key in here else [], entry.use, entry.key
-    if gated:
-        marks.append(("Gated", "muted"))
-    if fit in _FIT_MARKS and machine is not None and sizes is not None:
-        marks.append(_FIT_MARKS[fit])
-        need = machine.need(sizes, drafter_bytes)
-        tip += f"\n{judge(need, need, machine.idle.memory)[0]}"
-        if fit is Fit.TOO_LARGE:
-            use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
-    return replace(entry, use=use, marks=tuple(marks), tip=tip)

@@ -4,7 +4,7 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.models import Models
+from rdchat.services.models.window_services import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.downloads_page import DownloadsPage, TokenSheet

@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN
 from rdchat.tools.built_in import server_title
-from rdchat.tools.definitions import MAX_TEXT
+from rdchat.tools.result_text import MAX_TEXT
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.code_field import CodeField

@@ -24,7 +24,7 @@ from rdchat.ui.window.side_windows import SideWindows
 
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
-    from rdchat.services.models.models import Models
+    from rdchat.services.models.window_services import Models
 
 
 class Header(QToolBar):

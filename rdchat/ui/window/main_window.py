@@ -23,7 +23,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.model_service import ModelSources
+from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
@@ -46,7 +46,7 @@ from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
-    from rdchat.services.models.models import Models
+    from rdchat.services.models.window_services import Models
 
 ON_SCREEN = "The window is on the screen"
 """Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
@@ -279,7 +279,7 @@ class MainWindow(QMainWindow):
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
-        controller, chat, refresh = self._controller, self._controller.chat, self.actions_.refresh
+        controller, chat, refresh = self._controller, self._controller.chat, self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
         chat.opened.connect(self.panel.show_last_reply)
         for changed in (chat.opened, chat.options_changed):
@@ -330,7 +330,7 @@ class MainWindow(QMainWindow):
 
     def _look_for_deleted(self) -> None:
         self.commands.has_deleted = self._controller.has_deleted
-        self.actions_.refresh()
+        self.actions_.refresh_soon()
 
     def _restore(self, settings: Settings) -> None:
         if not self.restoreGeometry(decoded(settings.window_geometry)):
@@ -354,7 +354,7 @@ class MainWindow(QMainWindow):
             if not show and side.isAncestorOf(self.focusWidget()):
                 self.conversation.composer.setFocus()
             side.setVisible(show)
-        self.actions_.refresh()
+        self.actions_.refresh_soon()
 
     def _room_for(self, side: QWidget) -> int:
         """Return the width from which the window shows a side."""

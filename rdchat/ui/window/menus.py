@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
@@ -68,6 +68,8 @@ class WindowActions(QObject):
         self._menus = menus
         self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
+        self._changed = QTimer(self, singleShot=True, interval=0)
+        self._changed.timeout.connect(self.refresh)
         for title, commands in menus.items():
             menu = bar.addMenu(title)
             if title == _WINDOW:
@@ -85,6 +87,10 @@ class WindowActions(QObject):
             raise AttributeError(name)
         action: QAction = entry[0]
         return action
+
+    def refresh_soon(self) -> None:
+        """Call `refresh` on the next turn of the event loop, once for all changes of this turn."""
+        self._changed.start()
 
     def refresh(self) -> None:
         """Enable, check and name all actions as suits the present state."""
@@ -141,11 +147,13 @@ class WindowActions(QObject):
             menu.addAction(action)
 
     def _run(self, command: Command) -> None:
+        self.refresh_soon()
+        if command.when is not None and not command.when():
+            return  # Something has changed in this turn.
         if command.in_front and not self._window.isActiveWindow():
             show_in_front(self._window)
         if command.run is not None:
             command.run()
-        self.refresh()
 
 
 def _keys_text(action: QAction) -> str:

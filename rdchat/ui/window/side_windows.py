@@ -15,7 +15,7 @@ from rdchat.chat.settings import WindowGeometry
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.model_service import DeviceMemory, ModelSources
+from rdchat.services.models.service_base import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style.labels import Ground
 from rdchat.ui.style.layouts import column, scrolled
@@ -25,7 +25,7 @@ from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 
 if TYPE_CHECKING:
-    from rdchat.services.models.models import Models
+    from rdchat.services.models.window_services import Models
     from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.benchmark.window import BenchmarkWindow
     from rdchat.ui.drafts.window import DraftsWindow
@@ -214,7 +214,7 @@ class SideWindows:
     @cached_property
     def model_services(self) -> "Models":
         """The state behind the models window; also built without the window, to resume downloads."""
-        from rdchat.services.models.models import Models  # noqa: PLC0415
+        from rdchat.services.models.window_services import Models  # noqa: PLC0415
 
         controller = self._controller
         models = Models(controller, self._sources, self._parent, memory=self.memory)

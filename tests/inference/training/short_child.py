@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.training import child
+from rdchat.inference.training import training_child
 from rdchat.inference.training.run import evaluation, phases
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
-_plain_settings = child.settings_of
+_plain_settings = training_child.settings_of
 
 
 def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) -> TrainingSettings:
@@ -21,13 +21,13 @@ def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) 
 
 def main() -> None:
     """Be the training process."""
-    child.settings_of = _short
+    training_child.settings_of = _short
     evaluation._EVALUATED = 1
     evaluation._EVALUATED_TOKENS = evaluation._COMPARED_TOKENS = 8
     evaluation.EVERYDAY_PROMPTS = evaluation.EVERYDAY_PROMPTS[:2]
     phases._EVALUATE_EVERY = 0.5
     Pace.EVERY = 0.05
-    child.main()
+    training_child.main()
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.drafting.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
@@ -112,7 +112,7 @@ def test_a_waiting_reply_that_is_stopped_leaves_the_times_of_the_one_that_is_wri
     ledger.add_statistics(Statistics(ledger=_entries(2, 20.0)))
     chat = store.create_conversation("Another chat")
     waiting = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-    controller.replies.write(waiting, ChatPrompt((), ""), chat)
+    controller.replies.write(waiting, chat, MessagePath())
     controller.replies.stop(chat.id)
     assert store.message(waiting.id).status is MessageStatus.COMPLETE
     ledger.add_statistics(Statistics(ledger=_entries(3, 30.0)))

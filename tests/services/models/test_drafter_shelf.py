@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import ModelCard, TargetMatch
 from rdchat.services.models.library import Library
-from rdchat.services.models.model_service import ModelSources
+from rdchat.services.models.service_base import ModelSources
 from tests.services.window import Window
 
 HEAD = ModelCard("head", "/head", "Your own", Path("/head"), match=TargetMatch(True))

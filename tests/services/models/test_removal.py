@@ -15,13 +15,13 @@ from rdchat.errors import RdchatError
 from rdchat.hub import deleting
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads import download_record
-from rdchat.hub.downloads.child import DownloadQueue
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import write_record
+from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.model_files import RemovalQuestion, reason_not_to_delete, remove_model
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, remove_model
 from rdchat.services.models.removal import Removal, Removed
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files

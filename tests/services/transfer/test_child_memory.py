@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import child
-from rdchat.chat.transfer.child import TransferProcess
+from rdchat.chat.transfer import transfer_process
+from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import StorageError
 from tests.chat.transfer.huge_chats import HUGE, within, write, write_zip
 
@@ -34,7 +34,7 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
     process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archived: bool
 ):
     """Parsed as a whole, its dictionaries without content took 9.6 GB."""
-    monkeypatch.setattr(child, "_MEMORY_BYTES", 10**9)
+    monkeypatch.setattr(transfer_process, "_MEMORY_BYTES", 10**9)
     parts = within(*HUGE["dictionaries without content"], SIZE)
     path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
     assert not archived or path.stat().st_size < 600_000
@@ -47,7 +47,7 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
 def test_an_import_past_its_limit_is_ended_and_says_so(
     process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(child, "_MEMORY_BYTES", 100 << 20)
+    monkeypatch.setattr(transfer_process, "_MEMORY_BYTES", 100 << 20)
     path = write(tmp_path / "conversations.json", within(*HUGE["one string"], 60 << 20))
     with pytest.raises(StorageError, match=r"took more than 0\.1 GB of memory, so it was ended"):
         process.import_files(store, [path], lambda _progress: None).result()

@@ -8,8 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
-from rdchat.services.models.model_service import ModelSources
-from rdchat.services.models.models import Models
+from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme

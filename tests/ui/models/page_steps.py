@@ -3,7 +3,7 @@
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.models import Models
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 
 

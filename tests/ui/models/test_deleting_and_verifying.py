@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.models import Models
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.texts import verdict_text
 from tests.hub.downloading import NAME, cached, download, small_files

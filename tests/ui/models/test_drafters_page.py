@@ -21,10 +21,10 @@ from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, Ta
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.models.model_service import ModelSources
-from rdchat.services.models.models import Models
+from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.training.page import TrainingForm

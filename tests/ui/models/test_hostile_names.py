@@ -11,8 +11,8 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks

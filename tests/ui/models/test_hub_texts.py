@@ -10,7 +10,8 @@ from rdchat.hub.newcomers import suggestions
 from rdchat.inference.api.model_facts import MemoryRoom
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries, texts
+from rdchat.ui.models.memory_section import judge
 from tests.services.models.macs import GB, MAC_16, mac
 
 FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
@@ -19,7 +20,7 @@ FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "lla
 def judged(weights: int, machine: Machine = MAC_16, drafter: int = 0) -> tuple[str, str, str]:
     """Judge a model of the hub by its weights, with a drafter."""
     sizes = sizes_of(weights, "4-bit")
-    return texts.judge(machine.need(sizes, drafter), machine.need(sizes), machine.idle.memory)
+    return judge(machine.need(sizes, drafter), machine.need(sizes), machine.idle.memory)
 
 
 def test_whether_a_model_fits_is_said_with_the_figures() -> None:
@@ -44,11 +45,11 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
     twenty = next(each for each in suggestions() if each.name == "gpt-oss 20B")
     small = Machine(replace(MAC_16.memory, room=MemoryRoom(15 * GB, 15 * GB), max_bytes=15 * GB))
     need = small.need(sizes_suggested(twenty), twenty.drafter.weight_bytes)
-    words = texts.judge(need, need, small.idle.memory)[0]
+    words = judge(need, need, small.idle.memory)[0]
     assert words == "Too large with its drafter: needs 75 MB more than is available"
-    listed = {entry.key: entry for entry in texts.newcomer_entries(small, frozenset())}
+    listed = {entry.key: entry for entry in entries.newcomer_entries(small, frozenset())}
     hub = HubModel(twenty.repository, quantization="4-bit", weight_bytes=twenty.weight_bytes)
-    found = texts.results_listed([hub], small, frozenset())
+    found = entries.results_listed([hub], small, frozenset())
     for entry in (listed[twenty.repository], *found):
         assert ("Too large", "muted") in entry.marks
         assert entry.tip.endswith(words)
@@ -59,12 +60,12 @@ def test_a_group_fits_where_all_of_it_does() -> None:
     """Its heading said that it fits, above an entry that is too large."""
     for gigabytes in range(2, 65):
         for machine in (mac(gigabytes), replace(mac(gigabytes), dtype=Dtype.FLOAT32)):
-            entries = texts.newcomer_entries(machine, frozenset())
-            heads = [index for index, entry in enumerate(entries) if not entry.key]
-            for head, end in pairwise([*heads, len(entries)]):
-                if "fits" in entries[head].title:
-                    assert not any(("Too large", "muted") in entry.marks for entry in entries[head:end])
-    assert texts.newcomer_entries(MAC_16, frozenset())[0].title.endswith(": fits this machine")
+            newcomers = entries.newcomer_entries(machine, frozenset())
+            heads = [index for index, entry in enumerate(newcomers) if not entry.key]
+            for head, end in pairwise([*heads, len(newcomers)]):
+                if "fits" in newcomers[head].title:
+                    assert not any(("Too large", "muted") in entry.marks for entry in newcomers[head:end])
+    assert entries.newcomer_entries(MAC_16, frozenset())[0].title.endswith(": fits this machine")
 
 
 def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> None:
@@ -75,7 +76,7 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
         sizes = sizes_read(hub)
         assert sizes is not None
         assert sizes.stored_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
-        (entry,) = texts.results_listed([hub], MAC_16, frozenset())
+        (entry,) = entries.results_listed([hub], MAC_16, frozenset())
         assert bool(entry.marks) == (gigabytes > 10)
     unknown = ("Gem-E4B", "Mix-8x7B", "plain", "Q-8B-GGUF", "internlm2-chat-1_8b-4bit", "Phi-4B-MoE-4bit")
     for name in (*unknown, "Llama-4-Scout-17B-16E-Instruct-4bit", "llama-4-maverick-17b-128e"):

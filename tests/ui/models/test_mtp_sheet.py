@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.app import find_mtp_layers
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.model_service import ModelSources
-from rdchat.services.models.models import Models
+from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models import texts
 from rdchat.ui.models.drafters_page import DraftersPage, MtpSheet
 from rdchat.ui.models.page_parts import PageLinks

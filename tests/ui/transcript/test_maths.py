@@ -20,7 +20,9 @@ OBJECT = "\ufffc"
 
 
 def drawn_formula(tex: str) -> Formula | None:
-    from rdchat.chat.formulas.child import draw_formula  # here, as few of those that collect these tests run them
+    from rdchat.chat.formulas.formulas_child import (
+        draw_formula,  # here, as few of those that collect these tests run them
+    )
 
     return draw_formula(tex, True)
 

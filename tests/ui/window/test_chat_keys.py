@@ -65,11 +65,11 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
     row = sidebar.rows.index_of(("chat", first))
     assert row is not None
     assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
-    assert window.actions_.next_reply.isEnabled()
+    qtbot.waitUntil(window.actions_.next_reply.isEnabled)
     QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _NEW_REPLY)
     assert chat.controller.chat.id == first
     assert chat.controller.chats.activity(first) is Activity.NONE
-    assert not window.actions_.next_reply.isEnabled()
+    qtbot.waitUntil(lambda: not window.actions_.next_reply.isEnabled())
 
 
 def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -79,6 +79,8 @@ def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, 
     assert field.hasFocus(), "there is nothing to edit yet"
     chat.say("One")
     chat.say("Two")
+    # Escape is the editor's again.
+    qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     QTest.keyClicks(field, "x")
     QTest.keyClick(field, Qt.Key.Key_Up)
     assert field.hasFocus(), "Up moves the cursor of a text"

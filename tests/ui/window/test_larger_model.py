@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
-from rdchat.services.models.model_service import DeviceMemory
 from rdchat.services.models.newcomers import LargerModel
+from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.models.macs import mac, sources

@@ -68,18 +68,18 @@ def _pause_midway(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
 
 def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _pause_midway(qtbot, chat, window)
-    assert window.actions_.stop.isEnabled()
+    qtbot.waitUntil(window.actions_.stop.isEnabled)
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not chat.writing)
-    assert not window.actions_.stop.isEnabled()
+    qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
 
 
 def test_escape_leaves_the_reply_of_another_chat_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _pause_midway(qtbot, chat, window)
     written = chat.controller.chat.path[-1].id
     chat.controller.chat.open(chat.store.create_conversation("Other").id)
-    assert not window.actions_.stop.isEnabled()
+    qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
     chat.engine.gate.open()
@@ -90,6 +90,7 @@ def test_escape_closes_what_is_open_before_it_stops_the_reply(qtbot: QtBot, chat
     _pause_midway(qtbot, chat, window)
     popup = QWidget(window, Qt.WindowType.Popup)
     popup.show()
+    qtbot.waitUntil(window.actions_.stop.isEnabled)
     window.actions_.stop.trigger()
     assert not popup.isVisible()
     assert chat.writing

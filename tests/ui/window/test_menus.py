@@ -3,13 +3,16 @@
 import ast
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+import pytest
+from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat
+from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -53,7 +56,9 @@ def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: M
     assert window.focusWidget() is window.sidebar.list
 
 
-def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat: Chat, window: MainWindow) -> None:
+def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
     stored = chat.store.create_conversation("Bread")
     chat.start()
     for archived in (False, True):
@@ -63,10 +68,11 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
         names = ("rename", "pin", "move", "duplicate", "archive", "delete")
         actions = [getattr(window.actions_, name) for name in names]
+        window.actions_.refresh()
         assert [action.text().replace(" Chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
     chat.controller.chat.start_new()
-    assert not any(action.isEnabled() for action in actions)
+    qtbot.waitUntil(lambda: not any(action.isEnabled() for action in actions))
 
 
 def test_menu_roles_and_keys(window: MainWindow) -> None:
@@ -194,3 +200,26 @@ def test_the_window_menu_lists_what_is_open(window: MainWindow) -> None:
     menu.actions()[-1].trigger()
     assert menu.actions()[-1].text() == "Time Ledger"
     assert not window.windows.ledger.isMinimized()
+
+
+def test_one_return_refreshes_the_actions_once(
+    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    QCoreApplication.processEvents()
+    reads: list[Conversation | None] = []
+
+    def read(chat: OpenChat) -> Conversation | None:
+        reads.append(chat.conversation if chat.id else None)
+        return reads[-1]
+
+    monkeypatch.setattr(OpenChat, "stored_conversation", property(read))
+    window.actions_.refresh()
+    of_one_refresh = len(reads)
+    reads.clear()
+    chat.engine.gate.shut()
+    window.conversation.composer.field.setPlainText("Hello")
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(window.actions_.rename.isEnabled)
+    # The sidebar and the window's title read the chat, too.
+    assert len(reads) < 2 * of_one_refresh

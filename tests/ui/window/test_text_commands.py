@@ -19,7 +19,7 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     before = texts(chat)
     choose(qtbot, window, 1, "Delete Message")
     assert texts(chat) == ["Hi"]
-    assert window.actions_.regenerate.text() == "Get a Reply"
+    qtbot.waitUntil(lambda: window.actions_.regenerate.text() == "Get a Reply")
     banner = window.conversation.banners.banner("undo")
     assert banner is not None
     (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
@@ -31,10 +31,10 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     window.actions_.undo.trigger()
     assert texts(chat) == before
     choose(qtbot, window, -1, "Delete Message")
-    assert window.actions_.restore_message.isEnabled()
+    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
     window.actions_.restore_message.trigger()
     assert texts(chat) == before
-    assert not window.actions_.restore_message.isEnabled()
+    qtbot.waitUntil(lambda: not window.actions_.restore_message.isEnabled())
 
 
 @pytest.mark.slow
@@ -94,6 +94,7 @@ def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat,
     chat.say("Hi")
     choose(qtbot, window, -1, "Delete Message")
     assert window.conversation.banners.banner("undo") is not None
+    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
     window.actions_.restore_message.trigger()
     assert window.conversation.banners.banner("undo") is None
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.model_service import ModelSources
-from rdchat.services.models.models import Models
+from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer

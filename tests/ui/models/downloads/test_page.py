@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.model import Model
-from rdchat.services.models.models import Models
+from rdchat.services.models.listed_model import Model
 from rdchat.services.models.removal import Removed
+from rdchat.services.models.window_services import Models
 from rdchat.ui.models.downloads_page import TokenSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.window import ModelsWindow
