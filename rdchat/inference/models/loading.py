@@ -41,7 +41,6 @@ from rdchat.inference.models.model_files import ModelFiles, check_model_folder, 
 from rdchat.inference.models.model_settings import ModelSettings, model_classes, model_settings
 from rdchat.inference.models.model_view import model_view
 from rdchat.inference.models.module_faults import with_known_names
-from rdchat.inference.models.unpacking import dequantized
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
@@ -306,7 +305,7 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
         return network, f"{own_bits}bit"
     # Packed in a form for which mlx-lm has layers of its own.
     if dtype is not Dtype.AUTO or files.sizes.quantization_bits:
-        network = mlx_lm_utils.dequantize_model(network) if on_gpu() else dequantized(network)
+        network = mlx_lm_utils.dequantize_model(network)
         _cast(network, _float_of(dtype, files.sizes.float_type))
     if dtype in QUANTIZED:
         nn.quantize(network, QUANTIZATION_GROUP, QUANTIZED[dtype], class_predicate=_quantizable(network))
