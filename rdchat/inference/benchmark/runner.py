@@ -15,7 +15,6 @@ from rdchat.inference.api.benchmark import (
     MLX_LM,
     BenchCell,
     BenchEvent,
-    BenchPiece,
     BenchPlan,
     BenchProgress,
     BenchRun,
@@ -143,7 +142,8 @@ class InterleavedRunner:
             if index == MLX_LM:
                 recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
             else:
-                recording = yield from self._recorded(session, request, index)
+                streamed = index if self._plan.streams else None
+                recording = yield from stream(session, request, self._cancelled.is_set, streamed)
             if recording is None:
                 break
             run = self._run_of(session, index, baseline, (prompt, trial), recording)
@@ -153,14 +153,6 @@ class InterleavedRunner:
             runs.append(run)
             self._done_runs += 1
         yield from self._compared(session.model, runs)
-
-    def _recorded(
-        self, session: ChatSession, request: GenerationRequest, cell: int
-    ) -> Generator[BenchPiece, None, Recording | None]:
-        """Make a reply; yield its text as it is written, if the plan streams."""
-        if not self._plan.streams:
-            return record(session, request, self._cancelled.is_set)
-        return (yield from stream(session, request, self._cancelled.is_set, cell))
 
     def _progress(self, text: str) -> BenchProgress:
         left, now = None, perf_counter()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.files.foreign_files import entries_of, read_errors
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_config import QUANTIZED_BITS
-from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
+from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
 from rdchat.inference.verification.target import LoadedModel
 
@@ -33,16 +33,6 @@ class PublishedDrafter:
 
     config: Mapping[str, Any]
     tensors: Mapping[str, mx.array]
-
-    def bound_to(self, target: TargetBinding) -> "PublishedDrafter":
-        """Return it with the target it was trained for in its configuration."""
-        return PublishedDrafter({**self.config, BINDING: {"target": asdict(target)}}, self.tensors)
-
-    def in_half_precision(self) -> "PublishedDrafter":
-        """Return it with float16 weights."""
-        floats = {name for name, tensor in self.tensors.items() if mx.issubdtype(tensor.dtype, mx.floating)}
-        halved = {name: self.tensors[name].astype(mx.float16) for name in floats}
-        return PublishedDrafter(self.config, {**self.tensors, **halved})
 
 
 def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:

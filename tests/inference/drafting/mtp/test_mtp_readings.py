@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -17,7 +17,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
-from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import with_files
@@ -61,7 +61,8 @@ def write_layer(model: LoadedModel, folder: Path) -> None:
     weights = mx.load(str(FOLDER / "model.safetensors"))
     assert isinstance(weights, dict)
     config = json.loads((FOLDER / "config.json").read_bytes())
-    write_drafter(folder, PublishedDrafter(config, weights).bound_to(TargetBinding.of(model.info)), "")
+    bound = config | {BINDING: {"target": asdict(TargetBinding.of(model.info))}}
+    write_drafter(folder, PublishedDrafter(bound, weights), "")
 
 
 def head_of(session: ChatSession, mode: Mode) -> BoundMtpHead:
