@@ -15,10 +15,9 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AvailableDrafters
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
@@ -77,9 +76,9 @@ def ways(model: LoadedModel, request: GenerationRequest, script: list[int]) -> d
     automatic.planner = RandomPlanner(automatic.costs, (Mode.LOOKUP,), 1)
     chains = chains_only(model)
     return {
-        "plain": AutoregressiveIterator(ReplyJob.fresh(model, prompt, request)),
-        "tree": RoundIterator(ReplyJob.fresh(model, prompt, request), ScriptedDrafter(script, 3, 4)),
-        "chain": RoundIterator(ReplyJob.fresh(chains, prompt, request), ScriptedDrafter(script, 1, 5)),
+        "plain": ReplyIterator(ReplyJob.fresh(model, prompt, request)),
+        "tree": ReplyIterator(ReplyJob.fresh(model, prompt, request), ScriptedDrafter(script, 3, 4)),
+        "chain": ReplyIterator(ReplyJob.fresh(chains, prompt, request), ScriptedDrafter(script, 1, 5)),
         "lookup": ChatSession(model).generate(replace(request, draft=DraftSettings(Mode.LOOKUP))),
         "auto": iterator_of(automatic, request),
     }  # fmt: skip
@@ -115,6 +114,6 @@ def test_a_spoilt_token_that_is_only_drafted_harms_nothing() -> None:
     spoilt = next(token for token in range(len(ALPHABET)) if token not in {*said, *prompt})
     for beams in ([[spoilt, 1]], [[1, spoilt], [spoilt, 2]]):
         job = ReplyJob.fresh(untied(spoilt), prompt, request)
-        *_, end = RoundIterator(job, _Spoiling(beams))
+        *_, end = ReplyIterator(job, _Spoiling(beams))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == said

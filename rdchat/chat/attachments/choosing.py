@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rdchat.chat.attachments.attached_file import ReadFile, full_text, pages_text
 
@@ -152,13 +152,9 @@ def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
 
 def _runs(numbers: Sequence[int]) -> list[list[int]]:
     """Return sorted numbers as lists of consecutive ones."""
-    runs: list[list[int]] = []
-    for each in numbers:
-        if runs and each == runs[-1][-1] + 1:
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-    return runs
+    # Among consecutive numbers, the distance to the place in the list is the same.
+    groups = groupby(enumerate(numbers), lambda placed: placed[1] - placed[0])
+    return [[number for _, number in group] for _, group in groups]
 
 
 def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import cache
+from itertools import chain, count
 from pathlib import Path
 
 from rdchat.chat.conversation import Notice
@@ -214,13 +215,9 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
 
 def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    number = 1
-    while True:
-        again = f"-{number}" if number > 1 else ""
-        target = path.with_name(f"{path.stem}-{label}-{stamp}{again}{path.suffix}")
-        if not any(companion(target, ending).exists() for ending in (*companions, "")):
-            return target
-        number += 1
+    again = chain([""], (f"-{number}" for number in count(2)))
+    targets = (path.with_name(f"{path.stem}-{label}-{stamp}{each}{path.suffix}") for each in again)
+    return next(each for each in targets if not any(companion(each, end).exists() for end in (*companions, "")))
 
 
 def companion(path: Path, ending: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from html import escape
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -296,11 +297,9 @@ def file_name(title: str, ending: str) -> str:
 
 def _free_name(title: str, taken: set[str]) -> str:
     """Return an unused name, also on file systems that ignore case and the form of accents."""
-    name, number = file_name(title, ".md"), 1
-    while (folded := _folded(name)) in taken:
-        number += 1
-        name = file_name(title, f" {number}.md")
-    taken.add(folded)
+    endings = chain([".md"], (f" {number}.md" for number in count(2)))
+    name = next(name for ending in endings if _folded(name := file_name(title, ending)) not in taken)
+    taken.add(_folded(name))
     return name
 
 

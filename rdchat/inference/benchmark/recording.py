@@ -89,19 +89,18 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
     Returns:
         The reply; None if it was cancelled.
     """
-    pieces = stream(session, request, cancelled)
-    while True:
-        try:
-            next(pieces)
-        except StopIteration as end:
-            recording: Recording | None = end.value
-            return recording
+    try:
+        next(stream(session, request, cancelled))
+    except StopIteration as end:
+        recording: Recording | None = end.value
+        return recording
+    raise AssertionError("it yields nothing without a cell")
 
 
 def stream(
-    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], cell: int = 0
+    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], cell: int | None = None
 ) -> Generator[BenchPiece, None, Recording | None]:
-    """Yield the text of a cell's reply as it is written; see `record`."""
+    """Make a reply, see `record`; yield its text as it is written, if `cell` names the cell that it is for."""
     session.forget()
     recording, began = Recording(), perf_counter_ns()
     with closing(session.generate(request)) as events:
@@ -112,7 +111,8 @@ def stream(
                 recording._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
                 if event.round is not None:
                     recording._end_round(event.round)
-                yield BenchPiece(cell, event.text)
+                if cell is not None:
+                    yield BenchPiece(cell, event.text)
             elif isinstance(event, ReplyEnd):
                 recording.statistics, recording.mode_reason = event.statistics, event.mode_reason
                 if recording.pieces:

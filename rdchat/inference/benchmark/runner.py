@@ -141,10 +141,9 @@ class InterleavedRunner:
             request = self._request(cell, prompt, self._plan.sampling(cell))
             if index == MLX_LM:
                 recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
-            elif self._plan.streams:
-                recording = yield from stream(session, request, self._cancelled.is_set, index)
             else:
-                recording = record(session, request, self._cancelled.is_set)
+                streamed = index if self._plan.streams else None
+                recording = yield from stream(session, request, self._cancelled.is_set, streamed)
             if recording is None:
                 break
             run = self._run_of(session, index, baseline, (prompt, trial), recording)

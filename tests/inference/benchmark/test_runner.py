@@ -1,6 +1,6 @@
 """The runner on small real networks: what runs when, what is compared, and every way to end."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -118,18 +118,19 @@ def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:
     assert [event for event in events if isinstance(event, BenchProgress)][-1].total == 8
 
 
-def lie(session: ChatSession, request: GenerationRequest, _cancelled: object) -> Recording | None:
+def lie(session: ChatSession, request: GenerationRequest, *_others: object) -> Generator[None, None, Recording | None]:
     """Record a reply with another token in it where prompt lookup is asked for."""
     found = record(session, request, lambda: False)
     if found is not None and request.draft.mode is Mode.LOOKUP:
         found.token_ids[4] = (found.token_ids[4] + 1) % 5 + 1
         found.rounds.clear()
+    yield from ()
     return found
 
 
 @pytest.mark.slow
 def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "record", lie)
+    monkeypatch.setattr(runner_module, "stream", lie)
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
     plain, other = runs[:2] if runs[0].cell == 0 else runs[1::-1]
     assert plain.difference is None
@@ -143,7 +144,7 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
 
 
 def test_a_gap_that_is_no_number_is_left_out_as_json_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "record", lie)
+    monkeypatch.setattr(runner_module, "stream", lie)
     monkeypatch.setattr(runner_module, "score_gap", lambda *_: (float("nan"), 0.0))
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
     differences = [run.difference for run in runs if run.difference is not None]

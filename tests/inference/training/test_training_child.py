@@ -10,7 +10,7 @@ from rdchat.children import CHILDREN
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingOrder
-from rdchat.inference.training import child
+from rdchat.inference.training import training_child
 from rdchat.work.frames import packed, read_message
 from tests.inference.training.short_child import COMMAND
 
@@ -48,7 +48,7 @@ def test_a_training_of_a_kind_that_an_earlier_version_began_is_refused_in_words(
     """Before the model is loaded; the window offers to discard it."""
     order = TrainingOrder(None, "tiny", kind=HeadKind.EAGLE3)
     with pytest.raises(RdchatError, match="EAGLE-3 drafters cannot be trained any more"):
-        child._run(order, tmp_path, (), lambda _: None)
+        training_child._run(order, tmp_path, (), lambda _: None)
 
 
 def test_the_apps_own_entry_point_knows_it() -> None:

@@ -233,7 +233,7 @@ def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
 def test_a_new_chat_has_nothing_to_export(menu: Menu, chat: Chat):
     assert menu.actions.export_chat.isEnabled()
     chat.controller.chat.start_new()
-    assert not menu.actions.export_chat.isEnabled()
+    chat.qtbot.waitUntil(lambda: not menu.actions.export_chat.isEnabled())
 
 
 def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):

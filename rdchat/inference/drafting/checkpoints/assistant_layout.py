@@ -93,7 +93,9 @@ def _load(checkpoint: Checkpoint, config: AssistantConfig, model: LoadedModel) -
         stored = checkpoint.lazy(list(names.values()))
         return {name: stored[published] for name, published in names.items()}
 
-    return BoundAssistant(config, weights, clusters, model, stored_bits(checkpoint))
+    head = BoundAssistant(config, weights, None, model, stored_bits(checkpoint))
+    head.clusters = clusters
+    return head
 
 
 ASSISTANT = Layout(HeadKind.ASSISTANT, matches, assistant_config, _load)

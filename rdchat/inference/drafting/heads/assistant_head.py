@@ -22,7 +22,7 @@ from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
@@ -147,11 +147,11 @@ class BoundAssistant(BoundNetwork):
     Args:
         config: Its sizes.
         weights: Returns the weights by name; lazy from a file.
-        clusters: (clusters, tokens of each) int32: ids of each cluster's tokens; None without clusters.
         model: The target.
         bits: See `BoundNetwork`.
 
     Attributes:
+        clusters: (clusters, tokens of each) int32: ids of each cluster's tokens; None without clusters.
         cache_numbers: Number of the target's cache that is read, by kind of layer.
 
     Raises:
@@ -162,18 +162,11 @@ class BoundAssistant(BoundNetwork):
     max_drafted = MAX_BEAM_ROWS
     network_of = AssistantNetwork
     remembers = False
+    clusters: mx.array | None = None
 
-    def __init__(
-        self,
-        config: AssistantConfig,
-        weights: Weights,
-        clusters: mx.array | None,
-        model: LoadedModel,
-        bits: int | None = None,
-    ) -> None:
-        super().__init__(config, weights, None, model, bits)
-        self._clusters = clusters
-        self._scale = embedding_scale(model.info.architecture, config.target_width)
+    @override
+    def _finish(self, model: LoadedModel) -> None:
+        self._scale = embedding_scale(model.info.architecture, self.config.target_width)
 
     @override
     def memory(self) -> HeadMemory:
@@ -191,12 +184,12 @@ class BoundAssistant(BoundNetwork):
         With clusters only the tokens of the best clusters are scored.
         """
         network, config = self.network, self.config
-        if self._clusters is None:
+        if self.clusters is None:
             logits: mx.array = network.lm_head.as_linear(output)
             return logits.astype(mx.float32)
         count = config.chosen_clusters
         best = mx.argpartition(network.centroids(output), -count, axis=-1)[:, -count:]
-        ids = self._clusters[best].flatten(1)
+        ids = self.clusters[best].flatten(1)
         scored = (network.lm_head(ids) @ output[:, :, None])[..., 0].astype(mx.float32)
         return mx.put_along_axis(mx.full((output.shape[0], self.candidates), _NOT_CHOSEN), ids, scored, axis=1)
 

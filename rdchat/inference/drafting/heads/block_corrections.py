@@ -1,21 +1,16 @@
 """How block drafters correct a token's logits by the tokens before it, one step at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from rdchat.inference.decoding.reductions import top_k
-from rdchat.inference.drafting.heads.decoder import Shape, add_modules
+from rdchat.inference.drafting.heads.decoder import ShapedModule
 
 
-class MarkovHead(nn.Module):
+class MarkovHead(ShapedModule):
     """Computes what the previous token adds to a token's logits: a low-rank bias, by `markov_head_type`."""
-
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, 0.0)
 
     def __call__(self, tokens: mx.array, hidden: mx.array, state: mx.array | None) -> tuple[mx.array, mx.array | None]:
         """Return each beam's bias, (beams, draft_vocabulary_size), and its recurrent state after the token.
@@ -41,12 +36,8 @@ def joined(*parts: mx.array) -> mx.array:
     return mx.concatenate([mx.broadcast_to(part, (beams, part.shape[-1])) for part in parts], axis=-1)
 
 
-class TokenGru(nn.Module):
+class TokenGru(ShapedModule):
     """Domino's GRU over the tokens of a block, the root first; without biases, as in torch's `GRU`."""
-
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, 0.0)
 
     def __call__(self, embeddings: mx.array, past: mx.array | None) -> mx.array:
         """Return the state after one more token, (beams, gru_size).
@@ -60,16 +51,12 @@ class TokenGru(nn.Module):
         return _gru([*mx.split(inputs, 3, axis=-1)], [*mx.split(self.weight_hh_l0(past), 3, axis=-1)], past)
 
 
-class CandidateSelector(nn.Module):
+class CandidateSelector(ShapedModule):
     """DFlash 2's choice among the likeliest tokens of a step.
 
     Token b after token a scores `U(b) + <A(a) * H(h), B(b)>`: its own logit, and how the two go together at the hidden
     state h, by the tables `predecessor_codebook` (A) and `successor_codebook` (B) and the projection H.
     """
-
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, 0.0)
 
     def candidates(self, hidden: mx.array, logits: mx.array, count: int) -> tuple[mx.array, mx.array, mx.array]:
         """Return a block's candidates, and what their scores need.

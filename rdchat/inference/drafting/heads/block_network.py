@@ -29,7 +29,7 @@ from rdchat.inference.drafting.heads.decoder import (
     RowPositions,
     Rows,
     Shape,
-    add_modules,
+    ShapedModule,
     below,
 )
 
@@ -122,7 +122,7 @@ class BlockConfig(DecoderConfig):
         return shapes
 
 
-class BlockNetwork(nn.Module):
+class BlockNetwork(ShapedModule):
     """The network; see the module's docstring.
 
     Args:
@@ -130,9 +130,8 @@ class BlockNetwork(nn.Module):
     """
 
     def __init__(self, config: BlockConfig) -> None:
-        super().__init__()
-        self.config, shapes = config, config.shapes()
-        add_modules(self, shapes, config.norm_epsilon)
+        super().__init__(shapes := config.shapes(), config.norm_epsilon)
+        self.config = config
         self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
         if config.markov is not Markov.NONE:
             self.markov_head = MarkovHead(below(shapes, "markov_head"))
@@ -195,7 +194,7 @@ class _Layer(DecoderLayer):
         return self.outputs(x, attended)
 
 
-class Convolution(nn.Module):
+class Convolution(ShapedModule):
     """DFlash 2's pair of causal convolutions along a block, before and after a part of a layer.
 
     Each channel of a row is a weighted sum of that channel in the row and in those before it in the block. The weights
@@ -203,8 +202,7 @@ class Convolution(nn.Module):
     """
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, 0.0)
+        super().__init__(shapes)
         self._taps = shapes["base_kernel"][1]
 
     def before(self, x: mx.array) -> tuple[mx.array, mx.array]:

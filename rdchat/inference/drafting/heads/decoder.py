@@ -148,20 +148,28 @@ def below(shapes: Mapping[str, Shape], name: str) -> dict[str, Shape]:
     return {key.removeprefix(f"{name}."): shape for key, shape in shapes.items() if key.startswith(f"{name}.")}
 
 
-def add_modules(module: nn.Module, shapes: Mapping[str, Shape], epsilon: float) -> None:
-    """Add the tables, linear layers and norms of these tensors to a module, without those of inner modules."""
-    for name, shape in shapes.items():
-        part, _, kind = name.rpartition(".")
-        if not part:
-            setattr(module, kind, mx.ones(shape))
-        elif "." in part or kind == "bias":
-            continue
-        elif len(shape) == 1:
-            setattr(module, part, nn.RMSNorm(shape[0], epsilon))
-        elif part in _TABLES:
-            setattr(module, part, nn.Embedding(*shape))
-        else:
-            setattr(module, part, nn.Linear(shape[1], shape[0], bias=f"{part}.bias" in shapes))
+class ShapedModule(nn.Module):
+    """A module with the tables, linear layers and norms of some tensors, without those of inner modules.
+
+    Args:
+        shapes: Shape by name of the tensor.
+        epsilon: Epsilon of the norms.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape], epsilon: float = 0.0) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            part, _, kind = name.rpartition(".")
+            if not part:
+                setattr(self, kind, mx.ones(shape))
+            elif "." in part or kind == "bias":
+                continue
+            elif len(shape) == 1:
+                setattr(self, part, nn.RMSNorm(shape[0], epsilon))
+            elif part in _TABLES:
+                setattr(self, part, nn.Embedding(*shape))
+            else:
+                setattr(self, part, nn.Linear(shape[1], shape[0], bias=f"{part}.bias" in shapes))
 
 
 def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositions) -> mx.array:
@@ -174,14 +182,13 @@ def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositio
     return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(ShapedModule):
     """The parts of a decoder layer; subclasses combine them."""
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
+        super().__init__(shapes, config.norm_epsilon)
         self.self_attn = Attention(config, below(shapes, "self_attn"))
         self.mlp = Mlp(config, below(shapes, "mlp"))
-        add_modules(self, shapes, config.norm_epsilon)
 
     def outputs(self, residual: mx.array, attended: mx.array) -> mx.array:
         """Return the outputs, (n, hidden_size), of a layer as in Llama, or in Gemma 4."""
@@ -196,12 +203,11 @@ class DecoderLayer(nn.Module):
         return output
 
 
-class Attention(nn.Module):
+class Attention(ShapedModule):
     """Attention of n rows, (n, inputs); the caller keeps keys and values."""
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, config.norm_epsilon)
+        super().__init__(shapes, config.norm_epsilon)
         self._size, self._epsilon = config.head_size, config.norm_epsilon
         self._gemma = config.gemma
         self._scale = 1.0 if self._gemma else config.head_size**-0.5
@@ -241,12 +247,11 @@ class Attention(nn.Module):
         return x.reshape(x.shape[0], -1, self._size)
 
 
-class Mlp(nn.Module):
+class Mlp(ShapedModule):
     """A gated MLP: SiLU, or with Gemma's layers the approximate GELU."""
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
-        super().__init__()
-        add_modules(self, shapes, config.norm_epsilon)
+        super().__init__(shapes, config.norm_epsilon)
         self._gated = _gelu_gate if config.gemma else swiglu
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -30,7 +30,7 @@ from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
     DecoderLayer,
     Shape,
-    add_modules,
+    ShapedModule,
     below,
     bounded,
 )
@@ -86,7 +86,7 @@ class Eagle3Config(DecoderConfig):
         return self.hidden_size * (1 + self.takes_embedding[layer])
 
 
-class Eagle3Network(nn.Module):
+class Eagle3Network(ShapedModule):
     """The drafter's weights and computations for n rows; the caller keeps keys and values.
 
     Args:
@@ -94,9 +94,8 @@ class Eagle3Network(nn.Module):
     """
 
     def __init__(self, config: Eagle3Config) -> None:
-        super().__init__()
-        self.config, shapes = config, config.shapes()
-        add_modules(self, shapes, config.norm_epsilon)
+        super().__init__(shapes := config.shapes(), config.norm_epsilon)
+        self.config = config
         self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
         if config.feature_norm is FeatureNorm.EACH:
             self.fc_norm = [nn.RMSNorm(config.target_width, config.norm_epsilon) for _ in config.target_layers]

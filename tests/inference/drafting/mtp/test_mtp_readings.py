@@ -61,8 +61,8 @@ def write_layer(model: LoadedModel, folder: Path) -> None:
     weights = mx.load(str(FOLDER / "model.safetensors"))
     assert isinstance(weights, dict)
     config = json.loads((FOLDER / "config.json").read_bytes())
-    config[BINDING] = {"target": asdict(TargetBinding.of(model.info))}
-    write_drafter(folder, PublishedDrafter(config, weights), "")
+    bound = config | {BINDING: {"target": asdict(TargetBinding.of(model.info))}}
+    write_drafter(folder, PublishedDrafter(bound, weights), "")
 
 
 def head_of(session: ChatSession, mode: Mode) -> BoundMtpHead:
