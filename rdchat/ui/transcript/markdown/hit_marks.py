@@ -63,7 +63,7 @@ class HitMarks:
         self._paint()
         if number < 0:
             return QRect()
-        cursor = self._edit.extraSelections()[number].cursor
+        cursor = marked(self._edit, *self.hits[number], QTextCharFormat()).cursor
         begin = QTextCursor(cursor)
         begin.setPosition(cursor.selectionStart())
         return self._edit.cursorRect(begin).united(self._edit.cursorRect(cursor))
