@@ -63,7 +63,9 @@ class HitMarks:
         self._paint()
         if number < 0:
             return QRect()
-        cursor = marked(self._edit, *self.hits[number], QTextCharFormat()).cursor
+        mark = marked(self._edit, *self.hits[number], QTextCharFormat())
+        # Qt's mark owns its cursor.
+        cursor = QTextCursor(mark.cursor)
         begin = QTextCursor(cursor)
         begin.setPosition(cursor.selectionStart())
         return self._edit.cursorRect(begin).united(self._edit.cursorRect(cursor))
