@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.model_facts import (
@@ -17,7 +18,7 @@ from rdchat.inference.api.model_facts import (
     memory_need,
 )
 from rdchat.services.models.fit import Machine
-from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row
@@ -58,26 +59,28 @@ class MemoryChart(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
-        drawing.area(Box(0, _TICK, drawing.width, _BAR), "border")
+        drawing.area(QRectF(0, _TICK, drawing.width, _BAR), "border")
         total, left = sum(part.size for part in self._parts), 0.0
         for part in self._parts:
-            box = Box(left, _TICK, part.size / total * drawing.width, _BAR)
+            box = QRectF(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
             drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
-            left = box.right
+            left = box.right()
             self._draw_legend(drawing, part)
         if 0 < self._limit < total:
-            drawing.area(Box(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
+            drawing.area(QRectF(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
         if self._limit:
             mark = MemoryPart("Available to models", "text", self._limit, "the line in the bar")
             self._draw_legend(drawing, mark)
 
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
-        line = Box(0, drawing.height, drawing.width, _LINE)
+        line = QRectF(0, drawing.height, drawing.width, _LINE)
         swatch = _SWATCH if part.color != "text" else 2
-        drawing.area(Box((_SWATCH - swatch) / 2, line.y + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
-        drawing.text(Box(_SWATCH + SMALL, line.y, line.width - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted")
-        drawing.text(Box(line.width - _FIGURE, line.y, _FIGURE, _LINE), gigabytes(part.size), align="right")
+        drawing.area(QRectF((_SWATCH - swatch) / 2, line.y() + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
+        drawing.text(
+            QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
+        )
+        drawing.text(QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), gigabytes(part.size), align="right")
         drawing.mark(line, part.text)
         drawing.height += _LINE
 
