@@ -85,6 +85,8 @@ class WindowActions(QObject):
         entry = self.__dict__.get("_actions", {}).get(name)
         if entry is None:
             raise AttributeError(name)
+        if self._changed.isActive():
+            self.refresh()
         action: QAction = entry[0]
         return action
 
@@ -94,6 +96,7 @@ class WindowActions(QObject):
 
     def refresh(self) -> None:
         """Enable, check and name all actions as suits the present state."""
+        self._changed.stop()
         for action, command in self._actions.values():
             if command.when is not None:
                 action.setEnabled(command.when())
