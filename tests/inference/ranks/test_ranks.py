@@ -1,6 +1,5 @@
 """Ranks, as processes on this machine, give the tokens of one, and their caches hold what fresh ones would."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,12 +44,12 @@ def test_families_over_two_ranks() -> None:
 
 @pytest.mark.slow
 def test_three_ranks() -> None:
-    check(3, "tensor", FAMILIES[:1])
+    check(3, "tensor", FAMILIES[:1], [Mode.AUTO])
 
 
 @pytest.mark.slow
 def test_a_pipeline() -> None:
-    check(3, "pipeline", ["qwen2"])
+    check(3, "pipeline", ["qwen2"], [Mode.AUTO])
 
 
 @pytest.mark.slow
@@ -68,8 +67,6 @@ def test_an_engine_sleeps_and_loads_another_precision(small_model: Path) -> None
 
 @pytest.mark.slow
 def test_the_default_model_over_three_ranks(default_model: Path) -> None:
-    """RANKS=1 has all modes: each token takes a second. The small models above have them too."""
-    every = [("off", 0), ("lookup", 0.9), ("drafter", 0), ("speculative", 0.9), ("auto", 0.9)]
-    replies = [("drafter", 0.9), *(every if "RANKS" in os.environ else [])]
-    arguments = str(default_model), 6, replies, str(default_model)
+    """The small models above have the other modes."""
+    arguments = str(default_model), 6, [("drafter", 0.9)], str(default_model)
     assert results("engine", 3, *arguments)[0] == results("engine", 1, *arguments)[0]
