@@ -4,6 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -53,19 +55,14 @@ def harm(engine: RanksEngine, ranks: int, tokens: int, draw: Random, expected: C
 
 
 def check(address: str, ranks: int, tokens: int, times: int) -> None:
-    engine, whole = RanksEngine(deadline_s=DEADLINE_S), dict[Mode, str]()
-
+    @cache
     def expected(mode: Mode) -> str:
-        if mode not in whole:
-            whole[mode] = text_of(list(engine.generate(request(mode, tokens))))
-        return whole[mode]
+        return text_of(list(engine.generate(request(mode, tokens))))
 
-    engine.load(address, Dtype.AUTO, lambda _progress: None)
-    try:
+    with closing(RanksEngine(deadline_s=DEADLINE_S)) as engine:
+        engine.load(address, Dtype.AUTO, lambda _progress: None)
         for number in range(times):
             harm(engine, ranks, tokens, Random(number), expected)
-    finally:
-        engine.close()
 
 
 @pytest.mark.slow

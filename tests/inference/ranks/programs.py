@@ -85,7 +85,7 @@ def results(program: str, count: int, *arguments: Any) -> list[Any]:
 
 
 def quiet_ring(rank: int, addresses: list[str]) -> mx.distributed.Group:
-    """Join a ring that sleeps until a message comes. MLX's looks for one all the time: three ranks wait on two cores."""
+    """Join a ring that sleeps until a message comes: MLX's looks for one all the time, and ranks share few cores."""
     ring, pause = join(rank, addresses, "key"), struct.pack("ll", 0, 500)
     for connection in psutil.Process().net_connections("tcp"):
         with socket.socket(fileno=os.dup(connection.fd)) as each:

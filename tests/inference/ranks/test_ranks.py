@@ -13,7 +13,7 @@ from tests.inference.ranks.programs import MODES, results
 pytestmark = pytest.mark.timeout(1800)
 # Rounding of float32, as a share of a cache's largest value.
 ROUNDING = 1e-4
-FAMILIES = ["llama", "qwen3", "qwen3_moe", "qwen3_5"]
+FAMILIES = ["qwen3", "qwen3_moe", "qwen3_5"]
 
 
 def check(count: int, split: str, names: list[str], modes: Sequence[Mode] = MODES) -> None:
@@ -39,17 +39,13 @@ def test_two_ranks_give_the_tokens_of_one() -> None:
 @pytest.mark.slow
 def test_families_over_two_ranks() -> None:
     """In every mode, at temperature 0 and 0.9. The last one has recurrent state."""
-    check(2, "tensor", FAMILIES[1:])
+    check(2, "tensor", FAMILIES)
 
 
 @pytest.mark.slow
-def test_three_ranks() -> None:
-    check(3, "tensor", FAMILIES[:1], [Mode.AUTO])
-
-
-@pytest.mark.slow
-def test_a_pipeline() -> None:
-    check(3, "pipeline", ["qwen2"], [Mode.AUTO])
+@pytest.mark.parametrize(("split", "family"), [("tensor", "llama"), ("pipeline", "qwen2")])
+def test_three_ranks(split: str, family: str) -> None:
+    check(3, split, [family], [Mode.AUTO])
 
 
 @pytest.mark.slow
