@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.sizes import size_text
-from rdchat.hub.cache_layout import repository_of, snapshot_of
-from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, delete_unfinished, plan_deletion, remove_folder
+from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
+from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for
@@ -30,23 +30,17 @@ class RemovalQuestion:
     """The effects of deleting a model, for the question before it.
 
     Attributes:
-        plan: The deletion of a model in the hub's cache; None for anything else.
-        sharing: Other revisions that share files with it; those files stay.
-        with_unfinished: Whether an unfinished download of another version is deleted with it.
+        has_trash: False once the system refused to move it to the Trash.
     """
 
     model: ModelCard
-    freed_bytes: int
-    plan: DeletionPlan | None = None
-    sharing: tuple[str, ...] = ()
-    with_unfinished: bool = False
-    has_trash: bool = True  # False once the system refused to move it to the Trash
+    plan: DeletionPlan
+    has_trash: bool = True
 
     @property
     def for_good(self) -> bool:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
-        is_part = self.plan is not None and not self.plan.is_complete
-        return is_part or self.model.is_unfinished or not self.has_trash
+        return not (self.plan.is_complete and self.has_trash)
 
 
 def reason_not_to_delete(model: ModelCard) -> str:
@@ -64,10 +58,14 @@ def removal_question(model: ModelCard) -> RemovalQuestion:
     """
     if reason := reason_not_to_delete(model):
         raise ModelError(reason)
-    if not model.repository or model.is_unfinished:
-        return RemovalQuestion(model, model.disk_bytes)
-    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
-    return RemovalQuestion(model, plan.freed_bytes, plan, plan.sharing, plan.unfinished)
+    if model.is_unfinished:
+        plan = DeletionPlan(repository_of(model.repository), "", (), model.disk_bytes, (), unfinished=True)
+    elif model.repository:
+        plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+    else:
+        repository = CachedRepository(model.name, model.path)
+        plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
+    return RemovalQuestion(model, plan)
 
 
 def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path | None:
@@ -77,32 +75,26 @@ def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path 
         NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
         RdchatError: If it cannot be deleted.
     """
-    model, move = question.model, None if question.for_good else move_to_trash
-    if question.plan is not None:
-        return delete(question.plan, move)
-    if model.is_unfinished:
-        delete_unfinished(repository_of(model.repository))
-        return None
-    return remove_folder(model.name, model.path, move)
+    return delete(question.plan, None if question.for_good else move_to_trash)
 
 
 def deletion_text(question: RemovalQuestion, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
     """Return what deleting a model or a drafter would do, in sentences."""
-    model, size = question.model, size_text(question.freed_bytes)
-    if model.is_unfinished or (question.plan is not None and not question.plan.commit):
-        downloaded = f"the {size}" if question.freed_bytes else "what was"
+    model, plan, size = question.model, question.plan, size_text(question.plan.freed_bytes)
+    if not plan.paths:
+        downloaded = f"the {size}" if plan.freed_bytes else "what was"
         return f"This deletes {downloaded} downloaded so far. It cannot be undone."
-    sentences = [f"It takes {size} of disk space."] if question.freed_bytes else []
+    sentences = [f"It takes {size} of disk space."] if plan.freed_bytes else []
     if in_use:
         sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
     sentences.append(_destination_text(question))
-    if question.sharing:
-        sentences.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
+    if plan.sharing:
+        sentences.append(f"Files shared with version {', '.join(plan.sharing)} are kept.")
     if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
         sentences.append(f"Its drafter, {drafter.repository}, stays.")
     if drafts_for:
         sentences.append(f"It drafts for {', '.join(drafts_for)}.")
-    if question.with_unfinished:
+    if plan.unfinished:
         sentences.append("Its unfinished download is deleted too.")
     if not question.has_trash:
         sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
