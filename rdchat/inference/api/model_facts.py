@@ -292,8 +292,33 @@ class Capability:
     errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """Facts about a model from the headers of its files.
+
+    Attributes:
+        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
+        sizes: Sizes for its need of memory; None if it cannot be loaded.
+        quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
+        problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
+        is_model: Whether it is a language model, loadable or not; the hub's cache also has other things.
+        tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
+        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
+        states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+    """
+
+    family: str = ""
+    sizes: ModelSizes | None = None
+    quantization: str = ""
+    problem: str = ""
+    is_model: bool = True
+    tokens: str = ""
+    is_drafter: bool = False
+    states_mtp: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelCard(FolderFacts):
     """A model folder, a GGUF file, a drafter head, or an unfinished download.
 
     Its name and origin are always known. Readers of its files, and checks against a model, add the rest.
@@ -305,18 +330,11 @@ class ModelCard:
         path: The folder or the GGUF file; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
-        problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
-        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
-        sizes: Sizes for its need of memory; None if it cannot be loaded.
-        quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
-        tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
         disk_bytes: Size of its files on this machine.
         changed: When its folder was changed, in seconds since 1970.
-        states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
         tried: What it can verify; None if that was not tried yet.
         download_bytes: Size of the complete download; 0 for anything but an unfinished one.
         download_gguf: File of an unfinished download, if the repository has several.
-        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
         kind: Kind of a drafter head; None if unknown.
         match: How sure it is that the drafter was made for the model; None if unknown.
         weights_bytes: Size of its weight files; for the loaded model, its size in memory.
@@ -329,21 +347,14 @@ class ModelCard:
     path: Path = Path()
     repository: str = ""
     revision: str = "main"
-    problem: str = ""
     # By its files
-    family: str = ""
-    sizes: ModelSizes | None = None
-    quantization: str = ""
-    tokens: str = ""
     disk_bytes: int = 0
     changed: float = 0.0
-    states_mtp: bool = False
     tried: Capability | None = None
     # Of an unfinished download
     download_bytes: int = 0
     download_gguf: str = ""
     # Of a drafter head
-    is_drafter: bool = False
     kind: HeadKind | None = None
     match: TargetMatch | None = None
     weights_bytes: int = 0

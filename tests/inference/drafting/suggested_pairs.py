@@ -9,9 +9,9 @@ MODEL, DRAFTER = "org/model-4bit", "maker/its-drafter"
 
 def suggest(monkeypatch: pytest.MonkeyPatch, kind: str, model: str = MODEL, drafter: str = DRAFTER) -> Suggestion:
     """Make the list for newcomers name one pair."""
-    facts = {"weights_gb": 0.001, "size_from": "", "sources": (), "checked": None, "licence": ""}
+    facts = {"weights_gb": 0.001, "licence": ""}
     own = SuggestedDrafter(repository=drafter, kind=kind, **facts)
-    words = {"name": "A model", "family": "llama", "good_for": "", "why": "", "chosen": "2026-11-26"}
+    words = {"name": "A model", "family": "llama", "good_for": "", "why": ""}
     suggestion = Suggestion(memory_gb=8, repository=model, drafter=own, **words, **facts)
     monkeypatch.setattr("rdchat.hub.newcomers.suggestions", lambda: (suggestion,))
     return suggestion
