@@ -18,15 +18,8 @@ from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import opened, readable_entries
 from rdchat.hub.endpoint import hub_path
-from rdchat.hub.known_files import (
-    HubFile,
-    RepositoryFiles,
-    is_commit,
-    is_digest,
-    is_repository,
-    is_revision,
-    is_safe_name,
-)
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
 WORK = ".rdchat"
 # A reference holds a hash of 40 letters; no more bytes than these are read.

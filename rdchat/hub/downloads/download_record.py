@@ -16,16 +16,8 @@ from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.known_files import (
-    MAX_FILE_BYTES,
-    HubFile,
-    RepositoryFiles,
-    is_commit,
-    is_digest,
-    is_repository,
-    is_revision,
-    is_safe_name,
-)
+from rdchat.hub.known_files import MAX_FILE_BYTES, HubFile, RepositoryFiles
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
 # This file of a drafter is written last.
 CONFIG = "config.json"

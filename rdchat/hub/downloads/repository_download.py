@@ -33,7 +33,8 @@ from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
 from rdchat.hub.hub_errors import ChangedFileError, HubError, MissingError, TemporaryHubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.names import check_names, is_commit
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5

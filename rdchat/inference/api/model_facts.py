@@ -82,6 +82,14 @@ class MachineMemory:
         return MemoryRoom(max(self.max_bytes, self.room.limit_bytes), self.room.free_bytes)
 
 
+class Fit(Enum):
+    """Whether a model fits; one that is `TIGHT` is loaded with a warning."""
+
+    FITS = auto()
+    TIGHT = auto()
+    TOO_LARGE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """What a model needs.
@@ -104,13 +112,24 @@ class MemoryNeed:
     def total_bytes(self) -> int:
         return self.weights_bytes + self.cache_bytes + self.drafter_bytes
 
+    @classmethod
+    def of(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
+        """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
+        dtype = effective_dtype(requested, on_gpu)
+        width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
+        weights = sizes.stored_bytes
+        if not stays_quantized(sizes.quantization_bits, dtype):
+            weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
+        tokens = min(tokens, sizes.context_length)
+        cache = sizes.kv_values_per_token * width * tokens
+        return cls(weights, cache, tokens, precision_text(sizes, dtype))
 
-class Fit(Enum):
-    """Whether a model fits; one that is `TIGHT` is loaded with a warning."""
-
-    FITS = auto()
-    TIGHT = auto()
-    TOO_LARGE = auto()
+    def fit(self, room: MemoryRoom) -> Fit:
+        """Return how a model fits into the room."""
+        if self.total_bytes > room.limit_bytes:
+            return Fit.TOO_LARGE
+        tight = self.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
+        return Fit.TIGHT if tight else Fit.FITS
 
 
 def effective_dtype(requested: Dtype, on_gpu: bool) -> Dtype:
@@ -144,26 +163,6 @@ def precision_text(sizes: ModelSizes, dtype: Dtype) -> str:
     return (sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
-def memory_need(sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> MemoryNeed:
-    """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
-    dtype = effective_dtype(requested, on_gpu)
-    width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
-    weights = sizes.stored_bytes
-    if not stays_quantized(sizes.quantization_bits, dtype):
-        weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
-    tokens = min(tokens, sizes.context_length)
-    cache = sizes.kv_values_per_token * width * tokens
-    return MemoryNeed(weights, cache, tokens, precision_text(sizes, dtype))
-
-
-def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
-    """Return how a model's need fits into the room."""
-    if need.total_bytes > room.limit_bytes:
-        return Fit.TOO_LARGE
-    tight = need.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
-    return Fit.TIGHT if tight else Fit.FITS
-
-
 def each_need(need: MemoryNeed, ranks: int) -> MemoryNeed:
     """Return what each of several ranks needs; embeddings and output, which every rank has, count as divided too."""
     return replace(need, weights_bytes=-(-need.weights_bytes // ranks), cache_bytes=-(-need.cache_bytes // ranks))
@@ -176,10 +175,10 @@ def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
         need: The model's.
         rooms: The room of each Mac, this one's first.
     """
-    if fit_of(need, rooms[0]) is not Fit.TOO_LARGE:
+    if need.fit(rooms[0]) is not Fit.TOO_LARGE:
         return 1
     each = each_need(need, len(rooms))
-    return 0 if any(fit_of(each, room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
+    return 0 if any(each.fit(room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
 
 
 gigabytes = size_text

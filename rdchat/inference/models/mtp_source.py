@@ -20,7 +20,8 @@ from rdchat.hub.downloads.download_record import DrafterPlan, unfinished_drafter
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles, is_repository
+from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
+from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash

@@ -15,7 +15,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
-from rdchat.hub.known_files import check_names
+from rdchat.hub.names import check_names
 from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService

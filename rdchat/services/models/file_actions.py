@@ -14,7 +14,7 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
 from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import is_repository
+from rdchat.hub.names import is_repository
 from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
@@ -42,6 +42,54 @@ class RemovalQuestion:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
         return not (self.plan.is_complete and self.has_trash)
 
+    def remove(self, move_to_trash: MoveToTrash) -> Path | None:
+        """Delete the model; return its path in the Trash, None if that is unknown or it was deleted for good.
+
+        Raises:
+            NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
+            RdchatError: If it cannot be deleted.
+        """
+        return delete(self.plan, None if self.for_good else move_to_trash)
+
+    def text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
+        """Return what deleting a model or a drafter would do, in sentences."""
+        model, plan, size = self.model, self.plan, size_text(self.plan.freed_bytes)
+        if not plan.paths:
+            downloaded = f"the {size}" if plan.freed_bytes else "what was"
+            return f"This deletes {downloaded} downloaded so far. It cannot be undone."
+        sentences = [f"It takes {size} of disk space."] if plan.freed_bytes else []
+        if in_use:
+            sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
+        sentences.append(_destination_text(model))
+        if plan.sharing:
+            sentences.append(f"Files shared with version {', '.join(plan.sharing)} are kept.")
+        if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
+            sentences.append(f"Its drafter, {drafter.repository}, stays.")
+        if drafts_for:
+            sentences.append(f"It drafts for {', '.join(drafts_for)}.")
+        if plan.unfinished:
+            sentences.append("Its unfinished download is deleted too.")
+        if not self.has_trash:
+            sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
+        elif self.for_good:
+            sentences.append(
+                "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
+            )
+        else:
+            sentences.append("It goes to the Trash.")
+        return " ".join(sentences)
+
+
+def _destination_text(model: ModelCard) -> str:
+    """Return who else may use a model, or how to get it again."""
+    if model.repository:
+        return "It is in the Hugging Face cache, which other programs may use."
+    if model.path.parent == paths.drafters_dir():
+        return "It was trained or put together on this machine."
+    if not model.model:
+        return "It is the default model. rdchat gets it again when you choose it."
+    return "rdchat converted it. It can convert the original again."
+
 
 def reason_not_to_delete(model: ModelCard) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
@@ -66,57 +114,6 @@ def removal_question(model: ModelCard) -> RemovalQuestion:
         repository = CachedRepository(model.name, model.path)
         plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
     return RemovalQuestion(model, plan)
-
-
-def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path | None:
-    """Delete a model; return its path in the Trash, None if that is unknown or it was deleted for good.
-
-    Raises:
-        NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
-        RdchatError: If it cannot be deleted.
-    """
-    return delete(question.plan, None if question.for_good else move_to_trash)
-
-
-def deletion_text(question: RemovalQuestion, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
-    """Return what deleting a model or a drafter would do, in sentences."""
-    model, plan, size = question.model, question.plan, size_text(question.plan.freed_bytes)
-    if not plan.paths:
-        downloaded = f"the {size}" if plan.freed_bytes else "what was"
-        return f"This deletes {downloaded} downloaded so far. It cannot be undone."
-    sentences = [f"It takes {size} of disk space."] if plan.freed_bytes else []
-    if in_use:
-        sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
-    sentences.append(_destination_text(question))
-    if plan.sharing:
-        sentences.append(f"Files shared with version {', '.join(plan.sharing)} are kept.")
-    if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
-        sentences.append(f"Its drafter, {drafter.repository}, stays.")
-    if drafts_for:
-        sentences.append(f"It drafts for {', '.join(drafts_for)}.")
-    if plan.unfinished:
-        sentences.append("Its unfinished download is deleted too.")
-    if not question.has_trash:
-        sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
-    elif question.for_good:
-        sentences.append(
-            "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
-        )
-    else:
-        sentences.append("It goes to the Trash.")
-    return " ".join(sentences)
-
-
-def _destination_text(question: RemovalQuestion) -> str:
-    """Return who else may use a model, or how to get it again."""
-    model = question.model
-    if model.repository:
-        return "It is in the Hugging Face cache, which other programs may use."
-    if model.path.parent == paths.drafters_dir():
-        return "It was trained or put together on this machine."
-    if not model.model:
-        return "It is the default model. rdchat gets it again when you choose it."
-    return "rdchat converted it. It can convert the original again."
 
 
 def reason_not_to_verify(model: ModelCard) -> str:

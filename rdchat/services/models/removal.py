@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, removal_question, remove_model, verify_model
+from rdchat.services.models.file_actions import RemovalQuestion, removal_question, verify_model
 from rdchat.services.models.service_base import ModelService
 
 
@@ -53,7 +53,7 @@ class Removal(ModelService):
             else:
                 self.failed.emit(error)
 
-        self._work.do(lambda: remove_model(question, move_to_trash), partial(self._on_removed, question), failed)
+        self._work.do(lambda: question.remove(move_to_trash), partial(self._on_removed, question), failed)
 
     def restore(self, trashed: TrashedFolder) -> None:
         """Put a model back; `restored` or `failed` follows."""

@@ -21,7 +21,7 @@ from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, removal_question, remove_model
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, removal_question
 from rdchat.services.models.removal import Removal, Removed
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
@@ -167,7 +167,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 ) -> None:
     """The record was read, deleted with its folder, and written again."""
     question = _begun()
-    deletion = threading.Thread(target=remove_model, args=(question, pytest.fail))
+    deletion = threading.Thread(target=question.remove, args=(pytest.fail,))
 
     def write(repository: CachedRepository, files: RepositoryFiles) -> None:
         deletion.start()
@@ -181,7 +181,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 
 
 def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
-    remove_model(_begun(), pytest.fail)
+    _begun().remove(pytest.fail)
     asyncio.run(DownloadQueue().pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
     assert not cached().folder.exists()
 
@@ -191,7 +191,7 @@ def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) ->
     held.__enter__()
     release = threading.Timer(0.3, held.__exit__, (None, None, None))
     release.start()
-    remove_model(question, pytest.fail)
+    question.remove(pytest.fail)
     release.join()
     assert not cached().folder.exists()
 
