@@ -20,12 +20,7 @@ from rdchat.hub.names import is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
-from rdchat.services.models.file_actions import (
-    reason_not_to_delete,
-    reason_not_to_verify,
-    removal_question,
-    verify_model,
-)
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 
 
 def card_of(args: argparse.Namespace) -> ModelCard:
@@ -138,7 +133,7 @@ def verify(args: argparse.Namespace) -> int:
             done += read
             line.show_text(f"{name}: checked {size_text(done)}", "checking")
 
-        verdict = verify_model(card, Tokens(), count)
+        verdict = verdict_of(card, Tokens(), count)
     if verdict.hub_problem and not args.json:
         print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
     report = {**asdict(verdict), "whole": verdict.is_intact}
@@ -171,7 +166,7 @@ def delete(args: argparse.Namespace) -> int:
     card = card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
-    question = removal_question(replace(card, name=args.model))
+    question = RemovalQuestion.of(replace(card, name=args.model))
     if not agreed(args.yes, f"{args.model}: {question.text()}"):
         return 1
     try:

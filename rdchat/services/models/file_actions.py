@@ -37,6 +37,24 @@ class RemovalQuestion:
     plan: DeletionPlan
     has_trash: bool = True
 
+    @classmethod
+    def of(cls, model: ModelCard) -> "RemovalQuestion":
+        """Return what deleting a model would do; reads the disk.
+
+        Raises:
+            ModelError: If rdchat does not delete it.
+        """
+        if reason := reason_not_to_delete(model):
+            raise ModelError(reason)
+        if model.is_unfinished:
+            plan = DeletionPlan(repository_of(model.repository), "", (), model.disk_bytes, (), unfinished=True)
+        elif model.repository:
+            plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+        else:
+            repository = CachedRepository(model.name, model.path)
+            plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
+        return cls(model, plan)
+
     @property
     def for_good(self) -> bool:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
@@ -98,24 +116,6 @@ def reason_not_to_delete(model: ModelCard) -> str:
     return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
 
 
-def removal_question(model: ModelCard) -> RemovalQuestion:
-    """Return what deleting a model would do; reads the disk.
-
-    Raises:
-        ModelError: If rdchat does not delete it.
-    """
-    if reason := reason_not_to_delete(model):
-        raise ModelError(reason)
-    if model.is_unfinished:
-        plan = DeletionPlan(repository_of(model.repository), "", (), model.disk_bytes, (), unfinished=True)
-    elif model.repository:
-        plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
-    else:
-        repository = CachedRepository(model.name, model.path)
-        plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
-    return RemovalQuestion(model, plan)
-
-
 def reason_not_to_verify(model: ModelCard) -> str:
     """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
     if model.is_unfinished:
@@ -125,7 +125,7 @@ def reason_not_to_verify(model: ModelCard) -> str:
     return NOT_VERIFIED.get(model.origin, NOT_VERIFIED[CHOSEN])
 
 
-def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
     """Compare a model's files with the hub's checksums.
 
     Args:

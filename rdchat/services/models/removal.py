@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, removal_question, verify_model
+from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService
 
 
@@ -37,7 +37,7 @@ class Removal(ModelService):
 
     def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
         """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
-        self._work.do(lambda: removal_question(model), then, self.failed.emit)
+        self._work.do(lambda: RemovalQuestion.of(model), then, self.failed.emit)
 
     def remove(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model; `removed` or `failed` follows.
@@ -95,7 +95,7 @@ class Verification(ModelService):
         """Start to read a model's files."""
         self.model, self.done_bytes = model, 0
         self._work.replace(
-            lambda job: verify_model(model, self._tokens, job.report_progress),
+            lambda job: verdict_of(model, self._tokens, job.report_progress),
             lambda verdict: self._end(self.finished, model, verdict),
             failed=lambda error: self._end(self.failed, model, error),
             on_progress=self._on_bytes,

@@ -21,7 +21,7 @@ from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, removal_question
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
 from rdchat.services.models.removal import Removal, Removed
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
@@ -159,7 +159,7 @@ def test_what_is_being_downloaded_is_not_deleted(
 def _begun() -> RemovalQuestion:
     """Leave a download that was begun on disk, and return the question before its deletion."""
     write_record(cached(), RepositoryFiles(NAME, "main", "", (), paused=False))
-    return removal_question(library_model(NAME, path=cached().folder, download_bytes=1))
+    return RemovalQuestion.of(library_model(NAME, path=cached().folder, download_bytes=1))
 
 
 def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
