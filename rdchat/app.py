@@ -45,7 +45,7 @@ from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
-    from rdchat.hub.downloads.drafter_plan import DrafterPlan
+    from rdchat.hub.downloads.download_record import DrafterPlan
     from rdchat.hub.hub_api import HubApi
 
 

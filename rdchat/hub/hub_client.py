@@ -76,27 +76,17 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
-        return self._received(url, {"Accept-Encoding": "gzip"}, first_bytes)[0]
+        return asyncio.run(self._read(url, {"Accept-Encoding": "gzip"}, first_bytes))[0]
 
     def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
         """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
         headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
-        body, answered = self._received(url, headers, stop - start)
+        body, answered = asyncio.run(self._read(url, headers, stop - start))
         if answered is None or answered.start != start:
             raise HubError(f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one.")
         if len(body) < min(stop, answered.size if answered.size is not None else stop) - start:
             raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
         return body, answered
-
-    def _received(
-        self, url: str, headers: dict[str, str], first_bytes: int | None
-    ) -> tuple[bytes, AnsweredRange | None]:
-        """Return an answer's content, and its place in the file if it is a part of one."""
-        try:
-            # An event loop can end a wait at any point.
-            return asyncio.run(self._read(url, headers, first_bytes))
-        except TimeoutError as error:
-            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -113,6 +103,10 @@ class HubReader:
     async def _read(
         self, url: str, headers: dict[str, str], first_bytes: int | None
     ) -> tuple[bytes, AnsweredRange | None]:
+        """Return an answer's content, and its place in the file if it is a part of one.
+
+        An event loop can end a wait at any point.
+        """
         host, response = urlsplit(url).netloc, None
         try:
             async with (
@@ -126,6 +120,8 @@ class HubReader:
                     raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
                 body = await _body(response, host, self.limits, first_bytes)
                 return body, AnsweredRange.of(response.headers) if is_part else None
+        except TimeoutError as error:
+            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.RequestError, httpx2.StreamError, SOCKSError) as error:

@@ -16,7 +16,7 @@ import pytest
 
 from rdchat.errors import StorageLockedError
 from rdchat.hub.cache_layout import CachedRepository, snapshot_of
-from rdchat.hub.downloads.download_record import bytes_on_disk, unfinished_downloads
+from rdchat.hub.downloads.download_record import unfinished_downloads
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile
@@ -129,7 +129,7 @@ def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_pa
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):
         download = plan.begin()
-        expected, asked = next_bytes(weights, bytes_on_disk(place, weights)), len(hub.requests)
+        expected, asked = next_bytes(weights, place.bytes_of(weights)), len(hub.requests)
         words = (download.repository, download.revision, download.drafter)
         run_and_kill(moment, hub, ("child", "app")[number % 2], words, place)
         first = next((request for request in hub.requests[asked:] if request.digest), None)

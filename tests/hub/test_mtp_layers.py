@@ -10,8 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import listed_downloads
-from rdchat.hub.downloads.drafter_plan import DrafterPlan
+from rdchat.hub.downloads.download_record import DrafterPlan, listed_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, ChangedFileError, HubError

@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,13 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.files.plain_data import plain
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
+from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, folders_in
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.known_files import (
-    MAX_FILE_BYTES,
-    HubFile,
-    RepositoryFiles,
-    is_commit,
-    is_digest,
-    is_repository,
-    is_revision,
-    is_safe_name,
-)
+from rdchat.hub.known_files import MAX_FILE_BYTES, HubFile, RepositoryFiles
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
 # This file of a drafter is written last.
 CONFIG = "config.json"
-# The name of a snapshot's temporary folder begins with this.
-STAGING = "snapshot-"
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 # Enough for a record with 10,000 files of the longest names.
@@ -41,7 +31,7 @@ _MAX_DRAFTER_BYTES = 2**26
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
     """Return the files of a download with the bytes on disk; partial files count."""
-    return tuple(DownloadFile(file.name, bytes_on_disk(repository, file), file.size) for file in files.contents)
+    return tuple(DownloadFile(file.name, repository.bytes_of(file), file.size) for file in files.contents)
 
 
 def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
@@ -87,13 +77,33 @@ def replace_records(repository: CachedRepository, files: RepositoryFiles) -> Non
     write_record(repository, files)
 
 
-def bytes_on_disk(repository: CachedRepository, file: HubFile) -> int:
-    """Return how many bytes of a file are on disk, whole or in part, by size alone."""
-    for path in (repository.stored(file), repository.work / f"{file.digest}.part"):
-        with suppress(OSError):
-            if (size := path.stat().st_size) <= file.size:
-                return size
-    return 0
+@dataclass(frozen=True, slots=True)
+class DrafterPlan:
+    """A drafter to be fetched, such as a model's MTP layers."""
+
+    repository: CachedRepository
+    """Where it goes, among rdchat's drafters."""
+    files: RepositoryFiles
+    """The drafter's files: the weights, made from byte ranges, the card, and the configuration last."""
+    is_saved: bool = False
+    """Whether its record is on disk, from a download that was not finished."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights."""
+        return self.files.files[0].size
+
+    def begin(self) -> Download:
+        """Write the record, and return the download to start.
+
+        Raises:
+            StorageError: If it cannot be written, or another program downloads the same.
+        """
+        files, repository = self.files, self.repository
+        if not self.is_saved and not repository.is_complete:
+            with repository.locked():
+                replace_records(repository, files)
+        return Download(files.repository, files.commit, is_model=False, drafter=repository.folder.name)
 
 
 def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
@@ -163,7 +173,7 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
             give_up(repository, record)
     remove_unused_files(repository)
     if not _used_blobs(repository):
-        remove_if_empty(repository)
+        repository.remove_if_empty()
 
 
 def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
@@ -199,20 +209,6 @@ def remove_unused_files(repository: CachedRepository) -> None:
         with suppress(OSError):
             # The next call tries again.
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def remove_if_empty(repository: CachedRepository) -> None:
-    """Remove a repository's folder if it holds no model and no download. The caller holds the lock."""
-    # A folder with content cannot be removed.
-    with suppress(OSError):
-        if any(path.name != "lock" for path in repository.work.iterdir()):
-            return
-        for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
-            if folder.is_dir():
-                folder.rmdir()
-        (repository.work / "lock").unlink(missing_ok=True)
-        repository.work.rmdir()
-        repository.folder.rmdir()
 
 
 def _remove_files(

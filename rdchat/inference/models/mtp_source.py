@@ -16,12 +16,12 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder
-from rdchat.hub.downloads.download_record import unfinished_drafters
-from rdchat.hub.downloads.drafter_plan import DrafterPlan
+from rdchat.hub.downloads.download_record import DrafterPlan, unfinished_drafters
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles, is_repository
+from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
+from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash

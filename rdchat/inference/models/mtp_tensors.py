@@ -14,7 +14,8 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import ChangedFileError, HubError
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import FilePart, HubFile, is_safe_name
+from rdchat.hub.known_files import FilePart, HubFile
+from rdchat.hub.names import is_safe_name
 from rdchat.inference.models.model_config import LAYER_KEYS, text_config
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor, tensors_in
 

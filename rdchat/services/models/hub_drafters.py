@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.drafter_plan import DrafterPlan
+from rdchat.hub.downloads.download_record import DrafterPlan
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.published_drafters import find_published

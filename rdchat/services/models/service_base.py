@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.downloads.drafter_plan import DrafterPlan
+from rdchat.hub.downloads.download_record import DrafterPlan
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch

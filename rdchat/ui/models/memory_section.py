@@ -7,16 +7,7 @@ from typing import NamedTuple
 from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.model_facts import (
-    GATE_TOKENS,
-    Fit,
-    MachineMemory,
-    MemoryNeed,
-    ModelSizes,
-    fit_of,
-    gigabytes,
-    memory_need,
-)
+from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes, gigabytes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
@@ -149,7 +140,7 @@ class MemorySection(QWidget):
             self.bar.show_parts([], 0)
             return
         memory, gate = machine.memory, machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
-        need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
+        need = MemoryNeed.of(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
         text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
@@ -177,11 +168,11 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
             both are one download.
         memory: The machine's.
     """
-    room, fit = memory.room, fit_of(need, memory.room)
+    room, fit = memory.room, need.fit(memory.room)
     text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
-    if fit_of(gate, room) is Fit.TOO_LARGE:
+    if gate.fit(room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
-        alone = fit_of(replace(gate, drafter_bytes=0), room)
+        alone = replace(gate, drafter_bytes=0).fit(room)
         pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
         return f"Too large{pair}: needs {over} more than is available", "", "danger"
     if fit is Fit.TOO_LARGE:
