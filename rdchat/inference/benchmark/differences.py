@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import mlx.core as mx
 
@@ -25,10 +26,8 @@ _TOGETHER = 6
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
     """Return the first position where two replies differ or one has ended; None where they are the same."""
-    for index, (one, two) in enumerate(zip(plain, other, strict=False)):
-        if one != two:
-            return index
-    return None if len(plain) == len(other) else min(len(plain), len(other))
+    pairs = enumerate(zip_longest(plain, other))
+    return next((index for index, (one, two) in pairs if one != two), None)
 
 
 def score_gap(

@@ -111,11 +111,11 @@ def _decode(session: ChatSession, prompt: Prompt, draft: DraftSettings, max_toke
     """
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
     request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
-    recording = record(session, request, lambda: False)
-    assert recording is not None, "it is never cancelled"
-    if recording.mode_reason:
-        raise ModelError(recording.mode_reason)
-    return recording.statistics
+    run = record(session, request, lambda: False)
+    assert run is not None, "it is never cancelled"
+    if run.mode_reason:
+        raise ModelError(run.mode_reason)
+    return run.statistics
 
 
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
