@@ -1,11 +1,10 @@
 """Measures one model for `rdchat report`, part by part, in the given time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Difference, Sweep
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.differences import count_divergences
@@ -86,17 +85,27 @@ class ModelReport:
             return
         for temperature in _TEMPERATURES:
             part = f"divergences of {mode.label} at temperature {temperature:g}"
-            last = None
+            last = 0, list[Difference]()
             if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                 yield f"Counting {part}"
-                for count in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
-                    last = count
+                for last in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
                     if self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                         break
-            if last is None or not last.tokens:
+            tokens, found = last
+            if not tokens:
                 self._no_time(part)
-            else:
-                counted.append(asdict(last) | {"per_thousand": last.per_thousand})
+                continue
+            counted.append(
+                {
+                    "dtype": self._session.model.info.dtype,
+                    "temperature": temperature,
+                    "mode": mode.value,
+                    "tokens": tokens,
+                    "gaps": [each.gap or 0.0 for each in found],
+                    "rounding": [each.rounding or 0.0 for each in found],
+                    "per_thousand": 1000 * len(found) / tokens,
+                }
+            )
 
     def _benchmark(self) -> Iterator[str]:
         """Run one benchmark of all modes and drafters; keep its figures without names and texts."""

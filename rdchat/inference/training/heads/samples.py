@@ -91,10 +91,6 @@ class StateWindows:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def conversations(self, window: int) -> range:
-        """Return the conversations of a window."""
-        return self._windows[window]
-
     def span(self, window: int) -> tuple[int, int]:
         """Return the index of a window's first state, and that after its last."""
         numbers = self._windows[window]

@@ -48,7 +48,7 @@ def short_text(training: TrainingControl) -> str:
 
 def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return what is trained, and the number of the step."""
-    what = f"{order.kind.label} drafter for {order.name}, {counted(order.tokens, 'token')}."
+    what = f"Recurrent drafter for {order.name}, {counted(order.tokens, 'token')}."
     if progress is None:
         return what
     if state is TrainingState.STARTING and progress.phase == LOADING:
