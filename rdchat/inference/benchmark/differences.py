@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import mlx.core as mx
 
@@ -108,13 +109,12 @@ def _number(scalar: mx.array) -> float:
     return float(fetch(scalar))
 
 
-def count_divergences(
-    session: ChatSession, mode: Mode, temperature: float, tokens: int
-) -> Iterator[tuple[int, list[Difference]]]:
-    """Decode everyday replies with drafts and compare them; after each yield the compared tokens and the differences.
+def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[dict[str, Any]]:
+    """Decode everyday replies with drafts and compare them; yield the count so far after each.
 
     Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
-    differently. Where two tokens nearly tie, each may choose another one.
+    differently. Where two tokens nearly tie, each may choose another one. A count has the compared tokens, and the
+    `Difference.gap` and `rounding` of each difference, 0 where there is none.
 
     Plain decoding follows the tokens of each reply; each position where it would have chosen another token counts.
     Sampling is the app's, with its default filters.
@@ -137,4 +137,12 @@ def count_divergences(
         if end.mode is mode:
             differences += divergences(model, request, end.token_ids)
             compared += len(end.token_ids) - 1
-        yield compared, differences
+        yield {
+            "dtype": model.info.dtype,
+            "temperature": temperature,
+            "mode": mode,
+            "tokens": compared,
+            "gaps": [each.gap or 0.0 for each in differences],
+            "rounding": [each.rounding or 0.0 for each in differences],
+            "per_thousand": 1000 * len(differences) / max(compared, 1),
+        }

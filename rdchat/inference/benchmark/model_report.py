@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Difference, Sweep
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.differences import count_divergences
@@ -85,27 +85,17 @@ class ModelReport:
             return
         for temperature in _TEMPERATURES:
             part = f"divergences of {mode.label} at temperature {temperature:g}"
-            last = 0, list[Difference]()
+            counts: list[dict[str, Any]] = []
             if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                 yield f"Counting {part}"
-                for last in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
+                for count in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
+                    counts.append(count)
                     if self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                         break
-            tokens, found = last
-            if not tokens:
+            if not counts or not counts[-1]["tokens"]:
                 self._no_time(part)
-                continue
-            counted.append(
-                {
-                    "dtype": self._session.model.info.dtype,
-                    "temperature": temperature,
-                    "mode": mode.value,
-                    "tokens": tokens,
-                    "gaps": [each.gap or 0.0 for each in found],
-                    "rounding": [each.rounding or 0.0 for each in found],
-                    "per_thousand": 1000 * len(found) / tokens,
-                }
-            )
+            else:
+                counted.append(counts[-1])
 
     def _benchmark(self) -> Iterator[str]:
         """Run one benchmark of all modes and drafters; keep its figures without names and texts."""

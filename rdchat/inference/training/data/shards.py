@@ -9,6 +9,7 @@ import lzma
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +72,7 @@ class ShardFolder:
         make_folder(folder)
 
     def __len__(self) -> int:
-        count = 0
-        while self._path(count).exists():
-            count += 1
-        return count
+        return next(number for number in count() if not self._path(number).exists())
 
     def read(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""

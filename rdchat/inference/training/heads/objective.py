@@ -180,7 +180,6 @@ class Objective:
         counts: (vocabulary size,) int32: how often each token occurs in the answers.
         draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
-        output_rows: (candidates, width) float32: their products with features are logits.
         teacher: The target's top-k at each answer token.
         windows: The hidden states from which the answers' tokens were chosen.
         network: The weights that are trained.
@@ -203,10 +202,6 @@ class Objective:
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
-
-    @property
-    def output_rows(self) -> mx.array:
-        return self.whitening.rows
 
     def prepare(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each conversation."""
@@ -263,7 +258,7 @@ class Objective:
 
     def loss(self, inputs: Inputs, goals: Goals) -> mx.array:
         """Return () float32: the mean loss of some drafts, in nats; later positions weigh less."""
-        losses = distillation(self.features(*inputs), self.output_rows, goals.columns, goals.probs)
+        losses = distillation(self.features(*inputs), self.whitening.rows, goals.columns, goals.probs)
         return weighted_mean(losses, goals.weights * self._decay)
 
     def accuracy(self) -> tuple[float, ...]:
@@ -271,7 +266,7 @@ class Objective:
         self.network.eval()
         right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
-            guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows.T, axis=-1))
+            guesses = fetch(mx.argmax(self.features(*inputs) @ self.whitening.rows.T, axis=-1))
             # After the answer's end the goal is -1.
             goals = self.next_tokens(roots)
             hits = np.logical_and.accumulate(self.vocabulary[guesses] == goals, axis=1)

@@ -29,12 +29,14 @@ _EVALUATED_TOKENS = 96
 _COMPARED_TOKENS = 64
 
 
-def _draft(width: int, *, lookup: bool = False) -> DraftSettings:
-    return DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=COMPARED_BEAMS.length, lookup_branch=lookup)
-
-
-_COMPARED = _draft(COMPARED_BEAMS.width)
-_SETUPS = {"W1 L5": _draft(1), "W4 L5": _COMPARED, "W4 L5 + lookup": _draft(COMPARED_BEAMS.width, lookup=True)}
+_COMPARED = DraftSettings(
+    Mode.DRAFTER, beam_width=COMPARED_BEAMS.width, beam_length=COMPARED_BEAMS.length, lookup_branch=False
+)
+_SETUPS = {
+    "W1 L5": replace(_COMPARED, beam_width=1),
+    "W4 L5": _COMPARED,
+    "W4 L5 + lookup": replace(_COMPARED, lookup_branch=True),
+}
 
 
 def held_out_questions(
