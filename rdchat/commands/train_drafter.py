@@ -104,15 +104,13 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
 
 
 def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:
-    parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
-    if event.tokens_per_second is not None:
-        parts.append(f"{event.tokens_per_second:.0f} tokens/s")
-    if event.loss is not None:
-        parts.append(f"loss {event.loss:.3f}")
-    if accuracy:
-        parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
-    if event.left_s is not None:
-        parts.append(f"{timedelta(seconds=int(event.left_s))} left")
-    if event.text:
-        parts.append(event.text)
-    return "  ".join(parts)
+    speed, loss = event.tokens_per_second, event.loss
+    parts = (
+        f"{event.phase} {event.fraction or 0:4.0%}",
+        "" if speed is None else f"{speed:.0f} tokens/s",
+        "" if loss is None else f"loss {loss:.3f}",
+        "right " + " ".join(f"{share:.0%}" for share in accuracy) if accuracy else "",
+        "" if event.left_s is None else f"{timedelta(seconds=int(event.left_s))} left",
+        event.text,
+    )
+    return "  ".join(filter(None, parts))

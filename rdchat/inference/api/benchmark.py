@@ -145,12 +145,8 @@ class BenchPiece:
 BenchEvent = BenchProgress | BenchRun | BenchPiece
 
 
-class BenchRunner(Protocol):
+class BenchRunner(Iterator[BenchEvent], Protocol):
     """A running benchmark: yields progress and runs. Used from the engine's thread, except for `cancel`."""
-
-    def __iter__(self) -> "BenchRunner": ...
-
-    def __next__(self) -> BenchEvent: ...
 
     def cancel(self) -> None:
         """Ask for an early end, from any thread; the runs made so far are kept."""

@@ -32,7 +32,7 @@ from rdchat.inference.verification.target import LoadedModel
 _WARM_UP_TOKENS = 8
 
 
-class InterleavedRunner:
+class InterleavedRunner(Iterator[BenchEvent]):
     """Implements `BenchRunner`.
 
     Cells are grouped by precision, so that one model is in memory at a time. The runs of a turn are yielded together,
@@ -56,9 +56,6 @@ class InterleavedRunner:
         self._total, self._done_runs = plan.runs, 0
         self._began = 0.0
         self._events = self._run()
-
-    def __iter__(self) -> "InterleavedRunner":
-        return self
 
     def __next__(self) -> BenchEvent:
         with device_errors("for this benchmark"):
@@ -178,15 +175,14 @@ class InterleavedRunner:
         index = first_difference(plain.token_ids, other.token_ids)
         if index is None:
             return None
-        ended = index >= min(len(plain.token_ids), len(other.token_ids))
-        gap = rounding = math.nan
-        if not ended:
+        gap = rounding = None
+        if index < min(len(plain.token_ids), len(other.token_ids)):
             cell = self._plan.all_cells[plain.cell]
             request = self._request(cell, plain.prompt, self._plan.sampling(cell))
-            gap, rounding = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
-        texts = _text(model, plain, index), _text(model, other, index)
-        known = math.isfinite(gap) and math.isfinite(rounding)
-        return Difference(plain.prompt, index, *texts, *((gap, rounding) if known else (None, None)))
+            measured = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
+            if all(map(math.isfinite, measured)):
+                gap, rounding = measured
+        return Difference(plain.prompt, index, _text(model, plain, index), _text(model, other, index), gap, rounding)
 
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:

@@ -29,14 +29,13 @@ from rdchat.inference.training.heads.samples import (
     Answers,
     Halves,
     Ints,
-    LogitCurve,
     StateWindows,
     Teacher,
     draft_vocabulary,
 )
 from rdchat.inference.training.heads.whitening import Whitening, fold_weights
 from rdchat.inference.verification.fetch import fetch
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 
 # Hidden states from which the standardisation is measured.
 _MEASURED_STATES = 20_000
@@ -129,13 +128,6 @@ class Target:
     curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]
     vocabulary_size: int
 
-    @classmethod
-    def of(cls, model: LoadedModel) -> "Target":
-        """Measure a model whose hooks read its trunk's output first."""
-        size = model.info.vocabulary_size
-        embeddings = TargetEmbeddings(model.network, size)
-        return cls(embeddings, LogitCurve.of(model, embeddings), size)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
@@ -195,7 +187,7 @@ class Objective:
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
-        self.teacher = Teacher.blank(len(self.answers), len(self.vocabulary))
+        self.teacher = Teacher(len(self.answers), len(self.vocabulary))
         tokens = [range(item.answer_start - 1, len(item.tokens) - 1) for item in data.conversations]
         self.windows = StateWindows(tokens, data.read_states, data.window_tokens)
         self.roots: list[npt.NDArray[np.int64]] = []
