@@ -192,11 +192,8 @@ def plots_of(result: BenchResult) -> list[Plot]:
 
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     """Return mlx-lm's speed over our plain decoding of the same turn."""
-    runs = [run for run in result.runs if run.baseline == baseline]
-    ours = [run for run in runs if run.cell != MLX_LM and result.plan.all_cells[run.cell].plain]
-    ours.sort(key=lambda run: run.cell, reverse=True)  # The baseline, which has the first index, wins.
-    plain = {(run.prompt, run.trial): run for run in ours}
-    figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
+    runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, baseline)]
+    figure = Figure.of(speed_ratio(run, result.neighbours(run)[0]) for run in runs)
     return (("mlx-lm, not drafting", figure),) if figure else ()
 
 
