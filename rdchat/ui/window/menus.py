@@ -92,7 +92,9 @@ class WindowActions(QObject):
 
     def refresh_soon(self) -> None:
         """Call `refresh` on the next turn of the event loop, once for all changes of this turn."""
-        self._changed.start()
+        # Starting it again would put it off as long as each turn brings a change.
+        if not self._changed.isActive():
+            self._changed.start()
 
     def refresh(self) -> None:
         """Enable, check and name all actions as suits the present state."""
