@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.case import Call, Case, evil_mark
 from tests.hostile.fork_server import Forked
@@ -17,7 +18,8 @@ from tests.hostile.watch import Watched, ending, has_ended, kill_tree, tree_byte
 from tests.kernels import temporary_folder
 
 _SITE = Path(__file__).parent / "site"
-_PATIENCE_S = (0.6, 0.3)  # with encoding, and with a trial of a template, where a refusal is as good as an answer
+# For encoding, and for a trial of a template: a case need not take as long as a person may wait.
+_LONG_S, _SHORT_S = (2.0, 1.0), (0.6, 0.3)
 _FORKS = sys.platform == "linux"
 
 
@@ -89,7 +91,7 @@ class CommandRunner:
         if arguments not in self._plain:
             files = fresh(self._place / "plain")
             (files / "stdin").write_bytes(b"")
-            status, _ = self._watched(Call(arguments), files)
+            status, _ = self._watched(Call(arguments, statuses=(0,)), files)
             self._plain[arguments] = _tokens(files) if status == 0 else None
         return self._plain[arguments]
 
@@ -98,6 +100,7 @@ class CommandRunner:
         folders = {"RDCHAT_DATA_DIR": str(call.data or files / "data"), "RDCHAT_CACHE_DIR": str(files / "cache")}
         variables = {**environment_of(self._audit), **folders, **call.environment}
         environment = {name: value for name, value in variables.items() if value is not None}
+        process: subprocess.Popen[bytes] | Forked
         with (
             (files / "stdin").open("rb") as stdin,
             (files / "stdout").open("wb") as out,
@@ -105,15 +108,18 @@ class CommandRunner:
         ):
             if call.own_process or not _FORKS:
                 command = ["sh", "-c", f'exec "$@" {_shut(call.closed)}', "sh", sys.executable, "-m", *_words(call)]
-                process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, cwd=files, env=environment)
-                watched = watch(process, has_ended(process))
+                process = fresh_one = subprocess.Popen(
+                    command, stdin=stdin, stdout=out, stderr=err, cwd=files, env=environment
+                )
+                watched = watch(fresh_one, has_ended(process))
             else:
                 server = self._ready_server()
                 shared = tree_bytes(server.pid)
                 standard = [file.fileno() for file in (stdin, out, err)]
-                order = {"arguments": call.arguments, "store": call.store and str(call.store), "folder": str(files)}
-                if 1 in call.statuses and not call.plain:
-                    order["patience_s"] = _PATIENCE_S
+                may_fail = 1 in call.statuses and not call.plain
+                order: dict[str, Any] = {
+                    "words": _words(call), "folder": str(files), "patience_s": _SHORT_S if may_fail else _LONG_S,
+                }  # fmt: skip
                 process = Forked(self._clients, standard, environment=environment, **order)
                 watched = watch(server, has_ended(process), shared_bytes=shared)
         if watched.trouble:

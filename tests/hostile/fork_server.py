@@ -21,19 +21,19 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any
 
-_PRELOADED = (
-    "rdchat.__main__", "rdchat.cli", "rdchat.commands.ask", "rdchat.commands.chats", "rdchat.inference.local_engine",
-    "rdchat.inference.session", "rdchat.hub.hub_api", "rdchat.hub.verifying", "mlx_lm.models.llama",
-    "transformers.models.auto.tokenization_auto", "transformers.models.auto.configuration_auto",
-    "numpy.ma", "numpy.random", "rdchat.inference.prompts.class_settings", "transformers.video_utils",
-    "tests.hostile.store_reading",
-)  # fmt: skip
-_NOT_PRELOADED = {"training", "rank"}  # no case starts these children
+_PRELOADED = """
+rdchat.__main__ rdchat.cli rdchat.commands.ask rdchat.commands.chats rdchat.inference.local_engine
+rdchat.inference.session rdchat.inference.prompts.tokenizers_child rdchat.inference.prompts.class_settings
+rdchat.hub.downloads.downloads_child rdchat.hub.hub_api rdchat.hub.verifying rdchat.inference.library.model_library
+rdchat.chat.transfer.transfer_process rdchat.chat.attachments.file_reader tests.hostile.store_reading
+mlx_lm.models.llama numpy.ma numpy.random transformers.models.auto.tokenization_auto transformers.video_utils
+transformers.models.auto.configuration_auto
+"""  # what the cases and rdchat's children in them need
 
 
 class Forked:
@@ -48,12 +48,11 @@ class Forked:
     def __init__(self, clients: socket.socket, files: Sequence[int], **order: Any) -> None:
         answers, theirs = os.pipe()
         told = os.memfd_create("order")
-        with open(told, "w+b") as file:
-            file.write(json.dumps(order).encode())
-            file.flush()
-            socket.send_fds(clients, [b"."], [told, theirs, *files])
+        Path(f"/proc/self/fd/{told}").write_text(json.dumps(order))
+        socket.send_fds(clients, [b"."], [told, theirs, *files])
+        os.close(told)
         os.close(theirs)
-        self._answers, self._guard = open(answers, "rb", buffering=0), threading.Lock()
+        self._answers, self._guard = os.fdopen(answers, "rb", buffering=0), threading.Lock()
         self.returncode: int | None = None
         self.pid = int(self._answers.readline() or b"0")
 
@@ -79,22 +78,15 @@ class _ForkedChild(Forked):
 
     clients: socket.socket
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], umask: int, **_pipes: Any) -> None:
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], **_more: Any) -> None:
         (stdin, ours), (theirs, stdout), (last, stderr) = os.pipe(), os.pipe(), os.pipe()
-        self.stdin, self.stdout, self.stderr = open(ours, "wb"), open(theirs, "rb"), open(last, "rb")
+        self.stdin, self.stdout, self.stderr = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb"), os.fdopen(last, "rb")
         arguments = command[command.index("rdchat") + 1 :]
         files = (stdin, stdout, stderr)
-        super().__init__(
-            self.clients, files, arguments=arguments, environment=dict(env), folder=os.getcwd(), umask=umask
-        )
+        order = {"words": ["rdchat", *arguments], "environment": dict(env), "folder": str(Path.cwd())}
+        super().__init__(self.clients, files, **order)
         for file in files:
             os.close(file)
-
-
-class _Subprocess:
-    """What `rdchat.work.child_run` needs of the module."""
-
-    PIPE, TimeoutExpired, Popen = subprocess.PIPE, subprocess.TimeoutExpired, _ForkedChild
 
 
 def main() -> None:
@@ -108,16 +100,20 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     answers: dict[int, int] = {}
     while True:
-        ready = select.select([0, ended, requests], [], [])[0]
+        ready = select.select([0, ended, requests.fileno()], [], [])[0]
         if 0 in ready:
             return
         if ended in ready:
             os.read(ended, 4096)
             _tell_ends(answers)
-        if requests in ready:
+        if requests.fileno() in ready:
             _, (told, answer, *files), _, _ = socket.recv_fds(requests, 1, 5)
             if not (pid := os.fork()):
-                _end(_become(told, files))
+                status = _become(told, files)
+                # end as Python does, but leave what is in memory: to take it apart would copy all that is shared
+                threading._shutdown()  # type: ignore[attr-defined]
+                atexit._run_exitfuncs()
+                os._exit(status)
             answers[pid] = answer
             os.write(answer, b"%d\n" % pid)
             for file in (told, *files):
@@ -125,13 +121,14 @@ def main() -> None:
 
 
 def _import() -> None:
-    import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS, so it goes before MLX
-    from rdchat.children import CHILDREN
+    from rdchat.inference import blas  # it picks the fast BLAS, so it goes before MLX
     from rdchat.work import child_run
 
-    for module in (*_PRELOADED, *(module for name, module in CHILDREN.items() if name not in _NOT_PRELOADED)):
+    for module in _PRELOADED.split():
         importlib.import_module(module)
-    child_run.subprocess = _Subprocess  # type: ignore[attr-defined,assignment]
+    stand_in = SimpleNamespace(PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired, Popen=_ForkedChild)
+    child_run.subprocess = stand_in  # type: ignore[assignment,attr-defined]
+    blas.compiled_marker = lambda kind: Path(os.devnull)  # replies draft from the first one on, as in all tests
     gc.collect()
     gc.freeze()
 
@@ -151,48 +148,27 @@ def _become(told: int, files: Sequence[int]) -> int:
     """Be the process of an order, and return its exit status."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with open(told, "rb") as file:
-        file.seek(0)
-        order = json.load(file)
-    for number, file_of_it in enumerate(files):
-        os.dup2(file_of_it, number)
-        os.close(file_of_it)
+    order = json.loads(Path(f"/proc/self/fd/{told}").read_text())
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
     sys.stdin, sys.stdout, sys.stderr = (
-        io.TextIOWrapper(open(number, mode, closefd=False), "utf-8", errors, write_through=number > 0)
-        for number, mode, errors in ((0, "rb", "strict"), (1, "wb", "strict"), (2, "wb", "backslashreplace"))
+        io.TextIOWrapper(os.fdopen(number, mode, size, closefd=False), "utf-8", errors, write_through=not size)
+        for number, mode, size, errors in ((0, "rb", -1, None), (1, "wb", 0, None), (2, "wb", 0, "backslashreplace"))
     )
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])
-    if order.get("umask", -1) >= 0:
-        os.umask(order["umask"])
-    sys.argv = ["rdchat", *order["arguments"]]
-    if order.get("store"):
+    sys.argv = order["words"]
+    if sys.argv[0] != "rdchat":
         from tests.hostile.store_reading import read_store
 
-        return read_store(Path(order["store"]))
+        return read_store(Path(sys.argv[1]))
     from rdchat.__main__ import main as run
     from rdchat.inference.prompts import tokenizer_process
 
-    # What does not end is ended by these: a case need not take as long as a person may wait.
     tokenizer_process._ENCODE_S, tokenizer_process._TRY_S = order.get("patience_s", (2.0, 1.0))
-    try:
-        return run()
-    except SystemExit as ended:  # argparse's own way out
-        return ended.code if isinstance(ended.code, int) else 0
-    except BaseException:
-        traceback.print_exc()
-        return 1
-
-
-def _end(status: int) -> NoReturn:
-    """End as Python does, but leave what is in memory: to take it apart would copy all that is shared."""
-    threading._shutdown()  # type: ignore[attr-defined]  waits for threads
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(status)
+    return run()
 
 
 if __name__ == "__main__":
