@@ -100,7 +100,8 @@ class _Files(LoadFileScheduling):
             self.workqueue.move_to_end(scope, last=False)
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
+        # each kind of hostile things takes as long as a file
+        file = nodeid.partition(": ")[0] if "test_a_hostile_thing_ends" in nodeid else super()._split_scope(nodeid)
         return next((files[0] for files in _ON_ONE_WORKER if file in files), file)
 
 

@@ -1,4 +1,4 @@
-"""Cases of how rdchat is called: odd arguments, paths, variables, and closed standard files. Each is a process."""
+"""Cases of how rdchat is called: odd arguments, paths, variables, and closed standard files."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -30,7 +30,7 @@ _FOLDERS = {
 
 def _call(arguments: tuple[str, ...], _folder: Path) -> Call:
     named = tuple(str(samples() / "model") if word == "MODEL" else word for word in arguments)
-    return Call(named, own_process=True)
+    return Call(named)
 
 
 def _asked(options: tuple[str, ...], _folder: Path) -> Call:
@@ -39,7 +39,7 @@ def _asked(options: tuple[str, ...], _folder: Path) -> Call:
 
 def _with(variable: str, value: str, arguments: tuple[str, ...], _folder: Path) -> Call:
     named = tuple(str(samples() / "model") if word == "MODEL" else word for word in arguments)
-    return Call(named, environment={variable: value}, own_process=True)
+    return Call(named, environment={variable: value}, own_process=not variable.startswith("RDCHAT_"))
 
 
 def _closed(descriptors: tuple[int, ...], arguments: tuple[str, ...], folder: Path) -> Call:
@@ -52,7 +52,7 @@ def _settings(put: str, folder: Path) -> Call:
     (folder / "data").mkdir()
     ODD_FILES[put](folder / "data" / "logs")
     call = ask(samples() / "model")
-    return Call(call.arguments, data=folder / "data", own_process=True, statuses=(0,))
+    return Call(call.arguments, data=folder / "data", statuses=(0,))
 
 
 def argument_cases() -> Iterator[Case]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.hostile.case import Call, Case, Kind
 from tests.hostile.harm import ODD_FILES, cut, flipped
-from tests.hostile.store_cases import good_store
+from tests.hostile.store_cases import good_store, odd_beside
 from tests.stores import connect_by_hand
 
 Spoil = Callable[[Path], object]  # takes the backup's path
@@ -89,17 +89,11 @@ def _made(spoil: Spoil, statuses: tuple[int, ...], folder: Path) -> Call:
     return Call(("chats", "restore", str(backup)), data=folder / "data", statuses=statuses)
 
 
-def _odd(put: Spoil, folder: Path) -> Call:
-    put(folder / "backup.zip")
-    good_store(folder / "data" / "conversations.db")
-    return Call(("chats", "restore", str(folder / "backup.zip")), data=folder / "data", statuses=(1,))
-
-
 def backup_cases() -> Iterator[Case]:
     """Yield all cases of backups."""
     for name, spoil in REFUSED.items():
         yield Case(Kind.BACKUPS, name, partial(_made, spoil, (1,)))
     for name, spoil in CHANGED.items():
         yield Case(Kind.BACKUPS, name, partial(_made, spoil, (0, 1)))
-    for what, put in ODD_FILES.items():
-        yield Case(Kind.BACKUPS, f"{what} as the backup", partial(_odd, put))
+    for what in ODD_FILES:
+        yield Case(Kind.BACKUPS, f"{what} as the backup", partial(_made, odd_beside("", what), (1,)))

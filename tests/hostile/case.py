@@ -40,7 +40,7 @@ class Call:
         only_model: In the window, the chats of this model alone are listed, and the pointer rests on every part.
         stdin: What standard input holds.
         closed: Descriptors that are closed when the process starts; needs `own_process`.
-        own_process: Run `python -m rdchat` anew rather than in a runner that is kept.
+        own_process: Start Python anew rather than fork a process that has imported all: for what Python itself reads.
         environment: Variables to set; None takes one away.
         statuses: Exit statuses that are right.
         words: What the line on standard error must have.

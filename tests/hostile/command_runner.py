@@ -1,20 +1,26 @@
-"""Runs cases on the command line, most of them in one process, some in their own."""
+"""Runs cases on the command line, each in a process of its own, most of them forked from one that has imported all."""
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.case import Call, Case, evil_mark
+from tests.hostile.fork_server import Forked
 from tests.hostile.samples import BUILD, ROOT
 from tests.hostile.verdict import Outcome, faults
-from tests.hostile.watch import Watched, ending, has_ended, is_readable, kill_tree, tree_bytes, watch
+from tests.hostile.watch import Watched, ending, has_ended, kill_tree, tree_bytes, watch
 from tests.kernels import temporary_folder
 
 _SITE = Path(__file__).parent / "site"
-_IDLE_BYTES = 1_500_000_000  # a runner that keeps more than this between cases is started anew
+# For encoding, and for a trial of a template: a case need not take as long as a person may wait.
+_LONG_S, _SHORT_S = (2.0, 1.0), (0.6, 0.3)
+_FORKS = sys.platform == "linux"
 
 
 def environment_of(audit: Path) -> dict[str, str]:
@@ -45,16 +51,16 @@ class CommandRunner:
     def __init__(self, place: Path) -> None:
         self._place = place
         self._audit = place / "audit"
-        self._runner: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._clients: socket.socket
         self._plain: dict[tuple[str, ...], list[int] | None] = {}  # tokens of plain replies, by arguments
-        self._orders, self._answers = -1, -1
 
     def __enter__(self) -> "CommandRunner":
         self._place.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_runner()
+        self._end_server()
 
     def run(self, case: Case) -> tuple[list[str], Outcome]:
         """Make a case, run it, and return what is wrong with how it ended."""
@@ -63,7 +69,7 @@ class CommandRunner:
         call = case.make(folder)
         files = fresh(self._place / "files")
         (files / "stdin").write_bytes(call.stdin)
-        status, watched = (self._alone if call.own_process else self._in_runner)(call, files)
+        status, watched = self._watched(call, files)
         error = files / "stderr"
         outcome = Outcome(
             status,
@@ -77,7 +83,7 @@ class CommandRunner:
         )
         found = faults(call, outcome)
         if outcome.marked or outcome.trouble:
-            self._end_runner()
+            self._end_server()
         return found, outcome
 
     def _plain_tokens(self, arguments: tuple[str, ...]) -> list[int] | None:
@@ -85,75 +91,74 @@ class CommandRunner:
         if arguments not in self._plain:
             files = fresh(self._place / "plain")
             (files / "stdin").write_bytes(b"")
-            status, _ = self._in_runner(Call(arguments), files)
+            status, _ = self._watched(Call(arguments, statuses=(0,)), files)
             self._plain[arguments] = _tokens(files) if status == 0 else None
         return self._plain[arguments]
 
-    def _environment(self, call: Call, files: Path) -> dict[str, str | None]:
+    def _watched(self, call: Call, files: Path) -> tuple[int | None, Watched]:
+        """Run a call to its end; return its status, None where it was killed or died."""
         folders = {"RDCHAT_DATA_DIR": str(call.data or files / "data"), "RDCHAT_CACHE_DIR": str(files / "cache")}
-        return {**folders, **call.environment}
-
-    def _alone(self, call: Call, files: Path) -> tuple[int | None, Watched]:
-        variables = environment_of(self._audit) | self._environment(call, files)
-        shut = " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in call.closed)
-        command = ["sh", "-c", f'exec "$@" {shut}', "sh", sys.executable, "-m", "rdchat", *call.arguments]
+        variables = {**environment_of(self._audit), **folders, **call.environment}
+        environment = {name: value for name, value in variables.items() if value is not None}
+        process: subprocess.Popen[bytes] | Forked
         with (
             (files / "stdin").open("rb") as stdin,
             (files / "stdout").open("wb") as out,
             (files / "stderr").open("wb") as err,
         ):
-            process = subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=out,
-                stderr=err,
-                cwd=files,
-                env={name: value for name, value in variables.items() if value is not None},
-            )
-            watched = watch(process, has_ended(process))
-        died = process.returncode < 0 and not watched.trouble
-        trouble = f"died: {ending(process.returncode)}" if died else watched.trouble
-        status = None if trouble else process.returncode
-        return status, Watched(trouble, watched.seconds, watched.memory_bytes)
+            if call.own_process or not _FORKS:
+                command = ["sh", "-c", f'exec "$@" {_shut(call.closed)}', "sh", sys.executable, "-m", *_words(call)]
+                process = fresh_one = subprocess.Popen(
+                    command, stdin=stdin, stdout=out, stderr=err, cwd=files, env=environment
+                )
+                watched = watch(fresh_one, has_ended(process))
+            else:
+                server = self._ready_server()
+                shared = tree_bytes(server.pid)
+                standard = [file.fileno() for file in (stdin, out, err)]
+                may_fail = 1 in call.statuses and not call.plain
+                order: dict[str, Any] = {
+                    "words": _words(call), "folder": str(files), "patience_s": _SHORT_S if may_fail else _LONG_S,
+                }  # fmt: skip
+                process = Forked(self._clients, standard, environment=environment, **order)
+                watched = watch(server, has_ended(process), shared_bytes=shared)
+        if watched.trouble:
+            return None, watched
+        assert process.returncode is not None
+        if process.returncode < 0:
+            return None, replace(watched, trouble=f"died: {ending(process.returncode)}")
+        return process.returncode, watched
 
-    def _in_runner(self, call: Call, files: Path) -> tuple[int | None, Watched]:
-        runner = self._ready_runner()
-        order = {
-            "arguments": call.arguments,
-            "store": None if call.store is None else str(call.store),
-            "environment": self._environment(call, files),
-            **{name: str(files / name) for name in ("stdin", "stdout", "stderr")},
-        }
-        os.write(self._orders, (json.dumps(order) + "\n").encode())
-        watched = watch(runner, is_readable(self._answers))
-        answer = b"" if watched.trouble else os.read(self._answers, 1000)
-        if not answer and not watched.trouble:  # its end is readable too
-            runner.wait()
-            watched = Watched(f"died: {ending(runner.returncode)}", watched.seconds, watched.memory_bytes)
-        return (json.loads(answer)["status"] if answer else None), watched
-
-    def _ready_runner(self) -> subprocess.Popen[bytes]:
-        if self._runner is not None and tree_bytes(self._runner.pid) > _IDLE_BYTES:
-            self._end_runner()
-        if self._runner is None:
-            theirs_in, self._orders = os.pipe()
-            self._answers, theirs_out = os.pipe()
-            self._runner = subprocess.Popen(
-                [sys.executable, "-m", "tests.hostile.runner", str(theirs_in), str(theirs_out)],
-                pass_fds=(theirs_in, theirs_out),
+    def _ready_server(self) -> subprocess.Popen[bytes]:
+        if self._server is None or self._server.poll() is not None:
+            self._end_server()
+            theirs, self._clients = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            numbers = (theirs.fileno(), self._clients.fileno())
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "tests.hostile.fork_server", *map(str, numbers)],
+                pass_fds=numbers,
+                stdin=subprocess.PIPE,
                 env=environment_of(self._audit),
                 cwd=ROOT,
             )
-            os.close(theirs_in)
-            os.close(theirs_out)
-        return self._runner
+            theirs.close()
+        return self._server
 
-    def _end_runner(self) -> None:
-        if self._runner is not None:
-            os.close(self._orders)
-            os.close(self._answers)
-            kill_tree(self._runner)
-            self._runner = None
+    def _end_server(self) -> None:
+        if self._server is not None:
+            kill_tree(self._server)
+            assert self._server.stdin is not None
+            self._server.stdin.close()
+            self._clients.close()
+            self._server = None
+
+
+def _shut(closed: tuple[int, ...]) -> str:
+    return " ".join(f"{number}{'<' if number == 0 else '>'}&-" for number in closed)
+
+
+def _words(call: Call) -> tuple[str, ...]:
+    return ("rdchat", *call.arguments) if call.store is None else ("tests.hostile.store_reading", str(call.store))
 
 
 def _tokens(files: Path) -> list[int]:

@@ -11,7 +11,7 @@ from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
 from tests.chat.transfer.samples import chatgpt_with_everything, lm_studio_chat, write_jan
 from tests.hostile.case import Call, Case, Kind
 
-_SIZE = 256 << 20  # of the 512 MB that are tried in the slow tests: these have a minute each
+_SIZE = 128 << 20  # of the 512 MB that are tried in the slow tests: these have a minute each
 _MEMORY_BYTES = 1_200_000_000
 _SEEDS = range(12)
 _OURS = (
@@ -65,7 +65,7 @@ def _case(name: str, file: str, parts: Callable[[], Iterable[bytes]], seed: int 
 
 def _imported(path: Path) -> Call:
     arguments = ("chats", "import", str(path))
-    return Call(arguments, own_process=True, statuses=(0, 1), told=True, memory_bytes=_MEMORY_BYTES)
+    return Call(arguments, statuses=(0, 1), told=True, memory_bytes=_MEMORY_BYTES)
 
 
 def _alone(parts: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:

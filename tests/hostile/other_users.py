@@ -1,6 +1,5 @@
 """What another user of the machine could try: to read, to plant a socket, to have code run. Needs root."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,25 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from tests.chat.transfer.huge_chats import good
 from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.samples import BUILD, samples
 from tests.users import OTHER_USER, folder_for_all, modes
 
 _PATIENCE_S = 60.0
-_CHATS = [
-    {
-        "title": "A secret",
-        "mapping": {
-            "a": {
-                "id": "a",
-                "message": {"id": "a", "author": {"role": "user"}, "content": {"content_type": "text", "parts": ["x"]}},
-                "parent": None,
-                "children": [],
-            }
-        },
-        "current_node": "a",
-    }
-]
 _PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { fopen(MARK, "w"); }\n'
 
 type _Faults = list[str]
@@ -44,7 +30,7 @@ def _rdchat(place: Path, *arguments: object, umask: int = 0o022, **more: str) ->
 
 def _reads(umask: int) -> _Faults:
     with folder_for_all(0o700) as place:
-        (place / "conversations.json").write_text(json.dumps(_CHATS))
+        (place / "conversations.json").write_bytes(b"[" + good("A secret") + b"]")
         (place / "conversations.json").chmod(0o600)
         for arguments in (
             ("chats", "import", place / "conversations.json"),

@@ -56,8 +56,8 @@ def _in_turn(*spoils: Spoil) -> Spoil:
     return spoil
 
 
-def _beside(suffix: str, what: str) -> Spoil:
-    """Put one of `ODD_FILES` in the place of a file that belongs to the database."""
+def odd_beside(suffix: str, what: str) -> Spoil:
+    """Put one of `ODD_FILES` in the place of a file, or of one that belongs to it, which has its name and a suffix."""
     return lambda path: with_odd_file(path.name + suffix, what)(path.parent)
 
 
@@ -81,9 +81,9 @@ SPOILED: Mapping[str, Spoil] = {
     "a log of noise": _noise_beside("-wal"),
     "a shared memory file of noise": _noise_beside("-shm"),
     "a journal of noise": _noise_beside("-journal"),
-    "a folder as the log": _beside("-wal", "a folder"),
-    "a folder as the lock": _beside(".lock", "a folder"),
-    "a FIFO as the lock": _beside(".lock", "a FIFO"),
+    "a folder as the log": odd_beside("-wal", "a folder"),
+    "a folder as the lock": odd_beside(".lock", "a folder"),
+    "a FIFO as the lock": odd_beside(".lock", "a FIFO"),
     "a database of text": lambda path: path.write_text("no database"),
     **{f"bytes changed ({seed})": partial(flipped, seed=seed, count=64) for seed in range(12)},
     **{f"the first page changed ({seed})": partial(flipped, seed=seed, count=3, within=120) for seed in range(8)},
@@ -97,16 +97,9 @@ def _make(spoil: Spoil, folder: Path) -> Call:
     return Call(store=store, data=store.parent)
 
 
-def _odd(put: Spoil, folder: Path) -> Call:
-    store = folder / "data" / "conversations.db"
-    store.parent.mkdir()
-    put(store)
-    return Call(store=store, data=store.parent)
-
-
 def store_cases() -> Iterator[Case]:
     """Yield all cases of databases."""
     for name, spoil in SPOILED.items():
         yield Case(Kind.STORES, name, partial(_make, spoil))
-    for what, put in ODD_FILES.items():
-        yield Case(Kind.STORES, f"{what} as the database", partial(_odd, put))
+    for what in ODD_FILES:
+        yield Case(Kind.STORES, f"{what} as the database", partial(_make, odd_beside("", what)))

@@ -33,3 +33,7 @@ def read_store(path: Path) -> int:
         print(f"rdchat: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(read_store(Path(sys.argv[1])))

@@ -1,11 +1,9 @@
 """Every hostile thing on the command line, some in the window, kills, and what other users of the machine could do.
 
-Of what is damaged at random, or put in the place of each file in turn, one in `_ONE_IN` is tried. HOSTILE=all tries the
-others too, all of the rest in the window, and that no window stalls: `HOSTILE=all make test-slow ARGS=tests/hostile`.
+HOSTILE=all tries all in the window too, and that it never stalls: `HOSTILE=all make test-slow ARGS=tests/hostile`.
 """
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,24 +12,14 @@ import pytest
 from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
-from tests.hostile.harm import ODD_FILES
 from tests.hostile.kills import kills
 from tests.hostile.other_users import CASES
 from tests.hostile.window_runner import WindowRunner
 
 _ALL = os.environ.get("HOSTILE") == "all"
-_ONE_IN = 16
-_MECHANICAL = re.compile(rf"\w+: ({'|'.join(ODD_FILES)}) as |.*\(\d+\)")
-# These need no model, and so no process that imports MLX.
 _OFTEN = ("stores: a circle of two", "backups: a newer version", "hub: 3 GB of JSON, searched")
 _IN_THE_WINDOW = ("templates: a string doubled 60 times", "stores: a circle of two", "labels: a picture")
 _NOT_IN_THE_WINDOW = {Kind.PROMPTS, Kind.ARGUMENTS, Kind.HUB, Kind.IMPORTS}
-
-
-def _tried() -> list[Case]:
-    mechanical = [case.id for case in cases() if _MECHANICAL.match(case.id)]
-    left_out = set() if _ALL else {*mechanical} - {*mechanical[::_ONE_IN]}
-    return [case for case in cases() if case.id not in left_out]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +36,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=() if case.id in _OFTEN else pytest.mark.slow) for case in _tried()],
+    [pytest.param(case, marks=() if case.id in _OFTEN else pytest.mark.slow) for case in cases()],
     ids=lambda case: case.id[:80],
 )
 def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from tests.hostile.fork_server import Forked
+
 MEMORY_LIMIT_BYTES = 8 * 10**9
 TIME_LIMIT_S = 60.0
 _LOOK_EVERY_S = 0.05
@@ -38,10 +40,11 @@ def watch(
     is_done: Callable[[float], bool],
     time_limit_s: float = TIME_LIMIT_S,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    shared_bytes: int = 0,
 ) -> Watched:
     """Look at a process twenty times a second until `is_done(wait_s)`, which waits so long, tells that it is done.
 
-    Past a limit the whole tree is killed.
+    Past a limit the whole tree is killed. `shared_bytes` is what each process below it had when it was forked.
     """
     began, most, trouble, late_s = time.monotonic(), 0, "", 0.0
     while True:
@@ -49,7 +52,7 @@ def watch(
         if is_done(_LOOK_EVERY_S):
             break
         late_s = max(late_s, time.monotonic() - looked - _LOOK_EVERY_S)
-        most = max(most, tree_bytes(process.pid))
+        most = max(most, tree_bytes(process.pid, shared_bytes))
         if most > memory_limit_bytes:
             trouble = f"killed at {most / 1e9:.1f} GB"
         elif time.monotonic() - began > time_limit_s:
@@ -67,7 +70,7 @@ def is_readable(descriptor: int) -> Callable[[float], bool]:
     return lambda wait_s: bool(select.select([descriptor], [], [], wait_s)[0])
 
 
-def has_ended(process: subprocess.Popen[bytes]) -> Callable[[float], bool]:
+def has_ended(process: subprocess.Popen[bytes] | Forked) -> Callable[[float], bool]:
     """Return a test that waits for the end of a process."""
 
     def ended(wait_s: float) -> bool:
@@ -78,12 +81,12 @@ def has_ended(process: subprocess.Popen[bytes]) -> Callable[[float], bool]:
     return ended
 
 
-def tree_bytes(pid: int) -> int:
-    """Return the resident memory of a process and all below it."""
-    total = 0
+def tree_bytes(pid: int, shared_bytes: int = 0) -> int:
+    """Return the resident memory of a process and all below it, and what they share once."""
+    total = shared_bytes
     for each in _tree(pid):
         with contextlib.suppress(psutil.Error):
-            total += each.memory_info().rss
+            total += max(each.memory_info().rss - shared_bytes, 0)
     return total
 
 
