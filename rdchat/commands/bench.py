@@ -180,13 +180,13 @@ class _Measurement:
     plan: BenchPlan
     environment: dict[str, Any] = field(default_factory=lambda: environment(None))
     runs: list[BenchRun] = field(default_factory=list)
-    ended: bool = False
+    complete: bool = False
     cancelled: bool = False
 
     @property
     def result(self) -> BenchResult:
         """The runs so far."""
-        return BenchResult(self.plan, tuple(self.runs), self.environment, self.ended and not self.cancelled)
+        return BenchResult(self.plan, tuple(self.runs), self.environment, self.complete)
 
     def cancel(self, runner: BenchRunner) -> None:
         self.cancelled = True
@@ -216,7 +216,7 @@ def _measure(
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))
             _follow(engine, measurement, progress, stored)
-    measurement.ended = True
+    measurement.complete = not measurement.cancelled
 
 
 def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, stored: RunsFile | None) -> None:
@@ -228,8 +228,8 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
     ):
         for event in runner:
             if isinstance(event, BenchProgress):
-                left = f", {event.left_text}" if event.left_text else ""
-                progress.show(LoadProgress(f"{event.text}{left}", event.done / event.total if event.total else None))
+                share = event.done / event.total if event.total else None
+                progress.show(LoadProgress(f"{event.text}{event.left_text}", share))
                 if stored:
                     stored.end_turn()
             elif isinstance(event, BenchRun):

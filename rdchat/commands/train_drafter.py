@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
-    parser.add_argument("--epochs", type=int, help="passes over the data")
+    parser.add_argument("--epochs", type=int, default=argparse.SUPPRESS, help="passes over the data")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,9 +79,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     from rdchat.inference.training.heads.recipes import Recipe  # noqa: PLC0415  MLX
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
 
-    recipe = Recipe(seed=args.seed)
-    if args.epochs is not None:
-        recipe = replace(recipe, epochs=args.epochs)
+    recipe = options.chosen(Recipe, args)
     out = paths.expanded(args.out, "--out").absolute()
     # This checks the numbers before files are read.
     settings = TrainingSettings(out, args.tokens, args.seed, recipe=recipe, anyway=args.load_anyway)
@@ -106,15 +104,13 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
 
 
 def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:
-    parts = [f"{event.phase} {event.fraction or 0:4.0%}"]
-    if event.tokens_per_second is not None:
-        parts.append(f"{event.tokens_per_second:.0f} tokens/s")
-    if event.loss is not None:
-        parts.append(f"loss {event.loss:.3f}")
-    if accuracy:
-        parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
-    if event.left_s is not None:
-        parts.append(f"{timedelta(seconds=int(event.left_s))} left")
-    if event.text:
-        parts.append(event.text)
-    return "  ".join(parts)
+    speed, loss = event.tokens_per_second, event.loss
+    parts = (
+        f"{event.phase} {event.fraction or 0:4.0%}",
+        "" if speed is None else f"{speed:.0f} tokens/s",
+        "" if loss is None else f"loss {loss:.3f}",
+        "right " + " ".join(f"{share:.0%}" for share in accuracy) if accuracy else "",
+        "" if event.left_s is None else f"{timedelta(seconds=int(event.left_s))} left",
+        event.text,
+    )
+    return "  ".join(filter(None, parts))

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,15 +17,12 @@ from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import opened, readable_entries
 from rdchat.hub.endpoint import hub_path
-from rdchat.hub.known_files import (
-    RepositoryFiles,
-    is_commit,
-    is_digest,
-    is_repository,
-    is_revision,
-)
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision
 
 WORK = ".rdchat"
+# The name of a snapshot's temporary folder begins with this.
+STAGING = "snapshot-"
 # A reference holds a hash of 40 letters; no more bytes than these are read.
 _COMMIT_BYTES = 200
 _LOCK_RETRY_S = 0.05
@@ -146,6 +143,27 @@ class CachedRepository:
             )
         except OSError:
             return False
+
+    def bytes_of(self, file: HubFile) -> int:
+        """Return how many bytes of a file are on disk, whole or in part, by size alone."""
+        for path in (self.blobs / file.digest, self.work / f"{file.digest}.part"):
+            with suppress(OSError):
+                if (size := path.stat().st_size) <= file.size:
+                    return size
+        return 0
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder if it holds no model and no download. The caller holds the lock."""
+        # A folder with content cannot be removed.
+        with suppress(OSError):
+            if any(path.name != "lock" for path in self.work.iterdir()):
+                return
+            for folder in (self.blobs, self.snapshots, self.folder / "refs"):
+                if folder.is_dir():
+                    folder.rmdir()
+            (self.work / "lock").unlink(missing_ok=True)
+            self.work.rmdir()
+            self.folder.rmdir()
 
     def linked_blob(self, path: Path) -> str:
         """Return the name of the blob that a link points to; empty for other links and files."""

@@ -42,11 +42,11 @@ class TrashedFolder:
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """The effects of deleting a revision.
+    """The effects of deleting a revision, or a folder outside the hub's cache.
 
     Attributes:
         repository: Where the model is.
-        commit: Commit of the snapshot; empty for an unfinished download only.
+        commit: Commit of the snapshot; empty for an unfinished download only, and for a folder outside the cache.
         freed_bytes: Size of the removed blobs.
         sharing: Names of other revisions that share some blobs, which stay.
         unfinished: Whether files of an unfinished download are removed too.
@@ -134,6 +134,9 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         NoTrashError: If the repository cannot be moved to the Trash.
         StorageError: If a file cannot be deleted.
     """
+    if not (plan.commit or plan.unfinished):
+        # No other program writes to a folder outside the hub's cache.
+        return remove_folder(plan.name, plan.repository.folder, move_to_trash)
     with plan.repository.locked(_LOCK_WAIT_S):
         now = _planned(plan.repository, plan.commit, plan.gguf)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
@@ -146,17 +149,6 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
     return None
-
-
-def delete_unfinished(repository: CachedRepository) -> None:
-    """Delete the unfinished downloads of a repository for good.
-
-    Raises:
-        StorageLockedError: If one of them runs, and is not just being paused.
-        StorageError: If a file cannot be deleted.
-    """
-    with repository.locked(_LOCK_WAIT_S):
-        discard(repository)
 
 
 def remove_folder(name: str, folder: Path, move_to_trash: MoveToTrash | None) -> Path | None:

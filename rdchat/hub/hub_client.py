@@ -48,11 +48,7 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
-        try:
-            # An event loop can end a wait at any point.
-            return asyncio.run(self._read(url, first_bytes))
-        except TimeoutError as error:
-            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
+        return asyncio.run(self._read(url, first_bytes))
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -67,6 +63,7 @@ class HubReader:
         return json.loads(body.decode())
 
     async def _read(self, url: str, first_bytes: int | None) -> bytes:
+        """Return an answer's content. An event loop can end a wait at any point."""
         host, response = urlsplit(url).netloc, None
         try:
             async with (
@@ -78,6 +75,8 @@ class HubReader:
                 if (status := response.status_code) != 200:
                     raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
                 return await _body(response, host, self.limits, first_bytes)
+        except TimeoutError as error:
+            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.RequestError, httpx2.StreamError, SOCKSError) as error:

@@ -6,7 +6,8 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Literal
 
-from rdchat.hub.known_files import HubFile, is_repository
+from rdchat.hub.known_files import HubFile
+from rdchat.hub.names import is_repository
 from rdchat.hub.packed_weights import unpackable
 
 SortBy = Literal["downloads", "likes", "last_modified"]

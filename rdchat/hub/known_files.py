@@ -1,4 +1,4 @@
-"""Selects the files of a repository to download, and checks names that become paths.
+"""Selects the files of a repository to download.
 
 Safetensors, JSON, known tokenizer files, GGUF files of supported types, README and licence: all of them are data.
 Pickles and code are never downloaded.
@@ -14,14 +14,11 @@ from pathlib import Path
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.names import TEMPLATES, is_safe_name
 from rdchat.hub.packed_weights import PACKED_HINT
 
 MAX_FILE_BYTES = 2**50
-# No lone surrogates, which cannot be in a path.
-_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
 _MAX_DOCUMENT_BYTES = 2**24
-# The limit of file systems, in bytes of UTF-8.
-_LONGEST_NAME = 255
 # Further tokenizer files are *.json and *.tiktoken.
 TOKENIZER_FILES = (
     "chat_template.jinja",
@@ -32,21 +29,14 @@ TOKENIZER_FILES = (
     "tokenizer.model.v3",
     "vocab.txt",
 )
-TEMPLATES = "additional_chat_templates/"
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
 # An image encoder, or one of several parts of a model.
 _NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
-_REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
-_REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _CHUNK_BYTES = 2**22
 _SHA256_LETTERS = 64
-# The hub's own limit.
-_LONGEST_REPOSITORY = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,52 +150,9 @@ def download_command(repository: str, revision: str = "main", gguf: str = "") ->
     return shlex.join([*text, "--file", gguf] if gguf else text)
 
 
-def check_names(repository: str, revision: str) -> None:
-    """Refuse names that cannot be a hub id or a revision; both become paths.
-
-    Raises:
-        HubError: If one of them cannot be.
-    """
-    if not is_repository(repository):
-        raise HubError(f"{repository[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
-    if not is_revision(revision):
-        raise HubError(f"{revision[:200]} is not a revision.", "Give a branch, a tag or a commit.")
-
-
-def is_repository(name: str) -> bool:
-    """Return whether a name may be a hub id, `ORG/NAME`. Such a name is also a safe folder name."""
-    return (
-        bool(_REPOSITORY.fullmatch(name))
-        and len(name) <= _LONGEST_REPOSITORY
-        and not any(word in name for word in ("..", "--"))
-        and not any(part.endswith((".", "-", ".git")) for part in name.split("/"))
-    )
-
-
-def is_revision(name: str) -> bool:
-    """Return whether a name may be a branch, tag or commit, which becomes a path below `refs`."""
-    return bool(_REVISION.fullmatch(name)) and ".." not in name
-
-
-def is_commit(name: str) -> bool:
-    return bool(_COMMIT.fullmatch(name))
-
-
-def is_digest(text: str) -> bool:
-    return bool(_DIGEST.fullmatch(text))
-
-
 def is_document(name: str) -> bool:
     """Return whether a file is for people to read, such as README and licence; no model needs it."""
     return bool(_DOCUMENT.fullmatch(name))
-
-
-def is_safe_name(name: str) -> bool:
-    """Return whether a file's name may become a path in a snapshot: at the top, or of a chat template."""
-    last = name.removeprefix(TEMPLATES)
-    if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
-        return False
-    return len(last.encode()) <= _LONGEST_NAME
 
 
 def chosen_files(

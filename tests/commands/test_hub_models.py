@@ -20,7 +20,7 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession
-from rdchat.services.models.file_actions import deletion_text, removal_question
+from rdchat.services.models.file_actions import RemovalQuestion
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
@@ -306,8 +306,8 @@ def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
     assert printed_json(capsys, "models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
 
-    question = removal_question(card_of(argparse.Namespace(model=NAME, revision="main")))
-    assert f"Its drafter, {EAGLE}, stays." in deletion_text(question)
+    question = RemovalQuestion.of(card_of(argparse.Namespace(model=NAME, revision="main")))
+    assert f"Its drafter, {EAGLE}, stays." in question.text()
 
     model, request = load_model(NAME), ask("a b a b", max_tokens=12)
     end = reply(ChatSession(model), DraftSettings(), request)

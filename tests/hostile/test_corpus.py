@@ -20,7 +20,7 @@ from tests.hostile.other_users import CASES
 from tests.hostile.window_runner import WindowRunner
 
 _ALL = os.environ.get("HOSTILE") == "all"
-_ONE_IN = 4
+_ONE_IN = 16
 _MECHANICAL = re.compile(rf"\w+: ({'|'.join(ODD_FILES)}) as |.*\(\d+\)")
 # These need no model, and so no process that imports MLX.
 _OFTEN = ("stores: a circle of two", "backups: a newer version", "hub: 3 GB of JSON, searched")

@@ -100,7 +100,7 @@ def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: P
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "a/b/c", "a--b/c", "a/..", "a/b.git", ""])
 def test_names_that_are_no_hub_ids_are_refused(hub: HubServer, name: str) -> None:
-    from rdchat.hub.known_files import check_names
+    from rdchat.hub.names import check_names
 
     with pytest.raises(HubError, match="is not the name of a model"):
         check_names(name, "main")

@@ -20,7 +20,8 @@ from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
-from rdchat.hub.known_files import check_names, download_command
+from rdchat.hub.known_files import download_command
+from rdchat.hub.names import check_names
 from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
 
 _MAX = 100

@@ -15,18 +15,12 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import NoTrashError
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.known_files import download_command, is_repository
+from rdchat.hub.known_files import download_command
+from rdchat.hub.names import is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
-from rdchat.services.models.file_actions import (
-    deletion_text,
-    reason_not_to_delete,
-    reason_not_to_verify,
-    removal_question,
-    remove_model,
-    verify_model,
-)
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 
 
 def card_of(args: argparse.Namespace) -> ModelCard:
@@ -139,7 +133,7 @@ def verify(args: argparse.Namespace) -> int:
             done += read
             line.show_text(f"{name}: checked {size_text(done)}", "checking")
 
-        verdict = verify_model(card, Tokens(), count)
+        verdict = verdict_of(card, Tokens(), count)
     if verdict.hub_problem and not args.json:
         print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
     report = {**asdict(verdict), "whole": verdict.is_intact}
@@ -172,16 +166,16 @@ def delete(args: argparse.Namespace) -> int:
     card = card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
-    question = removal_question(replace(card, name=args.model))
-    if not agreed(args.yes, f"{args.model}: {deletion_text(question)}"):
+    question = RemovalQuestion.of(replace(card, name=args.model))
+    if not agreed(args.yes, f"{args.model}: {question.text()}"):
         return 1
     try:
-        remove_model(question, _move_to_trash)
+        question.remove(_move_to_trash)
     except NoTrashError as error:
         question = replace(question, has_trash=False)
         if not agreed(args.yes, f"{error} It will be deleted for good."):
             return 1
-        remove_model(question, _move_to_trash)
+        question.remove(_move_to_trash)
     result = f"{args.model} is deleted." if question.for_good else f"{args.model} is in the Trash."
     options.print_result(args, {"model": args.model, "restorable": not question.for_good}, result)
     return 0

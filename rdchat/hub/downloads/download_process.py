@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from rdchat.errors import RdchatError
@@ -19,6 +20,7 @@ _END_S = 3.0
 # The process takes this many requests, as it queues downloads above its limit itself.
 _AT_ONCE = 10_000
 _NO_LIMITS = Limits(cancel_s=None)
+_READ = partial(plain, Download)
 OnRecord = Callable[[Download], object]
 
 
@@ -74,9 +76,8 @@ class DownloadProcess:
 
     def discard(self, download: Download, on_record: OnRecord) -> None:
         """Stop a download and remove its files; call `on_record` with the last record."""
-        self._submit(
-            "discard", {"record": asdict(download)}, on_end=lambda outcome: on_record(_ended(download, outcome))
-        )
+        end = lambda outcome: on_record(_ended(download, outcome))  # noqa: E731
+        self._submit("discard", {"record": asdict(download)}, read=_READ, on_end=end)
 
     def set_at_once(self, number: int) -> None:
         """Set how many downloads run at once."""
@@ -105,11 +106,12 @@ class DownloadProcess:
             "paused": not self._resumes,
         }
         if not job.ended:
-            request = self._submit("download", arguments, on_progress=job.report_progress, on_end=job.end)
+            progress, end = job.report_progress, job.end
+            request = self._submit("download", arguments, read=_READ, on_progress=progress, on_end=end)
             if request is not None:
                 job.when_cancelled(request.cancel)
 
-    def _submit(self, do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], object]) -> Job[Any] | None:
+    def _submit(self, do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], Any]) -> Job[Any] | None:
         with self._guard:
             return None if self._closed else self._child.submit(do, arguments, _NO_LIMITS, **callbacks)
 
@@ -118,11 +120,8 @@ def _ended(download: Download, outcome: Any) -> Download:
     """Return the last record for the outcome of a request."""
     if isinstance(outcome, CancelledError):
         return download.at(DownloadState.PAUSED)
-    if not isinstance(outcome, RdchatError):
-        try:
-            return plain(Download, outcome)
-        except (TypeError, ValueError):
-            outcome = ChildEndedError("sent an answer that could not be read")
+    if isinstance(outcome, Download):
+        return outcome
     if isinstance(outcome, ChildEndedError):
         hint = "Resume the download to continue where it stopped."
         outcome = RdchatError(f"The downloading process {outcome.what}.", hint)

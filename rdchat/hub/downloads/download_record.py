@@ -13,21 +13,11 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.files.plain_data import plain
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories, repository_of
+from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, repository_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.known_files import (
-    MAX_FILE_BYTES,
-    HubFile,
-    RepositoryFiles,
-    is_commit,
-    is_digest,
-    is_repository,
-    is_revision,
-    is_safe_name,
-)
+from rdchat.hub.known_files import MAX_FILE_BYTES, RepositoryFiles
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
-# The name of a snapshot's temporary folder begins with this.
-STAGING = "snapshot-"
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 # Enough for a record with 10,000 files of the longest names.
@@ -36,7 +26,7 @@ _MAX_BYTES = 2**25
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
     """Return the files of a download with the bytes on disk; partial files count."""
-    return tuple(DownloadFile(file.name, bytes_on_disk(repository, file), file.size) for file in files.contents)
+    return tuple(DownloadFile(file.name, repository.bytes_of(file), file.size) for file in files.contents)
 
 
 def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
@@ -79,15 +69,6 @@ def begin_drafter(files: RepositoryFiles) -> Download:
             with repository.locked():
                 discard(repository, Download(record.repository, record.revision, drafter=record.drafter))
     return Download(files.repository, files.revision, is_model=False, drafter=files.drafter)
-
-
-def bytes_on_disk(repository: CachedRepository, file: HubFile) -> int:
-    """Return how many bytes of a file are on disk, whole or in part, by size alone."""
-    for path in (repository.blobs / file.digest, repository.work / f"{file.digest}.part"):
-        with suppress(OSError):
-            if (size := path.stat().st_size) <= file.size:
-                return size
-    return 0
 
 
 def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
@@ -146,7 +127,7 @@ def discard(repository: CachedRepository, download: Download | None = None) -> N
         give_up(repository, record)
     remove_unused_files(repository)
     if not _used_blobs(repository):
-        remove_if_empty(repository)
+        repository.remove_if_empty()
 
 
 def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
@@ -183,20 +164,6 @@ def remove_unused_files(repository: CachedRepository) -> None:
         with suppress(OSError):
             # The next call tries again.
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def remove_if_empty(repository: CachedRepository) -> None:
-    """Remove a repository's folder if it holds no model and no download. The caller holds the lock."""
-    # A folder with content cannot be removed.
-    with suppress(OSError):
-        if any(path.name != "lock" for path in repository.work.iterdir()):
-            return
-        for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):
-            if folder.is_dir():
-                folder.rmdir()
-        (repository.work / "lock").unlink(missing_ok=True)
-        repository.work.rmdir()
-        repository.folder.rmdir()
 
 
 def _used_blobs(repository: CachedRepository) -> set[str]:

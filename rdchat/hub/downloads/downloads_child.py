@@ -13,7 +13,7 @@ from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
-from rdchat.hub.downloads.download_record import begin_record, discard, remove_if_empty
+from rdchat.hub.downloads.download_record import begin_record, discard
 from rdchat.hub.downloads.repository_download import MakeDrafter, RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
@@ -119,7 +119,7 @@ class DownloadQueue:
                 with repository.locked():
                     begin_record(repository, download, paused=True)
                     # The lock made the folder again if it was deleted just now.
-                    remove_if_empty(repository)
+                    repository.remove_if_empty()
 
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""

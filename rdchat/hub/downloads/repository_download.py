@@ -17,24 +17,16 @@ import httpx2
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError, file_error, file_errors
 from rdchat.files.atomic_file import make_folder
 from rdchat.host import flush_to_disk
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.cache_layout import STAGING, CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
-from rdchat.hub.downloads.download_record import (
-    STAGING,
-    bytes_on_disk,
-    discard,
-    record_of,
-    remove_if_empty,
-    remove_record,
-    remove_unused_files,
-    write_record,
-)
+from rdchat.hub.downloads.download_record import discard, record_of, remove_record, remove_unused_files, write_record
 from rdchat.hub.downloads.file_download import PART_STAYS, FileDownload, PartialFile, wait_for_retry
 from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
 from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.names import check_names, is_commit
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
@@ -178,7 +170,7 @@ class RepositoryDownload:
                 raise MissingError(error.message, hint) from error
         finally:
             # It is empty, for example, if the hub does not know the repository.
-            remove_if_empty(self.repository)
+            self.repository.remove_if_empty()
 
     async def _completed(self, files: RepositoryFiles) -> Path:
         self.running.files = files
@@ -186,7 +178,7 @@ class RepositoryDownload:
             # The hub's tools expect both folders.
             make_folder(folder)
         for file in files.files:
-            self.running.done[file.digest] = bytes_on_disk(self.repository, file)
+            self.running.done[file.digest] = self.repository.bytes_of(file)
         self.running.state = DownloadState.CHECKING
         blobs = self.repository.blobs
         missing = [file for file in files.contents if not await self._is_intact(blobs / file.digest, file)]

@@ -124,10 +124,10 @@ class BenchProgress:
 
     @property
     def left_text(self) -> str:
-        """Return such as `45 s left` or `3 min left`; empty until it can be estimated."""
+        """Return such as `, 45 s left` or `, 3 min left`; empty until it can be estimated."""
         if self.left_s is None:
             return ""
-        return f"{self.left_s:.0f} s left" if self.left_s < 90 else f"{self.left_s / 60:.0f} min left"
+        return f", {self.left_s:.0f} s left" if self.left_s < 90 else f", {self.left_s / 60:.0f} min left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,8 @@ class BenchPiece:
 BenchEvent = BenchProgress | BenchRun | BenchPiece
 
 
-class BenchRunner(Protocol):
+class BenchRunner(Iterator[BenchEvent], Protocol):
     """A running benchmark: yields progress and runs. Used from the engine's thread, except for `cancel`."""
-
-    def __iter__(self) -> "BenchRunner": ...
-
-    def __next__(self) -> BenchEvent: ...
 
     def cancel(self) -> None:
         """Ask for an early end, from any thread; the runs made so far are kept."""
@@ -183,6 +179,11 @@ class BenchCell:
     @property
     def plain(self) -> bool:
         return self.draft.mode is Mode.OFF
+
+    @property
+    def baseline(self) -> "BenchCell":
+        """Plain decoding at the same temperature and precision."""
+        return BenchCell(temperature=self.temperature, dtype=self.dtype)
 
     @property
     def label(self) -> str:
@@ -237,9 +238,7 @@ class BenchPlan:
     @property
     def baselines(self) -> tuple[BenchCell, ...]:
         """Plain decoding at every temperature and precision among the cells, in order of appearance."""
-        kinds = dict.fromkeys((cell.temperature, cell.dtype) for cell in self.cells)
-        plain = DraftSettings(mode=Mode.OFF)
-        return tuple(BenchCell(plain, temperature, dtype) for temperature, dtype in kinds)
+        return tuple(dict.fromkeys(cell.baseline for cell in self.cells))
 
     @property
     def all_cells(self) -> tuple[BenchCell, ...]:
@@ -248,11 +247,7 @@ class BenchPlan:
 
     def baseline_of(self, cell: BenchCell) -> int:
         """Return the index in `all_cells` of the plain decoding to compare a cell with."""
-        return next(
-            index
-            for index, plain in enumerate(self.baselines)
-            if (plain.temperature, plain.dtype) == (cell.temperature, cell.dtype)
-        )
+        return self.baselines.index(cell.baseline)
 
     def sampling(self, cell: BenchCell) -> SamplingParams:
         """Return a cell's sampling: the app's default filters at the cell's temperature."""

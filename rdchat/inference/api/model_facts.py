@@ -82,6 +82,14 @@ class MachineMemory:
         return MemoryRoom(max(self.max_bytes, self.room.limit_bytes), self.room.free_bytes)
 
 
+class Fit(Enum):
+    """Whether a model fits; one that is `TIGHT` is loaded with a warning."""
+
+    FITS = auto()
+    TIGHT = auto()
+    TOO_LARGE = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """What a model needs.
@@ -104,13 +112,24 @@ class MemoryNeed:
     def total_bytes(self) -> int:
         return self.weights_bytes + self.cache_bytes + self.drafter_bytes
 
+    @classmethod
+    def of(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
+        """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
+        dtype = effective_dtype(requested, on_gpu)
+        width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
+        weights = sizes.stored_bytes
+        if not stays_quantized(sizes.quantization_bits, dtype):
+            weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
+        tokens = min(tokens, sizes.context_length)
+        cache = sizes.kv_values_per_token * width * tokens
+        return cls(weights, cache, tokens, precision_text(sizes, dtype))
 
-class Fit(Enum):
-    """Whether a model fits; one that is `TIGHT` is loaded with a warning."""
-
-    FITS = auto()
-    TIGHT = auto()
-    TOO_LARGE = auto()
+    def fit(self, room: MemoryRoom) -> Fit:
+        """Return how a model fits into the room."""
+        if self.total_bytes > room.limit_bytes:
+            return Fit.TOO_LARGE
+        tight = self.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
+        return Fit.TIGHT if tight else Fit.FITS
 
 
 def effective_dtype(requested: Dtype, on_gpu: bool) -> Dtype:
@@ -144,26 +163,6 @@ def precision_text(sizes: ModelSizes, dtype: Dtype) -> str:
     return (sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
-def memory_need(sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> MemoryNeed:
-    """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
-    dtype = effective_dtype(requested, on_gpu)
-    width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
-    weights = sizes.stored_bytes
-    if not stays_quantized(sizes.quantization_bits, dtype):
-        weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
-    tokens = min(tokens, sizes.context_length)
-    cache = sizes.kv_values_per_token * width * tokens
-    return MemoryNeed(weights, cache, tokens, precision_text(sizes, dtype))
-
-
-def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
-    """Return how a model's need fits into the room."""
-    if need.total_bytes > room.limit_bytes:
-        return Fit.TOO_LARGE
-    tight = need.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
-    return Fit.TIGHT if tight else Fit.FITS
-
-
 def each_need(need: MemoryNeed, ranks: int) -> MemoryNeed:
     """Return what each of several ranks needs; embeddings and output, which every rank has, count as divided too."""
     return replace(need, weights_bytes=-(-need.weights_bytes // ranks), cache_bytes=-(-need.cache_bytes // ranks))
@@ -176,10 +175,10 @@ def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
         need: The model's.
         rooms: The room of each Mac, this one's first.
     """
-    if fit_of(need, rooms[0]) is not Fit.TOO_LARGE:
+    if need.fit(rooms[0]) is not Fit.TOO_LARGE:
         return 1
     each = each_need(need, len(rooms))
-    return 0 if any(fit_of(each, room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
+    return 0 if any(each.fit(room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
 
 
 gigabytes = size_text
@@ -292,8 +291,33 @@ class Capability:
     errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """Facts about a model from the headers of its files.
+
+    Attributes:
+        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
+        sizes: Sizes for its need of memory; None if it cannot be loaded.
+        quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
+        problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
+        is_model: Whether it is a language model, loadable or not; the hub's cache also has other things.
+        tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
+        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
+        states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+    """
+
+    family: str = ""
+    sizes: ModelSizes | None = None
+    quantization: str = ""
+    problem: str = ""
+    is_model: bool = True
+    tokens: str = ""
+    is_drafter: bool = False
+    states_mtp: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class ModelCard:
+class ModelCard(FolderFacts):
     """A model folder, a GGUF file, a drafter head, or an unfinished download.
 
     Its name and origin are always known. Readers of its files, and checks against a model, add the rest.
@@ -305,18 +329,11 @@ class ModelCard:
         path: The folder or the GGUF file; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
-        problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
-        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
-        sizes: Sizes for its need of memory; None if it cannot be loaded.
-        quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
-        tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
         disk_bytes: Size of its files on this machine.
         changed: When its folder was changed, in seconds since 1970.
-        states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
         tried: What it can verify; None if that was not tried yet.
         download_bytes: Size of the complete download; 0 for anything but an unfinished one.
         download_gguf: File of an unfinished download, if the repository has several.
-        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
         kind: Kind of a drafter head; None if unknown.
         match: How sure it is that the drafter was made for the model; None if unknown.
         weights_bytes: Size of its weight files; for the loaded model, its size in memory.
@@ -329,21 +346,14 @@ class ModelCard:
     path: Path = Path()
     repository: str = ""
     revision: str = "main"
-    problem: str = ""
     # By its files
-    family: str = ""
-    sizes: ModelSizes | None = None
-    quantization: str = ""
-    tokens: str = ""
     disk_bytes: int = 0
     changed: float = 0.0
-    states_mtp: bool = False
     tried: Capability | None = None
     # Of an unfinished download
     download_bytes: int = 0
     download_gguf: str = ""
     # Of a drafter head
-    is_drafter: bool = False
     kind: HeadKind | None = None
     match: TargetMatch | None = None
     weights_bytes: int = 0

@@ -5,7 +5,6 @@ from enum import StrEnum
 from typing import Any
 
 from rdchat.files.plain_data import plain
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape
 
 # Tokens of answers to learn from.
@@ -25,7 +24,6 @@ class TrainingOrder:
     Attributes:
         model: An argument of `Engine.load`; None is the default model.
         name: The model's name, for people.
-        kind: The kind of the drafter's head: `RECURRENT`, but EAGLE-3 in what an earlier version began.
         tokens: Answer tokens to train on.
         with_chats: Whether the first questions of the person's chats are mixed in.
         dtype: Precision to load the model in.
@@ -35,7 +33,6 @@ class TrainingOrder:
 
     model: str | None
     name: str
-    kind: HeadKind = HeadKind.RECURRENT
     tokens: int = DEFAULT_TOKENS
     with_chats: bool = False
     dtype: str = "auto"

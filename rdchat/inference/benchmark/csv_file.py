@@ -23,20 +23,12 @@ RECURRENT_COLUMNS = (
     "prompt_and_generated_length", "comprehension_and_generation_time",
 )  # fmt: skip
 PLAIN_COLUMNS = ("run", "dtype", "comprehension_mlx", "generation_mlx", "comprehension_ours", "generation_ours")
-_ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-
-_DRAFT_FIELDS = ("mode", "draft_tokens", "lookup_branch", "draft_model", "drafter")
-_COUNT_FIELDS = (
-    "prefill_ms", "ttft_ms", "decode_ms", "rounds", "drafted", "accepted", "verified_nodes", "host_syncs",
-    "peak_memory_bytes",
-)  # fmt: skip
-_RUN_FIELDS = ("prompt", "group", "overhead", "mode_reason", "chosen", "draft_ms")
-_DIFFERENCE_FIELDS = ("index", "plain", "other", "gap", "rounding")
 COLUMNS = (
-    *dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS), "part", "cell", *_DRAFT_FIELDS, "temperature", "asked_dtype",
-    "seed", "prompt", "group", *_COUNT_FIELDS, "overhead", "mode_reason", "chosen", "difference_index",
-    "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms", *_ENVIRONMENT,
-    "difference_rounding", "draft_ms",
+    *dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS), "part", "cell", "mode", "draft_tokens", "lookup_branch",
+    "draft_model", "drafter", "temperature", "asked_dtype", "seed", "prompt", "group", "prefill_ms", "ttft_ms",
+    "decode_ms", "rounds", "drafted", "accepted", "verified_nodes", "host_syncs", "peak_memory_bytes", "overhead",
+    "mode_reason", "chosen", "difference_index", "difference_plain", "difference_other", "difference_gap", "token_ids",
+    "times_ms", "rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system", "difference_rounding", "draft_ms",
 )  # fmt: skip
 # The values of the column `part`.
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"
@@ -48,11 +40,10 @@ _GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
 
 def write_csv(file: TextIO, result: BenchResult) -> None:
     """Write a benchmark to a file opened as text with `newline=""`."""
-    writer = csv.DictWriter(file, COLUMNS, restval="")
+    writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
     writer.writeheader()
-    environment = {name: result.environment.get(name, "") for name in _ENVIRONMENT}
     for run in result.runs:
-        row = _settings(result.plan, run) | environment
+        row = {**result.environment, **_settings(result.plan, run)}
         if not run.mode_reason:
             row |= _counts(result, run)
         writer.writerow({name: _guarded(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
@@ -64,6 +55,8 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     cell = plan.all_cells[run.baseline if outside else run.cell]
     difference = asdict(run.difference) if run.difference else {}
     return {
+        **asdict(cell.draft),
+        **asdict(run),
         "run": run.trial,
         "beam_width": cell.draft.sizes.get("beam_width", 1),
         "beam_length": cell.draft.sizes.get("beam_length", 1 + cell.draft.sizes.get("draft_tokens", 0)),
@@ -72,12 +65,10 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
         "greedy": plan.sampling(cell).greedy,
         "part": _MLX_LM if outside else _CELL if listed else _BASELINE,
         "cell": run.cell - len(plan.baselines) if listed else run.baseline,
-        **{name: getattr(cell.draft, name) for name in _DRAFT_FIELDS},
         "temperature": cell.temperature,
         "asked_dtype": cell.dtype.value,
         "seed": plan.seed,
-        **{name: getattr(run, name) for name in _RUN_FIELDS},
-        **{f"difference_{name}": difference.get(name, "") for name in _DIFFERENCE_FIELDS},
+        **{f"difference_{name}": value for name, value in difference.items()},
         "token_ids": " ".join(map(str, run.token_ids)),
         "times_ms": " ".join(f"{time:.3f}" for time in run.times_ms),
     }
@@ -87,11 +78,11 @@ def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
     counts, (plain, mlx_lm) = run.statistics, result.neighbours(run)
     columns = {
+        **asdict(counts),
         "steps": counts.target_calls,
         "prompt_length": counts.prompt_tokens,
         "prompt_and_generated_length": counts.prompt_tokens + counts.generated_tokens,
         "comprehension_and_generation_time": counts.prefill_ms + counts.decode_ms,
-        **{name: getattr(counts, name) for name in _COUNT_FIELDS},
     }
     for whose, other in (("mlx", mlx_lm), ("ours", plain)):
         if other:

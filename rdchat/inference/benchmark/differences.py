@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 import mlx.core as mx
 
@@ -25,10 +26,8 @@ _TOGETHER = 6
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
     """Return the first position where two replies differ or one has ended; None where they are the same."""
-    for index, (one, two) in enumerate(zip(plain, other, strict=False)):
-        if one != two:
-            return index
-    return None if len(plain) == len(other) else min(len(plain), len(other))
+    pairs = enumerate(zip_longest(plain, other))
+    return next((index for index, (one, two) in pairs if one != two), None)
 
 
 def score_gap(
@@ -110,38 +109,12 @@ def _number(scalar: mx.array) -> float:
     return float(fetch(scalar))
 
 
-@dataclass(frozen=True, slots=True)
-class Divergences:
-    """How often drafted decoding chooses another token than plain decoding, at one precision and temperature.
+def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[dict[str, Any]]:
+    """Decode everyday replies with drafts and compare them; yield the count so far after each.
 
     Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
-    differently. Where two tokens nearly tie, each may choose another one.
-
-    Attributes:
-        dtype: Precision of the weights.
-        temperature: 0 is greedy.
-        mode: How the replies were drafted.
-        tokens: Tokens compared.
-        gaps: For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a
-            filter drops the reply's token there, its distance from the filter's border.
-        rounding: Effect of rounding on the scores at each of these positions, in nats; see `Difference`.
-    """
-
-    dtype: str
-    temperature: float
-    mode: Mode
-    tokens: int
-    gaps: tuple[float, ...]
-    rounding: tuple[float, ...]
-
-    @property
-    def per_thousand(self) -> float:
-        """Divergences per 1,000 tokens."""
-        return 1000 * len(self.gaps) / max(self.tokens, 1)
-
-
-def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[Divergences]:
-    """Decode everyday replies with drafts and compare them; yield the count so far after each.
+    differently. Where two tokens nearly tie, each may choose another one. A count has the compared tokens, and the
+    `Difference.gap` and `rounding` of each difference, 0 where there is none.
 
     Plain decoding follows the tokens of each reply; each position where it would have chosen another token counts.
     Sampling is the app's, with its default filters.
@@ -164,5 +137,12 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
         if end.mode is mode:
             differences += divergences(model, request, end.token_ids)
             compared += len(end.token_ids) - 1
-        gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in differences) for name in ("gap", "rounding"))
-        yield Divergences(model.info.dtype, temperature, mode, compared, gaps, rounding)
+        yield {
+            "dtype": model.info.dtype,
+            "temperature": temperature,
+            "mode": mode,
+            "tokens": compared,
+            "gaps": [each.gap or 0.0 for each in differences],
+            "rounding": [each.rounding or 0.0 for each in differences],
+            "per_thousand": 1000 * len(differences) / max(compared, 1),
+        }

@@ -1,7 +1,6 @@
 """Measures one model for `rdchat report`, part by part, in the given time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
@@ -86,17 +85,17 @@ class ModelReport:
             return
         for temperature in _TEMPERATURES:
             part = f"divergences of {mode.label} at temperature {temperature:g}"
-            last = None
+            counts: list[dict[str, Any]] = []
             if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                 yield f"Counting {part}"
                 for count in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
-                    last = count
+                    counts.append(count)
                     if self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                         break
-            if last is None or not last.tokens:
+            if not counts or not counts[-1]["tokens"]:
                 self._no_time(part)
             else:
-                counted.append(asdict(last) | {"per_thousand": last.per_thousand})
+                counted.append(counts[-1])
 
     def _benchmark(self) -> Iterator[str]:
         """Run one benchmark of all modes and drafters; keep its figures without names and texts."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import perf_counter_ns
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm import stream_generate
@@ -11,54 +12,19 @@ from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.benchmark import BenchPiece
+from rdchat.inference.api.benchmark import BenchPiece, BenchRun
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.reply_statistics import RoundStatistics, Stage, Statistics, stage_path
+from rdchat.inference.api.reply_statistics import Stage, Statistics, stage_path
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 
 # Tokens of a reply that are decoded again with exact times.
 _EXACT_TOKENS = 32
-
-
-@dataclass(slots=True)
-class Recording:
-    """A recorded reply.
-
-    Attributes:
-        pieces: Text that became final with each token.
-        times_ms: Milliseconds from the request to each token; a round has one time.
-        rounds: The rounds; empty in plain decoding.
-        mode_reason: Why the mode did not run; None if it did.
-    """
-
-    token_ids: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    times_ms: list[float] = field(default_factory=list)
-    rounds: list[RoundStatistics] = field(default_factory=list)
-    statistics: Statistics = field(default_factory=Statistics)
-    mode_reason: str | None = None
-
-    @property
-    def chosen(self) -> str:
-        """The automatic mode's last choice as a sentence; empty in other modes."""
-        choice = self.statistics.choice
-        if choice is None:
-            return ""
-        return f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
-
-    def _take(self, token_id: int, text: str, time_ms: float) -> None:
-        self.token_ids.append(token_id)
-        self.pieces.append(text)
-        self.times_ms.append(time_ms)
-
-    def _end_round(self, ended: RoundStatistics) -> None:
-        """Give all tokens of a round the time of its first one."""
-        self.rounds.append(ended)
-        self.times_ms[-ended.emitted :] = [self.times_ms[-ended.emitted]] * ended.emitted
+# A run without a reply.
+BLANK = BenchRun(0, 0, "", 0, (), (), (), Statistics())
 
 
 def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
@@ -78,59 +44,76 @@ def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
             )
 
 
-def record(session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
+def record(
+    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], run: BenchRun = BLANK
+) -> BenchRun | None:
     """Make a reply, starting with empty KV caches.
 
     Args:
         session: Its caches are emptied.
         request: The prompt and how to draft.
         cancelled: Called between tokens, and between chunks of the prompt.
+        run: The run, without its reply.
 
     Returns:
-        The reply; None if it was cancelled.
+        The run with its reply; None if it was cancelled.
     """
-    try:
-        next(stream(session, request, cancelled))
-    except StopIteration as end:
-        recording: Recording | None = end.value
-        return recording
-    raise AssertionError("it yields nothing without a cell")
+    pieces = stream(session, request, cancelled, run)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            recorded: BenchRun | None = end.value
+            return recorded
 
 
 def stream(
-    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], cell: int | None = None
-) -> Generator[BenchPiece, None, Recording | None]:
-    """Make a reply, see `record`; yield its text as it is written, if `cell` names the cell that it is for."""
+    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], run: BenchRun
+) -> Generator[BenchPiece, None, BenchRun | None]:
+    """Yield the text of a run's reply as it is written; see `record`."""
     session.forget()
-    recording, began = Recording(), perf_counter_ns()
+    tokens, times_ms, began = list[TokenEvent](), list[float](), perf_counter_ns()
     with closing(session.generate(request)) as events:
         for event in events:
             if cancelled():
                 return None
             if isinstance(event, TokenEvent):
-                recording._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
-                if event.round is not None:
-                    recording._end_round(event.round)
-                if cell is not None:
-                    yield BenchPiece(cell, event.text)
+                tokens.append(event)
+                times_ms.append((perf_counter_ns() - began) / 1e6)
+                if event.round is not None:  # All tokens of a round get the time of its first one.
+                    times_ms[-event.round.emitted :] = [times_ms[-event.round.emitted]] * event.round.emitted
+                yield BenchPiece(run.cell, event.text)
             elif isinstance(event, ReplyEnd):
-                recording.statistics, recording.mode_reason = event.statistics, event.mode_reason
-                if recording.pieces:
-                    recording.pieces[-1] += event.trailing_text
+                end = event
     mx.synchronize()  # A call queued beyond the end must not use the next reply's time.
-    return recording
+    pieces = [token.text for token in tokens]
+    choice, chosen = end.statistics.choice, ""
+    if choice is not None:
+        chosen = f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
+    return replace(
+        run,
+        token_ids=tuple(token.token_id for token in tokens),
+        pieces=(*pieces[:-1], pieces[-1] + end.trailing_text) if pieces else (),
+        times_ms=tuple(times_ms),
+        statistics=end.statistics,
+        mode_reason=end.mode_reason,
+        chosen=chosen,
+    )
 
 
-def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
+def record_mlx_lm(
+    model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool], run: BenchRun
+) -> BenchRun | None:
     """Make a reply with stock `mlx_lm.stream_generate` on the same network, sampling by its own rule.
 
     Args:
         model: The target.
         request: The prompt; its draft settings are not used.
         cancelled: Called between tokens and between chunks of the prompt.
+        run: The run, without its reply.
 
     Returns:
-        The reply; None if it was cancelled.
+        The run with its reply; None if it was cancelled.
     """
     sampling = request.sampling
     prompt = model.encode_chat(request.messages, continue_last=False)
@@ -140,7 +123,7 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         if cancelled():
             raise _CancelledError
 
-    recording, began = Recording(), perf_counter_ns()
+    tokens, times_ms, began = list[Any](), list[float](), perf_counter_ns()
     responses = stream_generate(
         model.network,
         model.tokenizer,
@@ -154,25 +137,31 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         with closing(responses):
             for response in responses:
                 look(0, 0)
-                recording._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
+                tokens.append(response)
+                times_ms.append((perf_counter_ns() - began) / 1e6)
     except _CancelledError:
         return None
     finally:
         mx.synchronize(generation_stream)
-    first, last = recording.times_ms[0], recording.times_ms[-1]
-    recording.statistics = Statistics(
-        prompt_tokens=len(prompt),
-        generated_tokens=len(recording.token_ids),
-        prefill_ms=first,
-        ttft_ms=first,
-        decode_ms=last - first,
-        target_calls=len(recording.token_ids) - 1,
+    first, last = times_ms[0], times_ms[-1]
+    return replace(
+        run,
+        token_ids=tuple(token.token for token in tokens),
+        pieces=tuple(token.text for token in tokens),
+        times_ms=tuple(times_ms),
+        statistics=Statistics(
+            prompt_tokens=len(prompt),
+            generated_tokens=len(tokens),
+            prefill_ms=first,
+            ttft_ms=first,
+            decode_ms=last - first,
+            target_calls=len(tokens) - 1,
+        ),
     )
-    return recording
 
 
 def measure_rounds(
-    session: ChatSession, request: GenerationRequest, recording: Recording, cancelled: Callable[[], bool]
+    session: ChatSession, request: GenerationRequest, run: BenchRun, cancelled: Callable[[], bool]
 ) -> tuple[float | None, float | None]:
     """Compare a reply's first rounds with their drafts and target calls alone.
 
@@ -181,7 +170,7 @@ def measure_rounds(
     Args:
         session: The session of the reply; its caches are emptied.
         request: The reply's request, in a drafting mode.
-        recording: The reply.
+        run: The reply's run.
         cancelled: Called between tokens.
 
     Returns:
@@ -190,15 +179,14 @@ def measure_rounds(
     """
     sampling = replace(request.sampling, max_tokens=min(request.sampling.max_tokens, _EXACT_TOKENS))
     exact = replace(request, sampling=sampling, draft=replace(request.draft, profile=True))
-    again = record(session, exact, cancelled) if recording.rounds else None
-    if again is None or not again.rounds:
+    again = record(session, exact, cancelled) if run.statistics.rounds else None
+    if again is None or not again.statistics.rounds:
         return None, None
     stages = {entry.path: entry for entry in again.statistics.ledger}
     draft, verify = stages[stage_path(Stage.ROUND, Stage.DRAFT)], stages[stage_path(Stage.ROUND, Stage.VERIFY)]
-    rounds = recording.rounds[: draft.calls]
-    took_ms = recording.times_ms[sum(each.emitted for each in rounds)] - recording.times_ms[0]
-    alone_ms = (draft.total_ms + verify.total_ms) / draft.calls
-    return took_ms / len(rounds) / alone_ms, draft.total_ms / draft.calls
+    rounds, moments = min(run.statistics.rounds, draft.calls), list(dict.fromkeys(run.times_ms))
+    took_ms = (moments[rounds] - moments[0]) / rounds
+    return took_ms / ((draft.total_ms + verify.total_ms) / draft.calls), draft.total_ms / draft.calls
 
 
 class _CancelledError(Exception):

@@ -199,13 +199,12 @@ class BenchResult:
 
     def neighbours(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:
         """Return plain decoding and mlx-lm of the same turn."""
-        turn = run.baseline, run.prompt, run.trial
-        return self._by_turn.get((run.baseline, *turn)), self._by_turn.get((MLX_LM, *turn))
+        return self._by_turn.get((run.baseline, run.turn)), self._by_turn.get((MLX_LM, run.turn))
 
     @cached_property
-    def _by_turn(self) -> Mapping[tuple[int, int, int, int], BenchRun]:
-        """The runs by cell, baseline, prompt and trial."""
-        return {(run.cell, run.baseline, run.prompt, run.trial): run for run in self.runs}
+    def _by_turn(self) -> Mapping[tuple[int, tuple[int, int, int]], BenchRun]:
+        """The runs by cell and turn."""
+        return {(run.cell, run.turn): run for run in self.runs}
 
     def _report(self, cell: BenchCell, name: str, all_runs: Sequence[BenchRun]) -> CellReport:
         runs = [run for run in all_runs if not run.mode_reason]

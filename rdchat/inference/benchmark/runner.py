@@ -23,14 +23,7 @@ from rdchat.inference.api.benchmark import (
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import (
-    Recording,
-    check_lengths,
-    measure_rounds,
-    record,
-    record_mlx_lm,
-    stream,
-)
+from rdchat.inference.benchmark.recording import BLANK, check_lengths, measure_rounds, record, record_mlx_lm, stream
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.memory_errors import device_errors
@@ -39,7 +32,7 @@ from rdchat.inference.verification.target import LoadedModel
 _WARM_UP_TOKENS = 8
 
 
-class InterleavedRunner:
+class InterleavedRunner(Iterator[BenchEvent]):
     """Implements `BenchRunner`.
 
     Cells are grouped by precision, so that one model is in memory at a time. The runs of a turn are yielded together,
@@ -63,9 +56,6 @@ class InterleavedRunner:
         self._total, self._done_runs = plan.runs, 0
         self._began = 0.0
         self._events = self._run()
-
-    def __iter__(self) -> "InterleavedRunner":
-        return self
 
     def __next__(self) -> BenchEvent:
         with device_errors("for this benchmark"):
@@ -119,15 +109,15 @@ class InterleavedRunner:
             cell = plan.all_cells[index]
             session.drafters.load(cell.draft)
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
-            recording = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
-            if recording is None:
+            tried = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
+            if tried is None:
                 break
-            if recording.mode_reason:
-                nothing = Recording(mode_reason=recording.mode_reason)
-                missing.append(self._run_of(session, index, plan.baseline_of(cell), (0, 0), nothing))
+            if tried.mode_reason:
+                nothing = self._blank(session, index, plan.baseline_of(cell), 0, 0)
+                missing.append(replace(nothing, mode_reason=tried.mode_reason))
         for cell in plan.baselines if plan.mlx_lm else ():
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
-            record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set)
+            record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set, BLANK)
         return missing
 
     def _take_turns(
@@ -139,16 +129,17 @@ class InterleavedRunner:
             name = "mlx-lm" if index == MLX_LM else cell.label
             yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
             request = self._request(cell, prompt, self._plan.sampling(cell))
+            blank = self._blank(session, index, baseline, prompt, trial)
             if index == MLX_LM:
-                recording = record_mlx_lm(session.model, request, self._cancelled.is_set)
+                run = record_mlx_lm(session.model, request, self._cancelled.is_set, blank)
+            elif self._plan.streams:
+                run = yield from stream(session, request, self._cancelled.is_set, blank)
             else:
-                streamed = index if self._plan.streams else None
-                recording = yield from stream(session, request, self._cancelled.is_set, streamed)
-            if recording is None:
+                run = record(session, request, self._cancelled.is_set, blank)
+            if run is None:
                 break
-            run = self._run_of(session, index, baseline, (prompt, trial), recording)
             if self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
-                overhead, draft_ms = measure_rounds(session, request, recording, self._cancelled.is_set)
+                overhead, draft_ms = measure_rounds(session, request, run, self._cancelled.is_set)
                 run = replace(run, overhead=overhead, draft_ms=draft_ms)
             runs.append(run)
             self._done_runs += 1
@@ -166,24 +157,10 @@ class InterleavedRunner:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
         return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=self._earlier)
 
-    def _run_of(
-        self, session: ChatSession, index: int, baseline: int, turn: tuple[int, int], recording: Recording
-    ) -> BenchRun:
-        prompt, trial = turn
-        return BenchRun(
-            cell=index,
-            prompt=prompt,
-            group=self._plan.prompts[prompt].group,
-            trial=trial,
-            token_ids=tuple(recording.token_ids),
-            pieces=tuple(recording.pieces),
-            times_ms=tuple(recording.times_ms),
-            statistics=recording.statistics,
-            mode_reason=recording.mode_reason,
-            chosen=recording.chosen,
-            baseline=baseline,
-            dtype=session.model.info.dtype,
-        )
+    def _blank(self, session: ChatSession, index: int, baseline: int, prompt: int, trial: int) -> BenchRun:
+        """Return a run without its reply."""
+        group, dtype = self._plan.prompts[prompt].group, session.model.info.dtype
+        return replace(BLANK, cell=index, prompt=prompt, group=group, trial=trial, baseline=baseline, dtype=dtype)
 
     def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:
         """Yield the runs of a turn with their differences; runs without plain decoding in the turn are dropped."""
@@ -198,15 +175,14 @@ class InterleavedRunner:
         index = first_difference(plain.token_ids, other.token_ids)
         if index is None:
             return None
-        ended = index >= min(len(plain.token_ids), len(other.token_ids))
-        gap = rounding = math.nan
-        if not ended:
+        gap = rounding = None
+        if index < min(len(plain.token_ids), len(other.token_ids)):
             cell = self._plan.all_cells[plain.cell]
             request = self._request(cell, plain.prompt, self._plan.sampling(cell))
-            gap, rounding = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
-        texts = _text(model, plain, index), _text(model, other, index)
-        known = math.isfinite(gap) and math.isfinite(rounding)
-        return Difference(plain.prompt, index, *texts, *((gap, rounding) if known else (None, None)))
+            measured = score_gap(model, request, plain.token_ids, index, other.token_ids[index])
+            if all(map(math.isfinite, measured)):
+                gap, rounding = measured
+        return Difference(plain.prompt, index, _text(model, plain, index), _text(model, other, index), gap, rounding)
 
 
 def _text(model: LoadedModel, run: BenchRun, index: int) -> str:

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.hub.known_files import RepositoryFiles, checksum
-from rdchat.inference.api.model_facts import ModelCard, ModelSizes
+from rdchat.inference.api.model_facts import FolderFacts, ModelCard
 from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of, stored_capability
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
@@ -37,24 +37,6 @@ _ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFacts:
-    """Facts from headers; all but `is_model` become fields of `ModelCard`.
-
-    Attributes:
-        is_model: Whether it is a language model, loadable or not; the hub's cache also has other things.
-    """
-
-    family: str = ""
-    sizes: ModelSizes | None = None
-    quantization: str = ""
-    problem: str = ""
-    is_model: bool = True
-    tokens: str = ""
-    is_drafter: bool = False
-    states_mtp: bool = False
-
-
 def read_facts(path: Path) -> FolderFacts:
     """Read the facts of a model folder or a GGUF file; a problem is one of the facts."""
     try:
@@ -63,9 +45,8 @@ def read_facts(path: Path) -> FolderFacts:
         return _drafter_facts(path) if is_drafter(path) else _folder_facts(path)
     except (RdchatError, OSError) as error:
         family = _known_family(path)
-        return FolderFacts(
-            family, problem=_reason(path, error), is_model=bool(family) or path.suffix.lower() == ".gguf"
-        )
+        is_model = bool(family) or path.suffix.lower() == ".gguf"
+        return FolderFacts(family=family, problem=_reason(path, error), is_model=is_model)
 
 
 def _folder_facts(folder: Path) -> FolderFacts:
@@ -73,7 +54,8 @@ def _folder_facts(folder: Path) -> FolderFacts:
     bits = files.sizes.quantization_bits
     quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
     states_mtp = stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
-    return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder), states_mtp=states_mtp)
+    facts = FolderFacts(family=files.architecture, sizes=files.sizes, quantization=quantization)
+    return replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
@@ -83,7 +65,7 @@ def _drafter_facts(folder: Path) -> FolderFacts:
         kind, problem = inspect_drafter(folder).label, ""
     except (RdchatError, OSError) as error:
         kind, problem = "", _reason(folder, error)
-    return FolderFacts(kind, problem=problem, is_model=False, is_drafter=True)
+    return FolderFacts(family=kind, problem=problem, is_model=False, is_drafter=True)
 
 
 def _reason(path: Path, error: RdchatError | OSError) -> str:
@@ -116,11 +98,11 @@ def _gguf_facts(path: Path) -> FolderFacts:
     try:
         sizes = gguf_sizes(path, header)
     except ModelError as error:
-        return FolderFacts(family, problem=error.message)
+        return FolderFacts(family=family, problem=error.message)
     kinds: Counter[str] = Counter()
     for tensor in header.tensors:
         kinds[tensor.kind.name] += tensor.elements
-    return FolderFacts(family, sizes, kinds.most_common(1)[0][0])
+    return FolderFacts(family=family, sizes=sizes, quantization=kinds.most_common(1)[0][0])
 
 
 @contextmanager
@@ -214,7 +196,7 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
         cache_facts("headers", path, stamp, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
-    known = {field.name: getattr(facts, field.name) for field in fields(facts) if field.name != "is_model"}
+    known = {field.name: getattr(facts, field.name) for field in fields(facts)}
     return replace(
         card,
         model="" if path == paths.default_model_dir() else card.model,

@@ -25,12 +25,11 @@ from rdchat.inference.api.model_facts import (
     QUANTIZED,
     Capability,
     Fit,
+    MemoryNeed,
     each_need,
     effective_dtype,
-    fit_of,
     float_of,
     gigabytes,
-    memory_need,
     stays_quantized,
 )
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
@@ -209,8 +208,8 @@ def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
 
 def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    need, room = each_need(memory_need(files.sizes, dtype, on_gpu()), ranks), memory_room()
-    fit = fit_of(need, room)
+    need, room = each_need(MemoryNeed.of(files.sizes, dtype, on_gpu()), ranks), memory_room()
+    fit = need.fit(room)
     needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
         f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"

@@ -18,7 +18,8 @@ from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.hub.downloads.download_record import unfinished_downloads
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
-from rdchat.hub.known_files import RepositoryFiles, is_repository
+from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash

@@ -17,7 +17,8 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import HubFile, RepositoryFiles, is_safe_name
+from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.names import is_safe_name
 from rdchat.inference.models.model_config import LAYER_KEYS, text_config
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes, read_header
 

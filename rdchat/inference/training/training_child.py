@@ -4,7 +4,6 @@ A pause cancels its request. When the app ends, all requests are cancelled; the 
 """
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Any
 import mlx.core as mx
 import psutil
 
-from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.plain_data import plain
 from rdchat.host import keep_awake
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.training import (
     COMPARING,
@@ -62,7 +59,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         folder: Folder for the drafter, the curve and the comparison.
         questions: The person's own questions, where the order includes them.
     """
-    held_s = 0.0
+    asked, place, held_s = plain(TrainingOrder, order), Path(folder), 0.0
     os.nice(_NICENESS)
 
     def report(event: TrainingProgress | TrainingStart) -> None:
@@ -71,44 +68,33 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         held_s += job.wait_while_held()  # It waits while a reply is written.
         job.check()
 
-    with keep_awake():
-        return _run(plain(TrainingOrder, order), Path(folder), tuple(questions), report, lambda: monotonic() - held_s)
-
-
-def _run(
-    order: TrainingOrder,
-    folder: Path,
-    questions: tuple[str, ...],
-    report: Callable[[TrainingProgress | TrainingStart], object],
-    now: Callable[[], float] = monotonic,
-) -> dict[str, Any]:
     def show_loading(progress: LoadProgress) -> None:
         report(TrainingProgress(LOADING, progress.fraction, text=progress.stage))
 
-    if order.kind is not HeadKind.RECURRENT:
-        raise RdchatError(f"{order.kind.label} drafters cannot be trained any more.", "Discard it, and start another.")
-    model = load_model(order.model, Dtype(order.dtype), show_loading)
-    unwire_memory()  # The window's process keeps its own model resident.
-    show_loading(LoadProgress("Preparing", None))
-    make_folder(folder)
-    plan = make_plan(model, settings_of(order, folder, questions), resume=True)
-    memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
-    report(TrainingStart(str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes))
-    with closing(JsonLines(folder / CURVE)) as curve, closing(DrafterTraining(model, plan, now).run()) as events:
-        last_fraction = -1.0
-        for event in events:
-            if event.loss is not None and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
-                last_fraction = event.fraction or 0
-                curve.append({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
-            report(replace(event, memory_bytes=_memory_bytes()))
-
-    def show(fraction: float) -> None:
+    def show_comparing(fraction: float) -> None:
         report(TrainingProgress(COMPARING, fraction, memory_bytes=_memory_bytes()))
 
-    show(0.0)
-    comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, show))
-    write_json(folder / RESULT, comparison)
-    return comparison
+    with keep_awake():
+        model = load_model(asked.model, Dtype(asked.dtype), show_loading)
+        unwire_memory()  # The window's process keeps its own model resident.
+        show_loading(LoadProgress("Preparing", None))
+        make_folder(place)
+        plan = make_plan(model, settings_of(asked, place, tuple(questions)), resume=True)
+        memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
+        facts = str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes
+        report(TrainingStart(*facts))
+        training = DrafterTraining(model, plan, lambda: monotonic() - held_s)
+        with closing(JsonLines(place / CURVE)) as curve, closing(training.run()) as events:
+            last_fraction = -1.0
+            for event in events:
+                if event.loss is not None and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
+                    last_fraction = event.fraction or 0
+                    curve.append({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
+                report(replace(event, memory_bytes=_memory_bytes()))
+        show_comparing(0.0)
+        comparison = asdict(compare_drafters(model, place / DRAFTER, asked.old, show_comparing))
+        write_json(place / RESULT, comparison)
+        return comparison
 
 
 def settings_of(order: TrainingOrder, folder: Path, questions: tuple[str, ...]) -> TrainingSettings:

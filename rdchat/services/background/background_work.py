@@ -105,14 +105,15 @@ class BackgroundWork(QObject):
         """Whether the end of a job was not reported yet."""
         return self._open > 0
 
-    def do(self, work: Callable[[], object], then: Callback | None = None) -> None:
+    def do(self, work: Callable[[], object], then: Callback | None = None, failed: Callback | None = None) -> None:
         """Queue work.
 
         Args:
             work: Called on the thread.
-            then: Called on the main thread with the result of the work, or with the RdchatError.
+            then: Called on the main thread with the result of the work.
+            failed: Called on the main thread with the RdchatError; `then` if it is None.
         """
-        self.run(lambda _job: work(), then)
+        self._thread.do(lambda _job: work(), *self._callbacks(then, failed or then, None))
 
     def run(
         self, work: Callable[[Job[Any]], object], then: Callback | None = None, on_progress: Callback | None = None

@@ -220,9 +220,8 @@ class Race(Benchmark):
         Raises:
             InvalidSettingError: If a value is out of range.
         """
-        cell = BenchCell(draft, temperature)
         plan = BenchPlan(
-            (cell,),
+            (BenchCell(draft, temperature),),
             (Prompt(prompt),),
             max_tokens,
             1,

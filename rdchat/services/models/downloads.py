@@ -15,7 +15,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
-from rdchat.hub.known_files import check_names
+from rdchat.hub.names import check_names
 from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
@@ -224,7 +224,8 @@ class Downloads(QObject):
 
     def restore(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
-        self._work.do(listed_downloads, self._take_left)
+        problem = "What earlier runs left cannot be listed: %s"
+        self._work.do(listed_downloads, self._take_left, lambda error: _LOG.warning(problem, error))
 
     def close(self) -> None:
         """Pause all and end the process; the next start resumes the running ones."""
@@ -269,11 +270,8 @@ class Downloads(QObject):
                 del self._drafters[model]
         self.removed.emit(download)
 
-    def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:
+    def _take_left(self, left: tuple[Download, ...]) -> None:
         """List the downloads of earlier runs, except those that were started meanwhile."""
-        if isinstance(left, RdchatError):
-            _LOG.warning("What earlier runs left cannot be listed: %s", left)
-            return
         new = [download for download in left if download.id not in self._listed]
         for download in new:
             self._show(download.at(DownloadState.PAUSED))
@@ -330,31 +328,34 @@ class HubAccount(ModelService):
 
     def give(self, text: str) -> None:
         """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
-        self._do("Asking {host}…", lambda endpoint: self._given(endpoint, text), gives=True)
+        self._do("Asking {host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
 
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(self, busy: str, work: Callable[[Endpoint], AccountStatus], *, gives: bool = False) -> None:
+    def _do(
+        self, busy: str, work: Callable[[Endpoint], AccountStatus], then: Callable[[], object] = lambda: None
+    ) -> None:
         """Run work on the thread, unless other work runs or `HF_ENDPOINT` is no address."""
         if self.status.busy:
             return
         try:
             endpoint = find_endpoint()
         except RdchatError as error:
-            self._set(replace(self.status, problem=str(error)))
+            self._fail(error)
             return
         host, activity = endpoint.host, busy.format(host=endpoint.host)
         self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=activity, problem=""))
-        self._work.do(lambda: work(endpoint), lambda outcome: self._end(outcome, gives))
 
-    def _end(self, outcome: AccountStatus | RdchatError, gives: bool) -> None:
-        if isinstance(outcome, RdchatError):
-            outcome = replace(self.status, busy="", problem=str(outcome))
-        self._set(outcome)
-        if gives and not self.status.problem:
-            self.accepted.emit()
+        def end(status: AccountStatus) -> None:
+            self._set(status)
+            then()
+
+        self._work.do(lambda: work(endpoint), end, self._fail)
+
+    def _fail(self, error: RdchatError) -> None:
+        self._set(replace(self.status, busy="", problem=str(error)))
 
     def _set(self, status: AccountStatus) -> None:
         self.status = status

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.sizes import size_text
-from rdchat.hub.cache_layout import repository_of, snapshot_of
-from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, delete_unfinished, plan_deletion, remove_folder
+from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
+from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import is_repository
+from rdchat.hub.names import is_repository
 from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
@@ -30,94 +30,76 @@ class RemovalQuestion:
     """The effects of deleting a model, for the question before it.
 
     Attributes:
-        plan: The deletion of a model in the hub's cache; None for anything else.
-        sharing: Other revisions that share files with it; those files stay.
-        with_unfinished: Whether an unfinished download of another version is deleted with it.
+        has_trash: False once the system refused to move it to the Trash.
     """
 
     model: ModelCard
-    freed_bytes: int
-    plan: DeletionPlan | None = None
-    sharing: tuple[str, ...] = ()
-    with_unfinished: bool = False
-    has_trash: bool = True  # False once the system refused to move it to the Trash
+    plan: DeletionPlan
+    has_trash: bool = True
+
+    @classmethod
+    def of(cls, model: ModelCard) -> "RemovalQuestion":
+        """Return what deleting a model would do; reads the disk.
+
+        Raises:
+            ModelError: If rdchat does not delete it.
+        """
+        if reason := reason_not_to_delete(model):
+            raise ModelError(reason)
+        if model.is_unfinished:
+            plan = DeletionPlan(repository_of(model.repository), "", (), model.disk_bytes, (), unfinished=True)
+        elif model.repository:
+            plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+        else:
+            repository = CachedRepository(model.name, model.path)
+            plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
+        return cls(model, plan)
 
     @property
     def for_good(self) -> bool:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
-        is_part = self.plan is not None and not self.plan.is_complete
-        return is_part or self.model.is_unfinished or not self.has_trash
+        return not (self.plan.is_complete and self.has_trash)
+
+    def remove(self, move_to_trash: MoveToTrash) -> Path | None:
+        """Delete the model; return its path in the Trash, None if that is unknown or it was deleted for good.
+
+        Raises:
+            NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
+            RdchatError: If it cannot be deleted.
+        """
+        return delete(self.plan, None if self.for_good else move_to_trash)
+
+    def text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
+        """Return what deleting a model or a drafter would do, in sentences."""
+        model, plan, size = self.model, self.plan, size_text(self.plan.freed_bytes)
+        if not plan.paths:
+            downloaded = f"the {size}" if plan.freed_bytes else "what was"
+            return f"This deletes {downloaded} downloaded so far. It cannot be undone."
+        sentences = [f"It takes {size} of disk space."] if plan.freed_bytes else []
+        if in_use:
+            sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
+        sentences.append(_destination_text(model))
+        if plan.sharing:
+            sentences.append(f"Files shared with version {', '.join(plan.sharing)} are kept.")
+        if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
+            sentences.append(f"Its drafter, {drafter.repository}, stays.")
+        if drafts_for:
+            sentences.append(f"It drafts for {', '.join(drafts_for)}.")
+        if plan.unfinished:
+            sentences.append("Its unfinished download is deleted too.")
+        if not self.has_trash:
+            sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
+        elif self.for_good:
+            sentences.append(
+                "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
+            )
+        else:
+            sentences.append("It goes to the Trash.")
+        return " ".join(sentences)
 
 
-def reason_not_to_delete(model: ModelCard) -> str:
-    """Say why rdchat does not delete a model, a sentence; empty where it does."""
-    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
-        return ""
-    return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
-
-
-def removal_question(model: ModelCard) -> RemovalQuestion:
-    """Return what deleting a model would do; reads the disk.
-
-    Raises:
-        ModelError: If rdchat does not delete it.
-    """
-    if reason := reason_not_to_delete(model):
-        raise ModelError(reason)
-    if not model.repository or model.is_unfinished:
-        return RemovalQuestion(model, model.disk_bytes)
-    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
-    return RemovalQuestion(model, plan.freed_bytes, plan, plan.sharing, plan.unfinished)
-
-
-def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path | None:
-    """Delete a model; return its path in the Trash, None if that is unknown or it was deleted for good.
-
-    Raises:
-        NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
-        RdchatError: If it cannot be deleted.
-    """
-    model, move = question.model, None if question.for_good else move_to_trash
-    if question.plan is not None:
-        return delete(question.plan, move)
-    if model.is_unfinished:
-        delete_unfinished(repository_of(model.repository))
-        return None
-    return remove_folder(model.name, model.path, move)
-
-
-def deletion_text(question: RemovalQuestion, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
-    """Return what deleting a model or a drafter would do, in sentences."""
-    model, size = question.model, size_text(question.freed_bytes)
-    if model.is_unfinished or (question.plan is not None and not question.plan.commit):
-        downloaded = f"the {size}" if question.freed_bytes else "what was"
-        return f"This deletes {downloaded} downloaded so far. It cannot be undone."
-    sentences = [f"It takes {size} of disk space."] if question.freed_bytes else []
-    if in_use:
-        sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
-    sentences.append(_destination_text(question))
-    if question.sharing:
-        sentences.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
-    if (drafter := drafter_for(model.repository)) is not None and snapshot_of(drafter.repository) is not None:
-        sentences.append(f"Its drafter, {drafter.repository}, stays.")
-    if drafts_for:
-        sentences.append(f"It drafts for {', '.join(drafts_for)}.")
-    if question.with_unfinished:
-        sentences.append("Its unfinished download is deleted too.")
-    if not question.has_trash:
-        sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
-    elif question.for_good:
-        sentences.append(
-            "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
-        )
-    else:
-        sentences.append("It goes to the Trash.")
-    return " ".join(sentences)
-
-
-def _destination_text(question: RemovalQuestion) -> str:
+def _destination_text(model: ModelCard) -> str:
     """Return who else may use a model, or how to get it again."""
-    model = question.model
     if model.repository:
         return "It is in the Hugging Face cache, which other programs may use."
     if model.path.parent == paths.drafters_dir():
@@ -125,6 +107,13 @@ def _destination_text(question: RemovalQuestion) -> str:
     if not model.model:
         return "It is the default model. rdchat gets it again when you choose it."
     return "rdchat converted it. It can convert the original again."
+
+
+def reason_not_to_delete(model: ModelCard) -> str:
+    """Say why rdchat does not delete a model, a sentence; empty where it does."""
+    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
+        return ""
+    return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
 
 
 def reason_not_to_verify(model: ModelCard) -> str:
@@ -136,7 +125,7 @@ def reason_not_to_verify(model: ModelCard) -> str:
     return NOT_VERIFIED.get(model.origin, NOT_VERIFIED[CHOSEN])
 
 
-def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
     """Compare a model's files with the hub's checksums.
 
     Args:

@@ -10,15 +10,7 @@ from dataclasses import dataclass, replace
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.newcomers import Suggestion, drafter_for
-from rdchat.inference.api.model_facts import (
-    GATE_TOKENS,
-    Fit,
-    MachineMemory,
-    MemoryNeed,
-    ModelSizes,
-    fit_of,
-    memory_need,
-)
+from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.inference.api.requests import Dtype
 
 # Values in the cache per token. Models have 57,000 (Llama 3.2 3B), 74,000 (Qwen3 8B) or 164,000 (Llama 3.3 70B).
@@ -64,15 +56,15 @@ class Machine:
 
     def need(self, sizes: ModelSizes, drafter_bytes: int = 0) -> MemoryNeed:
         """Return the memory that a model needs, with a drafter of some bytes."""
-        return replace(memory_need(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
+        return replace(MemoryNeed.of(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
 
     def refuses(self, sizes: ModelSizes) -> bool:
         """Whether loading a model now would be refused."""
-        return fit_of(self.need(sizes), self.memory.room) is Fit.TOO_LARGE
+        return self.need(sizes).fit(self.memory.room) is Fit.TOO_LARGE
 
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
         """Return whether a model fits the whole memory, with a drafter; None where its sizes are not known."""
-        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.total_room)
+        return None if sizes is None else self.need(sizes, drafter_bytes).fit(self.memory.total_room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:

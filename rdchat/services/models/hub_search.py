@@ -234,15 +234,10 @@ class HubDetails(ModelService):
         if self.model is not None:
             self.show(self.model.repository, self.model.hub)
 
-    def choose(self, gguf: str) -> None:
-        """Choose another GGUF file."""
-        if self.model is not None and self.model.is_listed and gguf != self.model.gguf:
-            self._fetch(self.model, gguf)
-
-    def look_again(self) -> None:
-        """Look again whether the model is on this machine."""
+    def choose(self, gguf: str = "") -> None:
+        """Choose another GGUF file, or look again whether the model is on this machine."""
         if self.model is not None and self.model.is_listed:
-            self._fetch(self.model, self.model.gguf)
+            self._fetch(self.model, gguf or self.model.gguf)
 
     def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
         """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""

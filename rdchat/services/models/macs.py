@@ -41,13 +41,15 @@ class Macs(QObject):
 
     def add(self, name: str, address: str) -> None:
         """Add a Mac by its name for ssh, look its address up if there is none, and check it."""
-        self._work.do(partial(found_host, name, address or None), self._on_found)
+        self._work.do(partial(found_host, name, address or None), self._on_found, self._on_not_found)
 
-    def _on_found(self, found: Host | RdchatError) -> None:
-        self.problem = str(found) if isinstance(found, RdchatError) else ""
-        if isinstance(found, Host):
-            self._settings.update(hosts=(*self._others(found), found))
-            self.check(found)
+    def _on_found(self, found: Host) -> None:
+        self.problem = ""
+        self._settings.update(hosts=(*self._others(found), found))
+        self.check(found)
+
+    def _on_not_found(self, error: RdchatError) -> None:
+        self.problem = str(error)
         self.changed.emit()
 
     def remove(self, host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QFile, QObject, Signal, SignalInstance
@@ -10,22 +11,21 @@ from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import RemovalQuestion, removal_question, remove_model, verify_model
+from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model that was deleted.
+    """A model that was deleted, and its folder in the Trash, which restores it; None if it was deleted for good.
 
     Attributes:
-        trashed: The folder in the Trash, which restores it; None if it was deleted for good.
-        with_unfinished: Whether unfinished downloads of its repository were deleted with it.
+        unfinished: The hub id whose unfinished downloads were deleted too; empty for none.
     """
 
     model: ModelCard
     trashed: TrashedFolder | None
-    with_unfinished: bool
+    unfinished: str
 
 
 class Removal(ModelService):
@@ -37,7 +37,7 @@ class Removal(ModelService):
 
     def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
         """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
-        self._do(lambda: removal_question(model), then)
+        self._work.do(lambda: RemovalQuestion.of(model), then, self.failed.emit)
 
     def remove(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model; `removed` or `failed` follows.
@@ -47,28 +47,22 @@ class Removal(ModelService):
             ask_again: Called with another question if there is no Trash for the model.
         """
 
-        def done(result: Path | RdchatError | None) -> None:
-            if isinstance(result, NoTrashError):
+        def failed(error: RdchatError) -> None:
+            if isinstance(error, NoTrashError):
                 ask_again(replace(question, has_trash=False))
-            elif isinstance(result, RdchatError):
-                self.failed.emit(result)
             else:
-                self._on_removed(question, result)
+                self.failed.emit(error)
 
-        self._work.do(lambda: remove_model(question, move_to_trash), done)
+        self._work.do(lambda: question.remove(move_to_trash), partial(self._on_removed, question), failed)
 
     def restore(self, trashed: TrashedFolder) -> None:
         """Put a model back; `restored` or `failed` follows."""
-        self._do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed))
-
-    def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
-        self._work.do(work, lambda done: self.failed.emit(done) if isinstance(done, RdchatError) else then(done))
+        self._work.do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed), self.failed.emit)
 
     def _on_removed(self, question: RemovalQuestion, trash_path: Path | None) -> None:
-        model = question.model
-        folder = question.plan.repository.folder if question.plan is not None else model.path
-        trashed = None if trash_path is None else TrashedFolder(model.name, folder, trash_path)
-        self.removed.emit(Removed(model, trashed, question.with_unfinished or model.is_unfinished))
+        model, plan = question.model, question.plan
+        trashed = None if trash_path is None else TrashedFolder(model.name, plan.repository.folder, trash_path)
+        self.removed.emit(Removed(model, trashed, model.repository if plan.unfinished else ""))
 
 
 def move_to_trash(folder: Path) -> Path | None:
@@ -101,7 +95,7 @@ class Verification(ModelService):
         """Start to read a model's files."""
         self.model, self.done_bytes = model, 0
         self._work.replace(
-            lambda job: verify_model(model, self._tokens, job.report_progress),
+            lambda job: verdict_of(model, self._tokens, job.report_progress),
             lambda verdict: self._end(self.finished, model, verdict),
             failed=lambda error: self._end(self.failed, model, error),
             on_progress=self._on_bytes,

@@ -171,7 +171,6 @@ class Models(QObject):
         self._after_unload = None
 
     def _on_removed(self, removed: Removed) -> None:
-        unfinished = removed.model.repository if removed.with_unfinished else ""
-        self.downloads.forget_deleted(removed.model.path, unfinished)
+        self.downloads.forget_deleted(removed.model.path, removed.unfinished)
         self.library.forget(removed.model)
         self.library.look_for_all()

@@ -67,16 +67,16 @@ class PromptSource(QComboBox):
     def __init__(self) -> None:
         super().__init__(minimumContentsLength=14)
         self.setAccessibleName("Prompts")
-        self._prompts: list[tuple[Prompt, ...]] = [EVERYDAY_PROMPTS]
         self._last = 0
-        self.addItems([f"Everyday questions ({len(EVERYDAY_PROMPTS)})", "From a file…"])
+        self.addItem(f"Everyday questions ({len(EVERYDAY_PROMPTS)})", EVERYDAY_PROMPTS)
+        self.addItem("From a file…")
         set_tip(self, _FILES)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.activated.connect(self._on_activated)
 
     def prompts(self, limit: int) -> tuple[Prompt, ...]:
         """Return the prompts, or the first few of each group; a limit of 0 is none."""
-        prompts = self._prompts[self._last]
+        prompts: tuple[Prompt, ...] = self.itemData(self._last)
         return tuple(first_of_each_group(prompts, limit)) if limit else prompts
 
     def read(self, path: str) -> None:
@@ -86,14 +86,13 @@ class PromptSource(QComboBox):
         except RdchatError as error:
             self.failed.emit(str(error))
             return
-        if len(self._prompts) > 1:
+        if self.count() > 2:
             self.removeItem(1)
-        self._prompts = [EVERYDAY_PROMPTS, prompts]
-        self.insertItem(1, f"{Path(path).name} ({len(prompts)})")
+        self.insertItem(1, f"{Path(path).name} ({len(prompts)})", prompts)
         self._on_activated(1)
 
     def _on_activated(self, index: int) -> None:
-        chosen = index < len(self._prompts)
+        chosen = self.itemData(index) is not None
         self._last = index if chosen else self._last
         self.setCurrentIndex(self._last)  # The previous choice stays until a file is chosen.
         if chosen:

@@ -173,8 +173,8 @@ class BenchmarkWindow(SideWindow):
             self.status.show_text(waiting_text(self._controller), "muted")
             return
         show_share(self.progress, progress.done / max(progress.total, 1))
-        left = f", {progress.left_text}" if progress.left_text else ""
-        self.status.show_text(f"{progress.done:,} of {progress.total:,}{left}: {progress.text}", "muted")
+        done = f"{progress.done:,} of {progress.total:,}{progress.left_text}"
+        self.status.show_text(f"{done}: {progress.text}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0

@@ -141,8 +141,6 @@ class WaitingList(QWidget):
 class ConversationView(Ground):
     """Shows the open chat in the transcript and the composer, or the welcome page in place of the transcript."""
 
-    choose_model_requested = Signal()
-
     def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
         super().__init__(theme, "surface")
         self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
@@ -151,7 +149,7 @@ class ConversationView(Ground):
         self.composer = Composer(theme)
         self.tools = ChatToolsPopover(self._chat, controller.servers, self._model, self.composer.tools, theme)
         self.waiting = WaitingList(theme)
-        self.notices = Notices(controller, self.composer, theme, self.choose_model_requested.emit)
+        self.notices = Notices(controller, self.composer, theme)
         self.banners = self.notices.area
         self.files = FileAttacher(
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed

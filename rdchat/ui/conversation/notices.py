@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__
@@ -43,19 +43,17 @@ class Notices(QObject):
         controller: Has the services.
         composer: Shows why a prompt was refused.
         theme: The appearance to follow.
-        choose_model: Lets the person choose another model.
     """
 
-    def __init__(
-        self, controller: ChatController, composer: Composer, theme: Theme, choose_model: Callable[[], object]
-    ) -> None:
+    choose_model_requested = Signal()
+
+    def __init__(self, controller: ChatController, composer: Composer, theme: Theme) -> None:
         self.area = BannerArea()
         super().__init__(self.area)
         self._controller, self._composer, self._theme = controller, composer, theme
         # The state in the banner of a chat that is too long, and whether the person has closed it.
         self._outgrown: tuple[ContextUse | None, Doing] | None = None
         self._put_away = False
-        self._choose_model = choose_model
         # The step that can be undone.
         self._offered: Step | None = None
         slot = controller.model_slot
@@ -141,7 +139,7 @@ class Notices(QObject):
 
     def _show_failure(self, failure: Failure) -> None:
         slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()
-        actions: list[Action] = [("Choose Another Model…", self._choose_model)]
+        actions: list[Action] = [("Choose Another Model…", self.choose_model_requested.emit)]
         if slot.chosen is not None:
             actions.append(("Use the Default Model", lambda: slot.load(None)))
         actions.append(("Try Again", slot.retry))

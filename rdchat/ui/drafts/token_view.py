@@ -14,13 +14,14 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextCursor,
 )
-from PySide6.QtWidgets import QFrame, QTextEdit
+from PySide6.QtWidgets import QFrame
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.ui.drafts.texts import LINE_BREAK, NO_CHARACTER, STYLES, token_text
 from rdchat.ui.style.labels import OfflineBrowser
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, set_role, text_look
+from rdchat.ui.transcript.markdown.hit_marks import marked
 
 # The line height in percent leaves room for underlines.
 _LEADING = 155.0
@@ -204,20 +205,15 @@ class TokenView(OfflineBrowser):
 
     def _mark(self) -> None:
         """Tint the round of the token that is looked at, the cursor's token, and the token that is looked at."""
-        marked: list[tuple[int, int, int]] = []
+        spans: list[tuple[int, int, int]] = []
         last = len(self._ends) - 2
         if 0 <= self.token <= last:
             if (traced := self._trace.round_of(self.token)) is not None:
-                marked.append((traced.first, min(traced.first + traced.count - 1, last), _ROUND_TINT))
-            marked += [(token, token, _TINT) for token in {self.current, self.token} if token >= 0]
+                spans.append((traced.first, min(traced.first + traced.count - 1, last), _ROUND_TINT))
+            spans += [(token, token, _TINT) for token in {self.current, self.token} if token >= 0]
         color = QColor(self._theme.colors.accent if self.hasFocus() else self._theme.colors.muted)
         selections = []
-        for first, end, opacity in marked:
-            selection = QTextEdit.ExtraSelection()
-            selection.cursor = QTextCursor(self.document())
-            selection.cursor.setPosition(self._ends[first])
-            selection.cursor.setPosition(self._ends[end + 1], QTextCursor.MoveMode.KeepAnchor)
+        for first, end, opacity in spans:
             color.setAlpha(opacity)
-            selection.format = text_look(ground=color)
-            selections.append(selection)
+            selections.append(marked(self, self._ends[first], self._ends[end + 1], text_look(ground=color)))
         self.setExtraSelections(selections)

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.texts import STYLES, depths, probability, spelt
-from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.opening import announce
@@ -104,8 +104,9 @@ class TreeChart(Chart):
         placed = sorted(zip(self._nodes, boxes, strict=True), key=lambda each: each[0].accepted)
         for node, box in placed:
             if node.parent >= 0:
-                above, bend = boxes[node.parent], box.x - _BEND
-                points = (above.right, above.middle), (bend, above.middle), (bend, box.middle), (box.x, box.middle)
+                above, bend = boxes[node.parent], box.x() - _BEND
+                start, end = above.center().y(), box.center().y()
+                points = (above.right(), start), (bend, start), (bend, end), (box.x(), end)
                 drawing.fade(1)
                 # Nothing shows between the dots and dashes of an accepted line.
                 if node.accepted:
@@ -116,25 +117,30 @@ class TreeChart(Chart):
         for node, box in placed:
             self._draw_node(drawing, node, box)
         if not self._nodes:
-            drawing.text(Box(0, 0, drawing.width, _ROW), self._nothing, "muted")
+            drawing.text(QRectF(0, 0, drawing.width, _ROW), self._nothing, "muted")
 
-    def _box(self, drawing: Drawing, node: PlacedNode) -> Box:
+    def _box(self, drawing: Drawing, node: PlacedNode) -> QRectF:
         text = drawing.width_of(spelt(node.text)) + drawing.width_of(_figure(node), more=-2) + 2 * _PADDING + 2
         top = node.row * _ROW + (_ROW - _NODE_HEIGHT) / 2
-        return Box(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
+        return QRectF(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
 
-    def _draw_node(self, drawing: Drawing, node: PlacedNode, box: Box) -> None:
+    def _draw_node(self, drawing: Drawing, node: PlacedNode, box: QRectF) -> None:
         style, filled = STYLES[node.drafter], node.accepted and not node.correction
         color, dashes = style.role, () if filled else style.dashes
         drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
         drawing.area(box, color if filled else "surface", color, 1.8 if node.accepted else 1.0, dashes, radius=6)
         drawing.fade(1)
         if node.correction:
-            drawing.area(box.inset(3), "", color, radius=4)
-        ink, inside = "surface" if filled else "text" if node.accepted else "muted", box.inset(_PADDING)
-        room = inside.width - drawing.width_of(_figure(node), more=-2)
-        drawing.text(Box(inside.x, box.y, room, box.height), spelt(node.text), ink)
-        drawing.text(Box(inside.x, box.y, inside.width, box.height), _figure(node), ink, more=-2, align="right")
+            drawing.area(box.adjusted(3, 3, -3, -3), "", color, radius=4)
+        ink, inside = (
+            "surface" if filled else "text" if node.accepted else "muted",
+            box.adjusted(_PADDING, 0, -_PADDING, 0),
+        )
+        room = inside.width() - drawing.width_of(_figure(node), more=-2)
+        drawing.text(QRectF(inside.x(), box.y(), room, box.height()), spelt(node.text), ink)
+        drawing.text(
+            QRectF(inside.x(), box.y(), inside.width(), box.height()), _figure(node), ink, more=-2, align="right"
+        )
         drawing.mark(box, _node_text(node))
 
 

@@ -20,7 +20,6 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
-from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, paint_card
@@ -167,11 +166,8 @@ class FileDrops(QObject):
     def take(self, paths: tuple[str, ...]) -> None:
         """Take files as if they were dropped; several calls wait for each other."""
         look = self._look
-
-        def then(seen: Dragged | RdchatError) -> None:
-            self._take(seen if isinstance(seen, Dragged) else Dragged(paths, True, problem=str(seen)))
-
-        self._taking.do(lambda: look(paths), then)
+        failed = lambda error: self._take(Dragged(paths, True, problem=str(error)))  # noqa: E731
+        self._taking.do(lambda: look(paths), self._take, failed)
 
     def close(self) -> None:
         """End all checks."""

@@ -146,7 +146,7 @@ class DiscoverPage(QWidget):
             changed.connect(self._show_all)
         for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):
             happened.connect(lambda _what: models.here.look())
-            happened.connect(models.details.look_again)
+            happened.connect(lambda _what: models.details.choose())
 
     def open_model(self, repository: str) -> None:
         """Show a model, and ask the hub for it."""

@@ -6,7 +6,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.hub_errors import HubError, for_window
-from rdchat.hub.known_files import is_repository
+from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.hub_drafters import MtpSearch
 from rdchat.services.models.training.training_control import TrainingState

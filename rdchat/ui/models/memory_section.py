@@ -4,20 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.model_facts import (
-    GATE_TOKENS,
-    Fit,
-    MachineMemory,
-    MemoryNeed,
-    ModelSizes,
-    fit_of,
-    gigabytes,
-    memory_need,
-)
+from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes, gigabytes
 from rdchat.services.models.fit import Machine
-from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row
@@ -58,26 +50,28 @@ class MemoryChart(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
-        drawing.area(Box(0, _TICK, drawing.width, _BAR), "border")
+        drawing.area(QRectF(0, _TICK, drawing.width, _BAR), "border")
         total, left = sum(part.size for part in self._parts), 0.0
         for part in self._parts:
-            box = Box(left, _TICK, part.size / total * drawing.width, _BAR)
+            box = QRectF(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
             drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
-            left = box.right
+            left = box.right()
             self._draw_legend(drawing, part)
         if 0 < self._limit < total:
-            drawing.area(Box(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
+            drawing.area(QRectF(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
         if self._limit:
             mark = MemoryPart("Available to models", "text", self._limit, "the line in the bar")
             self._draw_legend(drawing, mark)
 
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
-        line = Box(0, drawing.height, drawing.width, _LINE)
+        line = QRectF(0, drawing.height, drawing.width, _LINE)
         swatch = _SWATCH if part.color != "text" else 2
-        drawing.area(Box((_SWATCH - swatch) / 2, line.y + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
-        drawing.text(Box(_SWATCH + SMALL, line.y, line.width - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted")
-        drawing.text(Box(line.width - _FIGURE, line.y, _FIGURE, _LINE), gigabytes(part.size), align="right")
+        drawing.area(QRectF((_SWATCH - swatch) / 2, line.y() + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
+        drawing.text(
+            QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
+        )
+        drawing.text(QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), gigabytes(part.size), align="right")
         drawing.mark(line, part.text)
         drawing.height += _LINE
 
@@ -146,7 +140,7 @@ class MemorySection(QWidget):
             self.bar.show_parts([], 0)
             return
         memory, gate = machine.memory, machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
-        need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
+        need = MemoryNeed.of(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
         text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
@@ -174,11 +168,11 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
             both are one download.
         memory: The machine's.
     """
-    room, fit = memory.room, fit_of(need, memory.room)
+    room, fit = memory.room, need.fit(memory.room)
     text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
-    if fit_of(gate, room) is Fit.TOO_LARGE:
+    if gate.fit(room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
-        alone = fit_of(replace(gate, drafter_bytes=0), room)
+        alone = replace(gate, drafter_bytes=0).fit(room)
         pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
         return f"Too large{pair}: needs {over} more than is available", "", "danger"
     if fit is Fit.TOO_LARGE:

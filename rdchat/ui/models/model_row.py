@@ -12,12 +12,7 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import gigabytes
-from rdchat.services.models.file_actions import (
-    RemovalQuestion,
-    deletion_text,
-    reason_not_to_delete,
-    reason_not_to_verify,
-)
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.library import figures_of
 from rdchat.services.models.listed_model import Model, ModelState
 from rdchat.services.models.window_services import Models
@@ -277,7 +272,7 @@ class ModelRow(QWidget):
         models, model, name = self._models, question.model, texts.short_name(question.model.name)
         loaded = models.library.is_loaded(model)
         in_use = loaded or models.library.is_used(model)
-        sentences = deletion_text(question, in_use, models.library.targets_of(model))
+        sentences = question.text(in_use, models.library.targets_of(model))
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"

@@ -8,10 +8,7 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion
-from rdchat.inference.api.model_facts import (
-    DraftKind,
-    ModelCard,
-)
+from rdchat.inference.api.model_facts import DraftKind, ModelCard
 from rdchat.services.models.downloads import DownloadTotals
 from rdchat.services.models.listed_model import Model
 from rdchat.ui.style import formatting

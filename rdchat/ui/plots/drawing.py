@@ -40,30 +40,10 @@ _MIN_RANGE = 1.25
 DASHED = (4.0, 2.0)
 
 
-class Box(NamedTuple):
-    """A rectangle in a picture."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def right(self) -> float:
-        return self.x + self.width
-
-    @property
-    def middle(self) -> float:
-        return self.y + self.height / 2
-
-    def inset(self, by: float) -> "Box":
-        return Box(self.x + by, self.y + by, self.width - 2 * by, self.height - 2 * by)
-
-
 class Mark(NamedTuple):
     """A part of a picture with a tooltip."""
 
-    box: Box
+    box: QRectF
     text: str
 
 
@@ -100,15 +80,15 @@ class Drawing:
     def heading(self, title: str, *lines: str) -> None:
         """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
         top = self.height + (_GAP if self.descriptions else 0)
-        self.text(Box(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
+        self.text(QRectF(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
         top += _TITLE_HEIGHT
         for line in lines:
-            self.text(Box(0, top, self.width, _LINE_HEIGHT), line, "muted", more=-1)
+            self.text(QRectF(0, top, self.width, _LINE_HEIGHT), line, "muted", more=-1)
             top += _LINE_HEIGHT
         self.height = top + 8
 
     def text(
-        self, box: Box, text: str, color: str = "text", *, more: int = 0, bold: bool = False, align: str = "left"
+        self, box: QRectF, text: str, color: str = "text", *, more: int = 0, bold: bool = False, align: str = "left"
     ) -> None:
         """Write one line, cut with an ellipsis where it does not fit.
 
@@ -122,10 +102,10 @@ class Drawing:
         """
         if self._painter is not None:
             font = self._sized(more, bold)
-            elided = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width + 1)
+            elided = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width() + 1)
             self._painter.setFont(font)
             self._painter.setPen(self._color(color))
-            self._painter.drawText(QRectF(*box), ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, elided)
+            self._painter.drawText(box, ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def line(
         self,
@@ -141,7 +121,7 @@ class Drawing:
 
     def area(
         self,
-        box: Box,
+        box: QRectF,
         fill: str = "",
         color: str = "",
         width: float = 1.0,
@@ -154,7 +134,7 @@ class Drawing:
         if self._painter is not None:
             self._set_pen(color, width, dashes)
             self._set_brush(fill, opacity)
-            self._painter.drawRoundedRect(QRectF(*box), radius, radius)
+            self._painter.drawRoundedRect(box, radius, radius)
 
     def polygon(self, points: Sequence[tuple[float, float]], fill: str, opacity: float = 1.0) -> None:
         """Fill the area between points."""
@@ -168,7 +148,7 @@ class Drawing:
         if self._painter is not None:
             self._painter.setOpacity(opacity)
 
-    def mark(self, box: Box, text: str) -> None:
+    def mark(self, box: QRectF, text: str) -> None:
         """Give a part of the picture a tooltip."""
         self.marks.append(Mark(box, text))
 

@@ -63,7 +63,7 @@ class Chart(QWidget):
 
     def area_of(self, mark: Mark) -> QRectF:
         """Return where a part is in the widget."""
-        return QRectF(*mark.box).translated(self.margin, self.margin)
+        return mark.box.translated(self.margin, self.margin)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:

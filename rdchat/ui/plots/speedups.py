@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
+from PySide6.QtCore import QRectF
+
 from rdchat.inference.api.benchmark import MLX_LM
 from rdchat.inference.api.requests import Mode, size_text
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
-from rdchat.ui.plots.drawing import DASHED, Box, Drawing, Plot, ink_on, speed_color
+from rdchat.ui.plots.drawing import DASHED, Drawing, Plot, ink_on, speed_color
 from rdchat.ui.style.formatting import counted, ratio
 
 Bars = tuple[tuple[str, Figure], ...]
@@ -48,21 +50,21 @@ class SpeedBars:
         top = drawing.height
         bottom = top + len(self.groups) * _GROUP + len(figures) * _ROW
         _draw_axis(drawing, left, unit, fastest, (top, bottom))
-        rows: list[tuple[Box, str, Figure]] = []
+        rows: list[tuple[QRectF, str, Figure]] = []
         for dtype, bars in self.groups:
-            drawing.text(Box(0, drawing.height, drawing.width, _GROUP), dtype, bold=True)
+            drawing.text(QRectF(0, drawing.height, drawing.width, _GROUP), dtype, bold=True)
             drawing.height += _GROUP
             for label, figure in bars:
-                row = Box(0, drawing.height, drawing.width, _ROW)
+                row = QRectF(0, drawing.height, drawing.width, _ROW)
                 rows.append((row, label, figure))
                 _draw_bar(drawing, row, left, unit, figure)
                 drawing.mark(row, _bar_text(dtype, label, figure))
                 drawing.height += _ROW
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
-            drawing.text(Box(0, row.y, left - 12, _ROW), label, align="right")
+            drawing.text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
             value, end = ratio(figure.median), left + unit * max(figure.median, figure.high)
-            box = Box(end + 5, row.middle - 9, drawing.width_of(value, bold=True) + 6, 18)
+            box = QRectF(end + 5, row.center().y() - 9, drawing.width_of(value, bold=True) + 6, 18)
             drawing.area(box, "surface")  # The line at 1 would run through it.
             drawing.text(box, value, bold=True, align="center")
         drawing.height += _AXIS
@@ -78,15 +80,15 @@ def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends:
             x = left + tick * unit
             drawing.line([(x, top), (x, bottom)])
             text = "1x plain" if tick == 1 else f"{tick:g}x"
-            drawing.text(Box(x - 40, bottom + 4, 80, _AXIS - 6), text, "muted", more=-2, align="center")
+            drawing.text(QRectF(x - 40, bottom + 4, 80, _AXIS - 6), text, "muted", more=-2, align="center")
 
 
-def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figure) -> None:
-    bar = Box(left, row.middle - _BAR / 2, figure.median * unit, _BAR)
+def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: Figure) -> None:
+    bar = QRectF(left, row.center().y() - _BAR / 2, figure.median * unit, _BAR)
     drawing.area(bar, "faster" if figure.median >= 1 else "slower")
     low, high = left + figure.low * unit, left + figure.high * unit
-    whisker = [((low, row.middle), (high, row.middle))]
-    whisker += [((x, row.middle - 4), (x, row.middle + 4)) for x in (low, high)]
+    whisker = [((low, row.center().y()), (high, row.center().y()))]
+    whisker += [((x, row.center().y() - 4), (x, row.center().y() + 4)) for x in (low, high)]
     for color, width in (("surface", 3.6), ("text", 1.2)):  # Visible on bar and ground alike.
         for line in whisker if figure.n > 1 else ():
             drawing.line(line, color, width)
@@ -126,14 +128,14 @@ class HeatMap:
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
-            box = Box(left + column * wide, drawing.height, wide, _NAMES)
+            box = QRectF(left + column * wide, drawing.height, wide, _NAMES)
             drawing.text(box, size_text(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
-            drawing.text(Box(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
+            drawing.text(QRectF(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
             for column, length in enumerate(self.lengths):
-                cell = Box(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
+                cell = QRectF(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
         best = self.best
@@ -141,8 +143,8 @@ class HeatMap:
         cells = " ".join(mark.text for mark in drawing.marks[first:])
         drawing.descriptions.append(f"{title}. Plain decoding is 1x. {best_text} {cells}")
 
-    def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
-        value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
+    def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: QRectF) -> None:
+        value, best, inside = self.values.get(pair), pair == self.best, cell.adjusted(_INSET, _INSET, -_INSET, -_INSET)
         if value is None:
             drawing.mark(cell, f"{size_text(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
@@ -152,12 +154,12 @@ class HeatMap:
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)
-        box = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
+        box = QRectF(inside.x(), inside.y() + 4, inside.width(), inside.height() - 22) if best else inside
         drawing.text(box, ratio(value), ink_on(ground), bold=best, align="center")
         if best:
-            below = Box(inside.x, inside.y + 22, inside.width, inside.height - 27)
+            below = QRectF(inside.x(), inside.y() + 22, inside.width(), inside.height() - 27)
             drawing.text(below, "best", ink_on(ground), more=-2, align="center")
-            drawing.area(inside.inset(0.5), color="text", width=2.5)
+            drawing.area(inside.adjusted(0.5, 0.5, -0.5, -0.5), color="text", width=2.5)
 
 
 def _beams(width: int) -> str:
@@ -190,11 +192,8 @@ def plots_of(result: BenchResult) -> list[Plot]:
 
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     """Return mlx-lm's speed over our plain decoding of the same turn."""
-    runs = [run for run in result.runs if run.baseline == baseline]
-    ours = [run for run in runs if run.cell != MLX_LM and result.plan.all_cells[run.cell].plain]
-    ours.sort(key=lambda run: run.cell, reverse=True)  # The baseline, which has the first index, wins.
-    plain = {(run.prompt, run.trial): run for run in ours}
-    figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
+    runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, baseline)]
+    figure = Figure.of(speed_ratio(run, result.neighbours(run)[0]) for run in runs)
     return (("mlx-lm, not drafting", figure),) if figure else ()
 
 

@@ -34,8 +34,7 @@ class AgentSetup(QWidget):
         self.lines.setReadOnly(True)
         self.lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self.lines.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.copy_lines = CopyButton("Copy the lines, with the key", theme)
-        self.copy_lines.clicked.connect(lambda: self.copy_lines.copy(self._filled(self._values)))
+        self.copy_lines = CopyButton("Copy the lines, with the key", theme, lambda: self._filled(self._values))
         column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
 
     def show_values(self, **values: str) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from PySide6.QtCore import QRectF
+
 from rdchat.inference.api.ledger_view import Spent
-from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.definitions import STAGES
 from rdchat.ui.style.labels import set_tip
@@ -62,15 +64,15 @@ class BarChart(Chart):
         every = self._labels_every(drawing, step)
         for index, bar in enumerate(self.bars):
             left, height = index * step, bar.share * (base - _LINE - 2)
-            drawing.area(Box(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
+            drawing.area(QRectF(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
             if index % every == 0:
                 wide = drawing.width_of(bar.label, more=_LABEL_SIZE) + 2
                 x = max(min(left + (step - wide) / 2, drawing.width - wide), 0.0)
-                drawing.text(Box(x, base, wide, _LINE), bar.label, "muted", more=_LABEL_SIZE, align="center")
+                drawing.text(QRectF(x, base, wide, _LINE), bar.label, "muted", more=_LABEL_SIZE, align="center")
             if every == 1:
-                above = Box(left, base - height - _LINE - 1, step, _LINE)
+                above = QRectF(left, base - height - _LINE - 1, step, _LINE)
                 drawing.text(above, bar.value, more=_LABEL_SIZE, align="center")
-            drawing.mark(Box(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
+            drawing.mark(QRectF(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
     def _labels_every(self, drawing: Drawing, step: float) -> int:
         """Return how many bars share a label, so that labels do not overlap."""
@@ -113,7 +115,7 @@ class Sparkline(Chart):
             if rate > top * _HEADROOM:
                 drawing.line([(peak[0] - 2, 1.0), (peak[0] + 2, 1.0)], "accent", 1.5)
         drawing.line(line, "accent", 1.5)
-        drawing.area(Box(x - 2, y - 2, 4, 4), "accent")
+        drawing.area(QRectF(x - 2, y - 2, 4, 4), "accent")
 
 
 class TimeBar(Chart):
@@ -130,13 +132,13 @@ class TimeBar(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _TIME_BAR_HEIGHT
-        drawing.area(Box(0, 0, drawing.width, _TIME_BAR_HEIGHT), "border")
+        drawing.area(QRectF(0, 0, drawing.width, _TIME_BAR_HEIGHT), "border")
         left = 0.0
         for spent, share in self.shares.items():
-            box = Box(left, 0, share * drawing.width, _TIME_BAR_HEIGHT)
+            box = QRectF(left, 0, share * drawing.width, _TIME_BAR_HEIGHT)
             drawing.area(box, spent.name.lower())
-            if left and box.width > 2:
-                drawing.area(Box(left, 0, 1, _TIME_BAR_HEIGHT), "window")
+            if left and box.width() > 2:
+                drawing.area(QRectF(left, 0, 1, _TIME_BAR_HEIGHT), "window")
             name, definition = STAGES[spent]
             drawing.mark(box, f"{name}, {share:.0%}: {definition}")
-            left = box.right
+            left = box.right()

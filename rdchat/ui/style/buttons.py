@@ -130,10 +130,10 @@ class RoundButton(IconButton):
 
 
 class CopyButton(IconButton):
-    """Copies text to the clipboard and confirms it for a moment."""
+    """Copies text to the clipboard and confirms it for a moment; a click copies what `text` returns."""
 
-    def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("copy", name, theme, parent)
+    def __init__(self, name: str, theme: Theme, text: Callable[[], str], parent: QWidget | None = None) -> None:
+        super().__init__("copy", name, theme, parent, lambda: self.copy(text()))
         self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
         self._timer.timeout.connect(lambda: self.show_as("copy", name))
 

@@ -185,7 +185,7 @@ class MessageActions(QWidget):
     # The menu is to open at a point of the screen.
     menu_requested = Signal(QPoint)
 
-    def __init__(self, message: Message, area: MessageArea, parent: QWidget) -> None:
+    def __init__(self, message: Message, area: MessageArea, text: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
         self._message, self._area = message, area
         self._last = self._hovered = False
@@ -199,7 +199,7 @@ class MessageActions(QWidget):
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
         compare = partial(area.compare_requested.emit, message.id)
         self.compare = IconButton("compare", "Compare versions", area.theme, self, compare)
-        self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, self)
+        self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, text, self)
         parts: list[Part] = [None] if is_prompt else []
         parts += [self._previous, self._number, self._next, self.compare, self._add(self.copy_button)]
         if is_prompt:

@@ -36,8 +36,7 @@ class MessageWidget(QWidget):
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
         self._lay_out_after(self.body.height_changed)
-        self.actions_row = MessageActions(message, area, self)
-        self.actions_row.copy_button.clicked.connect(self.copy)
+        self.actions_row = MessageActions(message, area, lambda: self.written_text, self)
         self.actions_row.edit_requested.connect(self.edit)
         self.actions_row.menu_requested.connect(self._open_menu)
         self._editor: MessageEditor | None = None

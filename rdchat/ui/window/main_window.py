@@ -267,7 +267,7 @@ class MainWindow(QMainWindow):
         for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
-        conversation.choose_model_requested.connect(commands.choose_model)
+        conversation.notices.choose_model_requested.connect(commands.choose_model)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)

@@ -85,15 +85,20 @@ class WindowActions(QObject):
         entry = self.__dict__.get("_actions", {}).get(name)
         if entry is None:
             raise AttributeError(name)
+        if self._changed.isActive():
+            self.refresh()
         action: QAction = entry[0]
         return action
 
     def refresh_soon(self) -> None:
         """Call `refresh` on the next turn of the event loop, once for all changes of this turn."""
-        self._changed.start()
+        # Starting it again would put it off as long as each turn brings a change.
+        if not self._changed.isActive():
+            self._changed.start()
 
     def refresh(self) -> None:
         """Enable, check and name all actions as suits the present state."""
+        self._changed.stop()
         for action, command in self._actions.values():
             if command.when is not None:
                 action.setEnabled(command.when())

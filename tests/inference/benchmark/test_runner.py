@@ -1,6 +1,6 @@
 """The runner on small real networks: what runs when, what is compared, and every way to end."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -14,7 +14,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.differences import first_difference, score_gap
-from rdchat.inference.benchmark.recording import Recording, measure_rounds, record
+from rdchat.inference.benchmark.recording import BLANK, measure_rounds, record
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.local_engine import LocalEngine
@@ -89,7 +89,7 @@ def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> 
         assert list(run.times_ms) == sorted(run.times_ms)
         assert run.dtype == "float32"
         if run.prompt == 0:
-            assert list(run.token_ids) == expected.token_ids
+            assert run.token_ids == expected.token_ids
             assert "".join(run.pieces) == "".join(expected.pieces)
     lookups = [run for run in runs if run.cell == 2]
     assert all(len(set(run.times_ms)) == 1 + run.statistics.rounds for run in lookups)  # a round is one moment
@@ -118,19 +118,20 @@ def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:
     assert [event for event in events if isinstance(event, BenchProgress)][-1].total == 8
 
 
-def lie(session: ChatSession, request: GenerationRequest, *_others: object) -> Generator[None, None, Recording | None]:
+def lie(
+    session: ChatSession, request: GenerationRequest, _cancelled: object, blank: BenchRun = BLANK
+) -> BenchRun | None:
     """Record a reply with another token in it where prompt lookup is asked for."""
-    found = record(session, request, lambda: False)
-    if found is not None and request.draft.mode is Mode.LOOKUP:
-        found.token_ids[4] = (found.token_ids[4] + 1) % 5 + 1
-        found.rounds.clear()
-    yield from ()
-    return found
+    found = record(session, request, lambda: False, blank)
+    if found is None or request.draft.mode is not Mode.LOOKUP:
+        return found
+    tokens = [*found.token_ids[:4], (found.token_ids[4] + 1) % 5 + 1, *found.token_ids[5:]]
+    return replace(found, token_ids=tuple(tokens), statistics=replace(found.statistics, rounds=0))
 
 
 @pytest.mark.slow
 def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "stream", lie)
+    monkeypatch.setattr(runner_module, "record", lie)
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
     plain, other = runs[:2] if runs[0].cell == 0 else runs[1::-1]
     assert plain.difference is None
@@ -144,7 +145,7 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
 
 
 def test_a_gap_that_is_no_number_is_left_out_as_json_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "stream", lie)
+    monkeypatch.setattr(runner_module, "record", lie)
     monkeypatch.setattr(runner_module, "score_gap", lambda *_: (float("nan"), 0.0))
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
     differences = [run.difference for run in runs if run.difference is not None]
@@ -164,7 +165,7 @@ def test_gaps_are_those_of_the_final_score(sampling: dict[str, float]) -> None:
     gaps = [gap for gap, _ in measured]
     assert all(0 <= rounding < 1e-4 for _, rounding in measured)
     assert all(0 < gap < 100 for gap in gaps)  # finite where a filter dropped the token, too
-    tokens = session.model.encode_chat(request.messages, False) + found.token_ids[:3]
+    tokens = [*session.model.encode_chat(request.messages, False), *found.token_ids[:3]]
     logits = session.model.network(mx.array([tokens]))[0, -1]
     if request.sampling.greedy:
         expected = [float((logits[found.token_ids[3]] - logits[other]).item()) for other in others]
@@ -215,7 +216,7 @@ def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
     session, request = session_of(), replace(ask(PROMPTS[0].text), draft=LOOKUP.draft)
     found = record(session, request, lambda: False)
     assert found is not None
-    assert len(found.rounds) > 2
+    assert found.statistics.rounds > 2
     overhead, draft_ms = measure_rounds(session, request, found, lambda: False)
     assert overhead is not None
     assert overhead > 0

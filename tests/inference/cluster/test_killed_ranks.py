@@ -4,6 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -19,7 +21,8 @@ from rdchat.inference.cluster.ranks_engine import RanksEngine
 
 # A rank that is stopped is found after at most half of it.
 DEADLINE_S = 30.0
-KILLS = int(os.environ.get("KILLS", "2"))
+# The first one is killed. Ranks that are stopped, without MLX: `test_a_rank_that_is_killed_or_hangs_ends_the_reply`.
+KILLS = int(os.environ.get("KILLS", "1"))
 MODES = (Mode.OFF, Mode.LOOKUP, Mode.AUTO)
 
 
@@ -53,19 +56,14 @@ def harm(engine: RanksEngine, ranks: int, tokens: int, draw: Random, expected: C
 
 
 def check(address: str, ranks: int, tokens: int, times: int) -> None:
-    engine, whole = RanksEngine(deadline_s=DEADLINE_S), dict[Mode, str]()
-
+    @cache
     def expected(mode: Mode) -> str:
-        if mode not in whole:
-            whole[mode] = text_of(list(engine.generate(request(mode, tokens))))
-        return whole[mode]
+        return text_of(list(engine.generate(request(mode, tokens))))
 
-    engine.load(address, Dtype.AUTO, lambda _progress: None)
-    try:
+    with closing(RanksEngine(deadline_s=DEADLINE_S)) as engine:
+        engine.load(address, Dtype.AUTO, lambda _progress: None)
         for number in range(times):
             harm(engine, ranks, tokens, Random(number), expected)
-    finally:
-        engine.close()
 
 
 @pytest.mark.slow

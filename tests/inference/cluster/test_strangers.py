@@ -24,7 +24,7 @@ from tests.inference.ranks.stand_ins import StandIn
 HERE = (Host("localhost", ("127.0.0.1",)),)
 ROOT = Path(__file__).parents[3]
 # A busy machine takes long to start Python; a rank that a stranger holds up is given up after the second.
-DEADLINE_S, SHORT_S = 60.0, 15.0
+DEADLINE_S, SHORT_S = 60.0, 8.0
 SLOW = pytest.mark.slow
 
 
@@ -32,17 +32,14 @@ SLOW = pytest.mark.slow
     (0, zeros, "Another program connected to rank 0"),
     pytest.param(1, zeros, "Another program connected to rank 1", marks=SLOW),
     pytest.param(0, garbage, "Another program connected to rank 0", marks=SLOW),
-    pytest.param(1, garbage, "Another program connected to rank 1", marks=SLOW),
-    pytest.param(0, end, "could not join the others", marks=SLOW),
     pytest.param(1, end, "could not join the others", marks=SLOW),
     pytest.param(0, echo, "does not answer", marks=SLOW),
-    pytest.param(1, echo, "does not answer", marks=SLOW),
-    pytest.param(0, silence, "does not answer", marks=SLOW),
     pytest.param(1, silence, "does not answer", marks=SLOW),
 ])  # fmt: skip
 def test_who_takes_a_neighbours_place_in_the_ring_is_found(rank: int, behave: Stranger, problem: str) -> None:
-    with closing(RankProcesses(HERE, SHORT_S if behave in {echo, silence} else DEADLINE_S)) as ranks:
+    with closing(RankProcesses(HERE, DEADLINE_S)) as ranks:
         mine = f"127.0.0.1:{ranks.hello()[0]['port']}"
+        ranks._deadline_s = SHORT_S if behave in {echo, silence} else DEADLINE_S
         process = psutil.Process(ranks._children[0].pid)
         with stranger(behave, rank, mine) as theirs:
             addresses = [theirs, mine] if rank else [mine, theirs]

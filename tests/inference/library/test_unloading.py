@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryRoom, fit_of, memory_need
+from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryNeed, MemoryRoom
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
@@ -65,10 +65,10 @@ def test_the_gate_and_the_bar_agree_to_the_byte(
 ) -> None:
     sizes = read_facts(small_model).sizes
     assert sizes is not None
-    need = memory_need(sizes, dtype, device.on_gpu())
+    need = MemoryNeed.of(sizes, dtype, device.on_gpu())
     room = MemoryRoom(need.total_bytes + spare, need.total_bytes + spare)
     monkeypatch.setattr(loading, "memory_room", lambda: room)
-    if fit_of(need, room) is Fit.TOO_LARGE:
+    if need.fit(room) is Fit.TOO_LARGE:
         with pytest.raises(DoesNotFitError):
             loading.load_model(small_model, dtype)
     else:

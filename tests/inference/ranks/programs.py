@@ -4,7 +4,9 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import json
+import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import psutil
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
@@ -45,7 +48,6 @@ ROOT = Path(__file__).parents[3]
 DEADLINE_S = 1700
 MODES = [Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO]
 QUESTION = "hello there hello there hello"
-KEY = "key"
 
 
 def free_addresses(count: int) -> list[str]:
@@ -82,6 +84,18 @@ def results(program: str, count: int, *arguments: Any) -> list[Any]:
         return [json.loads(output) for output, _ in ended]
 
 
+def quiet_ring(rank: int, addresses: list[str]) -> mx.distributed.Group:
+    """Join a ring that sleeps until a message comes: MLX's looks for one all the time, and ranks share few cores."""
+    ring, pause = join(rank, addresses, "key"), struct.pack("ll", 0, 500)
+    for connection in psutil.Process().net_connections("tcp"):
+        with socket.socket(fileno=os.dup(connection.fd)) as each:
+            # A send that is full goes on after a look at what arrived, as MLX's does.
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, pause)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, pause)
+            each.setblocking(True)
+    return ring
+
+
 def network(family: str) -> nn.Module:
     module, options = (TREES | HYBRIDS)[family]
     if "text_config" in options:
@@ -99,7 +113,7 @@ def _sizes(family: str) -> dict[str, Any]:
 
 def families(rank: int, addresses: list[str], split: str, names: list[str], modes: list[str]) -> list[dict[str, Any]]:
     """Hold the same conversation with each family over ranks and on one; return what differs."""
-    group = join(rank, addresses, KEY)
+    group = quiet_ring(rank, addresses)
     return [_follow(group, name, split) if rank else _lead(group, name, split, modes) for name in names]
 
 
@@ -213,7 +227,7 @@ def engine(
 
     Without a draft model it also sleeps, and is loaded in another precision.
     """
-    group = join(rank, addresses, KEY) if len(addresses) > 1 else None
+    group = quiet_ring(rank, addresses) if len(addresses) > 1 else None
     if rank:
         assert group is not None
         follower.run(group, folder, lambda: None)
@@ -246,7 +260,7 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 
     Then a load fails on rank 0, and another one succeeds.
     """
-    group, loaded_file, times = join(rank, addresses, KEY), Path(marker), list[float]()
+    group, loaded_file, times = quiet_ring(rank, addresses), Path(marker), list[float]()
     if rank:
         load_part = follower.load_part
 

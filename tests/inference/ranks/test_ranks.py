@@ -1,6 +1,5 @@
 """Ranks, as processes on this machine, give the tokens of one, and their caches hold what fresh ones would."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.inference.ranks.programs import MODES, results
 pytestmark = pytest.mark.timeout(1800)
 # Rounding of float32, as a share of a cache's largest value.
 ROUNDING = 1e-4
-FAMILIES = ["llama", "qwen3", "qwen3_moe", "qwen3_5"]
+FAMILIES = ["qwen3", "qwen3_moe", "qwen3_5"]
 
 
 def check(count: int, split: str, names: list[str], modes: Sequence[Mode] = MODES) -> None:
@@ -40,17 +39,13 @@ def test_two_ranks_give_the_tokens_of_one() -> None:
 @pytest.mark.slow
 def test_families_over_two_ranks() -> None:
     """In every mode, at temperature 0 and 0.9. The last one has recurrent state."""
-    check(2, "tensor", FAMILIES[1:])
+    check(2, "tensor", FAMILIES)
 
 
 @pytest.mark.slow
-def test_three_ranks() -> None:
-    check(3, "tensor", FAMILIES[:1])
-
-
-@pytest.mark.slow
-def test_a_pipeline() -> None:
-    check(3, "pipeline", ["qwen2"])
+@pytest.mark.parametrize(("split", "family"), [("tensor", "llama"), ("pipeline", "qwen2")])
+def test_three_ranks(split: str, family: str) -> None:
+    check(3, split, [family], [Mode.AUTO])
 
 
 @pytest.mark.slow
@@ -68,8 +63,6 @@ def test_an_engine_sleeps_and_loads_another_precision(small_model: Path) -> None
 
 @pytest.mark.slow
 def test_the_default_model_over_three_ranks(default_model: Path) -> None:
-    """RANKS=1 has all modes: each token takes a second. The small models above have them too."""
-    every = [("off", 0), ("lookup", 0.9), ("drafter", 0), ("speculative", 0.9), ("auto", 0.9)]
-    replies = [("drafter", 0.9), *(every if "RANKS" in os.environ else [])]
-    arguments = str(default_model), 6, replies, str(default_model)
+    """The small models above have the other modes."""
+    arguments = str(default_model), 6, [("drafter", 0.9)], str(default_model)
     assert results("engine", 3, *arguments)[0] == results("engine", 1, *arguments)[0]

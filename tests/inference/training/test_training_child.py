@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.children import CHILDREN
-from rdchat.errors import RdchatError
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingOrder
-from rdchat.inference.training import training_child
 from rdchat.work.frames import packed, read_message
 from tests.inference.training.short_child import COMMAND
 
@@ -42,13 +39,6 @@ def test_without_a_task_it_does_nothing() -> None:
     found = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, timeout=240, check=False)
     assert found.returncode == 0
     assert found.stdout in {b"", packed({"ready": True})}
-
-
-def test_a_training_of_a_kind_that_an_earlier_version_began_is_refused_in_words(tmp_path: Path) -> None:
-    """Before the model is loaded; the window offers to discard it."""
-    order = TrainingOrder(None, "tiny", kind=HeadKind.EAGLE3)
-    with pytest.raises(RdchatError, match="EAGLE-3 drafters cannot be trained any more"):
-        training_child._run(order, tmp_path, (), lambda _: None)
 
 
 def test_the_apps_own_entry_point_knows_it() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.hub.hub_model import PublishedKind
-from rdchat.hub.known_files import is_repository
+from rdchat.hub.names import is_repository
 from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_suggested

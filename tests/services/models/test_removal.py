@@ -22,7 +22,7 @@ from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.mtp_tensors import make_drafter
-from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, remove_model
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
 from rdchat.services.models.removal import Removal, Removed
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
@@ -91,7 +91,7 @@ def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Rem
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     model = library_model("converted", path=folder, origin="rdchat", repository="", model=str(folder), disk_bytes=2)
-    assert asked(qtbot, removal, model).freed_bytes == 2
+    assert asked(qtbot, removal, model).plan.freed_bytes == 2
     trashed = remove(qtbot, removal, model).trashed
     assert trashed is not None
     assert not folder.exists()
@@ -129,7 +129,7 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
     assert remove(qtbot, removal, model).trashed is None
     check_whole(folder, small_files())
     whole = asked(qtbot, removal, library_model(NAME, path=folder))
-    assert not whole.with_unfinished
+    assert not whole.plan.unfinished
 
 
 def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
@@ -138,7 +138,7 @@ def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal
     folder, _ = download(gguf="a-Q8_0.gguf")
     model = library_model("a-Q8_0", path=folder / "a-Q8_0.gguf", repository=NAME)
     question = asked(qtbot, removal, model)
-    assert (question.freed_bytes, question.with_unfinished) == (3_000, False)
+    assert (question.plan.freed_bytes, question.plan.unfinished) == (3_000, False)
     assert question.for_good
     assert remove(qtbot, removal, model).trashed is None
     assert [path.name for path in folder.iterdir()] == ["a-Q4_0.gguf"]
@@ -160,7 +160,7 @@ def test_what_is_being_downloaded_is_not_deleted(
 def _begun() -> RemovalQuestion:
     """Leave a download that was begun on disk, and return the question before its deletion."""
     write_record(cached(), RepositoryFiles(NAME, "main", "", (), paused=False))
-    return RemovalQuestion(library_model(NAME, path=cached().folder, download_bytes=1), 0)
+    return RemovalQuestion.of(library_model(NAME, path=cached().folder, download_bytes=1))
 
 
 def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
@@ -168,7 +168,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 ) -> None:
     """The record was read, deleted with its folder, and written again."""
     question = _begun()
-    deletion = threading.Thread(target=remove_model, args=(question, pytest.fail))
+    deletion = threading.Thread(target=question.remove, args=(pytest.fail,))
 
     def write(repository: CachedRepository, files: RepositoryFiles) -> None:
         deletion.start()
@@ -182,7 +182,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 
 
 def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
-    remove_model(_begun(), pytest.fail)
+    _begun().remove(pytest.fail)
     asyncio.run(DownloadQueue(make_drafter).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
     assert not cached().folder.exists()
 
@@ -192,7 +192,7 @@ def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) ->
     held.__enter__()
     release = threading.Timer(0.3, held.__exit__, (None, None, None))
     release.start()
-    remove_model(question, pytest.fail)
+    question.remove(pytest.fail)
     release.join()
     assert not cached().folder.exists()
 

@@ -15,13 +15,11 @@ from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.training.texts import step_text
 from rdchat.work.job import Job
 from tests.disks import small_disk
 from tests.services.fakes import ScriptedEngine
@@ -234,19 +232,6 @@ def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
     folder = JobFolder().path
     folder.mkdir(parents=True)
     (folder / "training.json").write_text(text)
-    assert make().state is TrainingState.NOTHING
-
-
-def test_a_training_of_a_kind_that_an_earlier_version_began_is_shown_and_can_be_discarded(
-    qtbot: QtBot, make: Made
-) -> None:
-    JobFolder().write(TrainingRecord(replace(order_for(MODEL), kind=HeadKind.EAGLE3), paused=True))
-    training = make()
-    assert training.state is TrainingState.PAUSED
-    assert training.order is not None
-    assert "EAGLE-3 drafter for" in step_text(training.order, training.state, None)
-    training.discard()
-    wait_for(qtbot, training, TrainingState.NOTHING)
     assert make().state is TrainingState.NOTHING
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -12,7 +12,7 @@ from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.curves import Curve, CurvesPlot
-from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, save_picture, speed_color
+from rdchat.ui.plots.drawing import Drawing, Plot, ink_on, luminance, save_picture, speed_color
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import LINES, MAP_LINES, HeatMap, SpeedBars, plots_of
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
@@ -40,12 +40,12 @@ class Recorded(Drawing):
     def __init__(self, width: float) -> None:
         super().__init__(width, LIGHT, QFont())
         self.areas: list[tuple[float, float, str]] = []
-        self.frames: list[tuple[Box, str]] = []
+        self.frames: list[tuple[QRectF, str]] = []
 
-    def area(self, box: Box, fill: str = "", color: str = "", *args: Any, **options: Any) -> None:
+    def area(self, box: QRectF, fill: str = "", color: str = "", *args: Any, **options: Any) -> None:
         super().area(box, fill, color, *args, **options)
         if fill:
-            self.areas.append((box.x, box.right, fill))
+            self.areas.append((box.x(), box.right(), fill))
         if color:
             self.frames.append((box, color))
 
@@ -110,8 +110,7 @@ def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
     assert [color for _, _, color in areas(drawing, *grounds)] == grounds
     (frame,) = [box for box, color in drawing.frames if color == "text"]
     best = drawing.marks[3].box
-    assert best.x <= frame.x <= frame.right <= best.right
-    assert best.y <= frame.y <= frame.y + frame.height <= best.y + best.height
+    assert best.contains(frame)
 
 
 def test_the_map_says_its_values_and_what_was_not_measured() -> None:
@@ -132,7 +131,7 @@ def test_pictures_stand_one_below_the_other() -> None:
     assert both.height > of(BARS).height + of(MAP).height
     boxes = [mark.box for mark in both.marks]
     assert len(boxes) == 3 + 4
-    assert max(box.y + box.height for box in boxes[:3]) <= min(box.y for box in boxes[3:])
+    assert max(box.bottom() for box in boxes[:3]) <= min(box.top() for box in boxes[3:])
     (empty,) = plots_of(BenchResult(PLAN, (), {}))
     assert "Nothing was measured." in of(empty).descriptions[0]
 
@@ -151,7 +150,7 @@ def test_a_text_that_does_not_fit_is_cut() -> None:
     image = QImage(200, 20, QImage.Format.Format_RGB32)
     image.fill(Qt.GlobalColor.white)
     painter = QPainter(image)
-    Drawing(200, LIGHT, QFont(), painter).text(Box(0, 0, 50, 20), "M" * 20)
+    Drawing(200, LIGHT, QFont(), painter).text(QRectF(0, 0, 50, 20), "M" * 20)
     painter.end()
     inked = {x for x in range(200) for y in range(20) if image.pixelColor(x, y) != QColor(Qt.GlobalColor.white)}
     assert 20 < max(inked) <= 51

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtCore import QCoreApplication, Qt, QTimer
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
@@ -223,3 +223,14 @@ def test_one_return_refreshes_the_actions_once(
     qtbot.waitUntil(window.actions_.rename.isEnabled)
     # The sidebar and the window's title read the chat, too.
     assert len(reads) < 2 * of_one_refresh
+
+
+def test_changes_in_each_turn_do_not_put_off_the_actions(window: MainWindow, qtbot: QtBot) -> None:
+    """Each piece of a reply began to wait anew, so on a busy machine Stop could stay disabled until the end."""
+    refreshes: list[int] = []
+    window.actions_._changed.timeout.connect(lambda: refreshes.append(1))
+    pieces = QTimer(interval=0)
+    pieces.timeout.connect(window.actions_.refresh_soon)
+    pieces.start()
+    qtbot.wait(50)
+    assert refreshes

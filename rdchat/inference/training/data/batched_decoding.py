@@ -32,25 +32,16 @@ _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
 
 
 class BatchedDecoder:
-    """Feeds one token of every sequence of a batch per call.
+    """Feeds one token of every sequence of a batch per call, after it has read the prompts.
 
     Args:
         model: The target.
-        layers: One cache for each layer of the model.
+        prefix: Token ids that all sequences begin with; computed once.
+        prompts: Token ids that follow in each sequence; may be empty; fastest if sorted by length.
     """
 
-    def __init__(self, model: LoadedModel, layers: list[BatchKVCache]) -> None:
-        self._network, self._layers = model.network, layers
-
-    @classmethod
-    def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "BatchedDecoder":
-        """Prefill a batch.
-
-        Args:
-            model: The target.
-            prefix: Token ids that all sequences begin with; computed once.
-            prompts: Token ids that follow in each sequence; may be empty; fastest if sorted by length.
-        """
+    def __init__(self, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> None:
+        self._network = model.network
         shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
         _feed(model.network, [prefix], shared)
         parts: list[list[Any]] = []
@@ -71,7 +62,7 @@ class BatchedDecoder:
                     mx.eval(cache.state[:2])
                     other.keys = other.values = None  # This frees their memory.
             parts = parts[::2]
-        return cls(model, parts[0])
+        self._layers = parts[0]
 
     def step(self, tokens: Sequence[int]) -> mx.array:
         """Feed one token of each sequence; return the (batch, vocabulary) logits, lazy."""
@@ -140,7 +131,7 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
     """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
-    decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
+    decoder = BatchedDecoder(model, _PREFIX, _PROMPTS)
     decoder.step(_STEPS[0])
     logits = decoder.step(_STEPS[1])
     rows = on_host(logits)

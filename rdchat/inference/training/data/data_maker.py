@@ -224,7 +224,7 @@ class DataMaker:
         sequences = [self._sequence(number * self.sequences + index, long) for index in range(self.sequences)]
         shared = self.template.before[:-1]  # The first step feeds a sequence's last token.
         running = sorted(sequences, key=lambda sequence: len(sequence.tokens))
-        decoder = BatchedDecoder.read(self.model, shared, [each.tokens[len(shared) : -1] for each in running])
+        decoder = BatchedDecoder(self.model, shared, [each.tokens[len(shared) : -1] for each in running])
         while running:
             logits = fetch(decoder.step([sequence.next_input() for sequence in running]).astype(mx.float32))
             for sequence, row in zip(running, logits, strict=True):

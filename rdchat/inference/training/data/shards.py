@@ -9,6 +9,7 @@ import lzma
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +72,11 @@ class ShardFolder:
         make_folder(folder)
 
     def __len__(self) -> int:
-        count = 0
-        while self._path(count).exists():
-            count += 1
-        return count
+        return next(number for number in count() if not self._path(number).exists())
 
     def read(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""
-        with np.load(self._path(number)) as stored:
-            return _conversations(*(stored[name] for name in _COLUMNS))
+        return _conversations(self._path(number))
 
     def append(self, made: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
@@ -100,11 +97,12 @@ def columns(
     return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
 
 
-def _conversations(
-    tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]
-) -> list[TrainingConversation]:
+def _conversations(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
+    """Read a shard, whose temperatures are counted in `steps` of 1."""
+    with np.load(file) as stored:
+        tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
     ends = np.cumsum(facts[:, 1]).tolist()
-    rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
+    rows = zip(ends, facts.tolist(), (temperatures / steps).tolist(), strict=True)
     return [
         TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
         for end, (number, length, answer_start), temperature in rows
@@ -125,8 +123,6 @@ def read_answers(path: Path) -> list[TrainingConversation]:
     if not path.exists():
         return []
     try:
-        with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
-            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
+        return _conversations(io.BytesIO(lzma.decompress(path.read_bytes())), TEMPERATURE_STEPS)
     except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
-    return _conversations(tokens, facts, temperatures / TEMPERATURE_STEPS)

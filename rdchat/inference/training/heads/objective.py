@@ -29,14 +29,13 @@ from rdchat.inference.training.heads.samples import (
     Answers,
     Halves,
     Ints,
-    LogitCurve,
     StateWindows,
     Teacher,
     draft_vocabulary,
 )
 from rdchat.inference.training.heads.whitening import Whitening, fold_weights
 from rdchat.inference.verification.fetch import fetch
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 
 # Hidden states from which the standardisation is measured.
 _MEASURED_STATES = 20_000
@@ -129,13 +128,6 @@ class Target:
     curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]
     vocabulary_size: int
 
-    @classmethod
-    def of(cls, model: LoadedModel) -> "Target":
-        """Measure a model whose hooks read its trunk's output first."""
-        size = model.info.vocabulary_size
-        embeddings = TargetEmbeddings(model.network, size)
-        return cls(embeddings, LogitCurve.of(model, embeddings), size)
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
@@ -180,7 +172,6 @@ class Objective:
         counts: (vocabulary size,) int32: how often each token occurs in the answers.
         draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
-        output_rows: (candidates, width) float32: their products with features are logits.
         teacher: The target's top-k at each answer token.
         windows: The hidden states from which the answers' tokens were chosen.
         network: The weights that are trained.
@@ -196,17 +187,13 @@ class Objective:
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
-        self.teacher = Teacher.blank(len(self.answers), len(self.vocabulary))
+        self.teacher = Teacher(len(self.answers), len(self.vocabulary))
         tokens = [range(item.answer_start - 1, len(item.tokens) - 1) for item in data.conversations]
         self.windows = StateWindows(tokens, data.read_states, data.window_tokens)
         self.roots: list[npt.NDArray[np.int64]] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
-
-    @property
-    def output_rows(self) -> mx.array:
-        return self.whitening.rows
 
     def prepare(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each conversation."""
@@ -263,7 +250,7 @@ class Objective:
 
     def loss(self, inputs: Inputs, goals: Goals) -> mx.array:
         """Return () float32: the mean loss of some drafts, in nats; later positions weigh less."""
-        losses = distillation(self.features(*inputs), self.output_rows, goals.columns, goals.probs)
+        losses = distillation(self.features(*inputs), self.whitening.rows, goals.columns, goals.probs)
         return weighted_mean(losses, goals.weights * self._decay)
 
     def accuracy(self) -> tuple[float, ...]:
@@ -271,7 +258,7 @@ class Objective:
         self.network.eval()
         right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
-            guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows.T, axis=-1))
+            guesses = fetch(mx.argmax(self.features(*inputs) @ self.whitening.rows.T, axis=-1))
             # After the answer's end the goal is -1.
             goals = self.next_tokens(roots)
             hits = np.logical_and.accumulate(self.vocabulary[guesses] == goals, axis=1)

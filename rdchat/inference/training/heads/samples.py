@@ -91,10 +91,6 @@ class StateWindows:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def conversations(self, window: int) -> range:
-        """Return the conversations of a window."""
-        return self._windows[window]
-
     def span(self, window: int) -> tuple[int, int]:
         """Return the index of a window's first state, and that after its last."""
         numbers = self._windows[window]
@@ -170,23 +166,22 @@ class LogitCurve:
         return logits
 
 
-@dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target's top-k at each of N answer tokens, among the tokens that can be drafted.
+    """The target's top-k at each of N answer tokens, among the tokens that can be drafted; uninitialised at first.
+
+    Args:
+        count: N.
+        candidates: Number of tokens that can be drafted.
 
     Attributes:
         columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
         probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
     """
 
-    columns: npt.NDArray[np.integer]
-    probs: npt.NDArray[np.floating]
-
-    @classmethod
-    def blank(cls, count: int, candidates: int) -> "Teacher":
-        """Return uninitialised arrays for `count` tokens."""
-        columns = np.empty((count, TEACHER_TOKENS), np.uint16 if candidates <= 2**16 else np.uint32)
-        return cls(columns, np.empty((count, TEACHER_TOKENS), np.float16))
+    def __init__(self, count: int, candidates: int) -> None:
+        shape = count, TEACHER_TOKENS
+        self.columns: npt.NDArray[np.integer] = np.empty(shape, np.uint16 if candidates <= 2**16 else np.uint32)
+        self.probs: npt.NDArray[np.floating] = np.empty(shape, np.float16)
 
     def fill(
         self,

@@ -29,12 +29,14 @@ _EVALUATED_TOKENS = 96
 _COMPARED_TOKENS = 64
 
 
-def _draft(width: int, *, lookup: bool = False) -> DraftSettings:
-    return DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=COMPARED_BEAMS.length, lookup_branch=lookup)
-
-
-_COMPARED = _draft(COMPARED_BEAMS.width)
-_SETUPS = {"W1 L5": _draft(1), "W4 L5": _COMPARED, "W4 L5 + lookup": _draft(COMPARED_BEAMS.width, lookup=True)}
+_COMPARED = DraftSettings(
+    Mode.DRAFTER, beam_width=COMPARED_BEAMS.width, beam_length=COMPARED_BEAMS.length, lookup_branch=False
+)
+_SETUPS = {
+    "W1 L5": replace(_COMPARED, beam_width=1),
+    "W4 L5": _COMPARED,
+    "W4 L5 + lookup": replace(_COMPARED, lookup_branch=True),
+}
 
 
 def held_out_questions(
@@ -111,11 +113,11 @@ def _decode(session: ChatSession, prompt: Prompt, draft: DraftSettings, max_toke
     """
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
     request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
-    recording = record(session, request, lambda: False)
-    assert recording is not None, "it is never cancelled"
-    if recording.mode_reason:
-        raise ModelError(recording.mode_reason)
-    return recording.statistics
+    run = record(session, request, lambda: False)
+    assert run is not None, "it is never cancelled"
+    if run.mode_reason:
+        raise ModelError(run.mode_reason)
+    return run.statistics
 
 
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:

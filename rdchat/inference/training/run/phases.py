@@ -24,10 +24,10 @@ from rdchat.inference.training.data.shards import (
     shipped_path,
 )
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run.training_plan import TrainingPlan
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # Seconds of training that an interruption may lose.
 _SAVE_EVERY = 45.0
@@ -131,7 +131,10 @@ def train_head(
 
     model.hooks.read(plan.reads)
     data = TrainingData(conversations, read_states, plan.budget.window_tokens)
-    objective = Objective(Target.of(model), data, plan.settings.recipe, plan.reads.layers)
+    vocabulary_size = model.info.vocabulary_size
+    embeddings = TargetEmbeddings(model.network, vocabulary_size)
+    target = Target(embeddings, LogitCurve.of(model, embeddings), vocabulary_size)
+    objective = Objective(target, data, plan.settings.recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.prepare():
         if pace.due():

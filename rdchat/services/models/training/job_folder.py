@@ -102,7 +102,7 @@ class JobFolder:
         """
         own = paths.drafters_dir()
         own.mkdir(parents=True, exist_ok=True)
-        name = f"{Path(record.order.name).name}-{record.order.kind.value}"
+        name = f"{Path(record.order.name).name}-recurrent"
         names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
         folder = next(own / name for name in names if not (own / name).exists())
         (self.path / DRAFTER).rename(folder)

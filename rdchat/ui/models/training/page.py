@@ -230,9 +230,8 @@ class TrainingPage(QWidget):
         training, order = self._training, self._training.order
         assert order is not None
         self.title.show_text(texts.result_title(result))
-        self.step.show_text(
-            f"{order.kind.label} drafter for {order.name}, trained on {counted(order.tokens, 'token')}."
-        )
+        tokens = counted(order.tokens, "token")
+        self.step.show_text(f"Recurrent drafter for {order.name}, trained on {tokens}.")
         self.notes.show_text(texts.result_text(result))
         for label in (self.figures, self.problem):
             label.show_text("")

@@ -48,7 +48,7 @@ def short_text(training: TrainingControl) -> str:
 
 def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return what is trained, and the number of the step."""
-    what = f"{order.kind.label} drafter for {order.name}, {counted(order.tokens, 'token')}."
+    what = f"Recurrent drafter for {order.name}, {counted(order.tokens, 'token')}."
     if progress is None:
         return what
     if state is TrainingState.STARTING and progress.phase == LOADING:
@@ -60,14 +60,13 @@ def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProg
 
 def figures(progress: TrainingProgress) -> str:
     """Return the figures of the step: `34 %  ·  12 min left in this step  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
-    parts = [percent(progress.fraction)] if progress.fraction is not None else []
-    if progress.left_s is not None:
-        parts.append(f"{time_left(progress.left_s)} in this step")
-    if progress.tokens_per_second:
-        parts.append(f"{rate(progress.tokens_per_second)} tokens/s")
-    if progress.memory_bytes:
-        parts.append(f"{memory(progress.memory_bytes)} of memory")
-    return "  ·  ".join(parts)
+    parts = (
+        "" if progress.fraction is None else percent(progress.fraction),
+        "" if progress.left_s is None else f"{time_left(progress.left_s)} in this step",
+        f"{rate(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else "",
+        f"{memory(progress.memory_bytes)} of memory" if progress.memory_bytes else "",
+    )
+    return "  ·  ".join(filter(None, parts))
 
 
 def costs(plan: TrainingStart) -> str:

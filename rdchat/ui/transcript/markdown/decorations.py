@@ -1,6 +1,7 @@
 """Paints the decorations of a text: code panels with their headers, quote bars, rules and scroll bars."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from pygments.lexers import get_all_lexers
@@ -39,12 +40,12 @@ _FENCE_NAME = re.compile(r"(?:.*[:/=])?\"?([\w-][\w.-]*\.\w{1,8})\"?$")
 class CodeHeader(QWidget):
     """The language and the buttons of a code block, above its first line."""
 
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, theme: Theme, code: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
         self._label = ThemedLabel(theme, "", "muted", -1)
         # The viewport below has another.
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)
-        self.copy_button = CopyButton("Copy code", theme, self)
+        self.copy_button = CopyButton("Copy code", theme, code, self)
         self.wrap_button = IconButton("wrap", "Wrap long lines", theme, self)
         self.save_button = IconButton("save", "Save code as a file…", theme, self)
         buttons = self.wrap_button, self.save_button, self.copy_button
@@ -191,8 +192,8 @@ class Decorations(QObject):
         header.setGeometry(panel.left(), panel.top() + top, panel.width(), height)
 
     def _make_header(self, number: int) -> CodeHeader:
-        writer, header = self._writer, CodeHeader(self._theme, self._edit.viewport())
-        header.copy_button.clicked.connect(lambda: header.copy_button.copy(writer.code_text(number)))
+        writer = self._writer
+        header = CodeHeader(self._theme, lambda: writer.code_text(number), self._edit.viewport())
         header.save_button.clicked.connect(lambda: self._save_code(number))
         header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in writer.wrapped))
         header.show()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRect
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
 from rdchat.chat.storage.search_text import WordMatcher
@@ -11,6 +11,15 @@ from rdchat.ui.style.labels import utf16_spans
 from rdchat.ui.style.theme import Theme, text_look
 
 _MAX_HITS = 2000
+
+
+def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTextEdit.ExtraSelection:
+    """Return a mark of a part of an edit's document, as far as there is one."""
+    mark, last = QTextEdit.ExtraSelection(), edit.document().characterCount() - 1
+    mark.cursor, mark.format = QTextCursor(edit.document()), look
+    mark.cursor.setPosition(min(begin, last))
+    mark.cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
+    return mark
 
 
 class HitMarks:
@@ -54,24 +63,16 @@ class HitMarks:
         self._paint()
         if number < 0:
             return QRect()
-        cursor = self._cursor(*self.hits[number])
+        mark = marked(self._edit, *self.hits[number], QTextCharFormat())
+        # Qt's mark owns its cursor.
+        cursor = QTextCursor(mark.cursor)
         begin = QTextCursor(cursor)
         begin.setPosition(cursor.selectionStart())
         return self._edit.cursorRect(begin).united(self._edit.cursorRect(cursor))
 
     def _paint(self) -> None:
-        marks = []
-        for number, hit in enumerate(self.hits):
-            mark = QTextEdit.ExtraSelection()
-            mark.cursor = self._cursor(*hit)
-            colors = self._theme.colors
-            mark.format = text_look(colors.text, colors.current_hit if number == self.current else colors.hit)
-            marks.append(mark)
+        colors = self._theme.colors
+        look, current = text_look(colors.text, colors.hit), text_look(colors.text, colors.current_hit)
+        looks = [current if number == self.current else look for number in range(len(self.hits))]
+        marks = [marked(self._edit, *hit, look) for hit, look in zip(self.hits, looks, strict=True)]
         self._edit.setExtraSelections(marks)
-
-    def _cursor(self, begin: int, end: int) -> QTextCursor:
-        last = self._edit.document().characterCount() - 1
-        cursor = QTextCursor(self._edit.document())
-        cursor.setPosition(min(begin, last))
-        cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
-        return cursor

@@ -24,7 +24,7 @@ def alone(model: LoadedModel, tokens: list[int]) -> np.ndarray:
 def test_each_sequence_sees_its_own_tokens_only(window: int | None) -> None:
     """Of different lengths, over many steps, sequences dropped on the way; windows count tokens, not columns."""
     model = tiny_llama(1, sliding_window=window)
-    decoder = BatchedDecoder.read(model, PREFIX, PROMPTS)
+    decoder = BatchedDecoder(model, PREFIX, PROMPTS)
     seen = [[*PREFIX, *prompt] for prompt in PROMPTS]
     sequences = [0, 1, 2, 3]
     for step in range(70):  # across the buffers' growth
@@ -44,7 +44,7 @@ def test_prompts_are_read_in_bounded_calls(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("rdchat.inference.training.data.batched_decoding._CALL_TOKENS", 5)
     model = tiny_llama(1)
     prompts = [*PROMPTS[:2], [], [number % 25 + 1 for number in range(260)]]
-    logits = BatchedDecoder.read(model, PREFIX, prompts).step([1, 2, 3, 4])
+    logits = BatchedDecoder(model, PREFIX, prompts).step([1, 2, 3, 4])
     for sequence, prompt in enumerate(prompts):
         expected = alone(model, [*PREFIX, *prompt, sequence + 1])
         np.testing.assert_allclose(np.array(logits[sequence]), expected, atol=2e-4)

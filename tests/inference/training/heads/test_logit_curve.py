@@ -30,7 +30,7 @@ def test_the_teacher_says_what_the_target_says(name: str, monkeypatch: pytest.Mo
     tokens = mx.array([[5, 80, 7, 240, 17]])
     probs = np.array(mx.softmax(model.network(tokens)[0].astype(mx.float32), axis=-1))
     states = np.array(model.hooks.hidden[0].astype(mx.float32))
-    teacher = Teacher.blank(5, families.VOCABULARY)
+    teacher = Teacher(5, families.VOCABULARY)
     teacher.fill(0, states, embeddings.output_rows(mx.arange(families.VOCABULARY)).astype(mx.float32), curve)
     for row, columns, likely in zip(probs, teacher.columns, teacher.probs, strict=True):
         assert set(columns.tolist()) == set(np.argsort(-row)[:TEACHER_TOKENS].tolist())

@@ -80,7 +80,7 @@ def test_a_conversation_larger_than_a_window_has_one_of_its_own() -> None:
 def test_the_teacher_is_the_targets_distribution_over_its_most_likely_tokens() -> None:
     mx.random.seed(1)
     rows = mx.random.normal((CANDIDATES, WIDTH)) * 0.1
-    teacher = Teacher.blank(6, CANDIDATES)
+    teacher = Teacher(6, CANDIDATES)
     teacher.fill(0, STATES[:2], rows, np.asarray)
     teacher.fill(2, STATES[2:], rows, np.asarray)
     logits = STATES.astype(np.float32) @ np.array(rows).T

@@ -18,7 +18,7 @@ def tokens_per_call(trainer: Trainer) -> float:
     objective.network.eval()
     drafts = []
     for roots, inputs in objective.held_out_inputs():
-        scores = objective.features(*inputs) @ objective.output_rows.T
+        scores = objective.features(*inputs) @ objective.whitening.rows.T
         guesses = objective.vocabulary[np.array(mx.argmax(scores, axis=-1))]
         drafts.append(np.logical_and.accumulate(guesses == objective.next_tokens(roots), axis=1))
     objective.network.train()
