@@ -45,8 +45,8 @@ from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
-    from rdchat.hub.downloads.download_record import DrafterPlan
     from rdchat.hub.hub_api import HubApi
+    from rdchat.hub.known_files import RepositoryFiles
 
 
 def installed_models() -> tuple[ModelCard, ...]:
@@ -72,7 +72,7 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "DrafterPlan | None":
+def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "RepositoryFiles | None":
     """Find the MTP layers of a model at the hub; None if its original is unknown."""
     from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  not before the window
 

@@ -12,14 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat import paths
 from rdchat.errors import ModelError, StorageLockedError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.files.foreign_files import opened, readable_entries
 from rdchat.hub.endpoint import hub_path
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
+from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision
 
 WORK = ".rdchat"
 # The name of a snapshot's temporary folder begins with this.
@@ -45,27 +44,15 @@ def free_bytes() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """A model's folder in the hub's cache, or the folder of a drafter made from its files; it may not exist.
+    """A model's folder in the hub's cache; it may not exist.
 
     Attributes:
         name: The hub id.
         folder: The folder.
-        is_drafter: Whether its files are in `folder` itself; otherwise they are in `blobs`, with links in
-            `snapshots`.
     """
 
     name: str
     folder: Path
-    is_drafter: bool = False
-
-    def stored(self, file: HubFile) -> Path:
-        """Return the path of a complete file."""
-        return self.folder / file.name if self.is_drafter else self.blobs / file.digest
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it is a complete drafter: its configuration comes last."""
-        return self.is_drafter and (self.folder / "config.json").exists()
 
     @property
     def blobs(self) -> Path:
@@ -159,7 +146,7 @@ class CachedRepository:
 
     def bytes_of(self, file: HubFile) -> int:
         """Return how many bytes of a file are on disk, whole or in part, by size alone."""
-        for path in (self.stored(file), self.work / f"{file.digest}.part"):
+        for path in (self.blobs / file.digest, self.work / f"{file.digest}.part"):
             with suppress(OSError):
                 if (size := path.stat().st_size) <= file.size:
                     return size
@@ -196,17 +183,6 @@ def repository_of(name: str) -> CachedRepository:
     if not is_repository(name if "/" in name else f"first/{name}"):
         raise ModelError(f"{name[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
     return CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
-
-
-def drafter_folder(repository: str, drafter: str) -> CachedRepository:
-    """Return the folder of a drafter, among rdchat's own, that is made from a repository's files.
-
-    Raises:
-        ValueError: If its name cannot be a folder's.
-    """
-    if not is_safe_name(drafter):
-        raise ValueError("no name of a drafter")
-    return CachedRepository(repository, paths.drafters_dir() / drafter, is_drafter=True)
 
 
 def cached_repositories() -> Iterator[CachedRepository]:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
-from rdchat.hub.hub_client import AnsweredRange, HubReader
+from rdchat.hub.hub_client import HubReader
 from rdchat.hub.hub_errors import HubError, MissingError
 from rdchat.hub.hub_model import EXPANDED_FIELDS, HubModel, SortBy, parse_model
 from rdchat.hub.known_files import MAX_FILE_BYTES, HubFile, RepositoryFiles, chosen_files
@@ -125,15 +125,6 @@ class HubApi:
         """
         with self._checked(repository, commit) as reader:
             return reader.read_json(self._endpoint.file_url(repository, commit, name))
-
-    def part(self, repository: str, commit: str, name: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
-        """Return some bytes of a repository's file, and their place; see `HubReader.read_part`.
-
-        Raises:
-            NetworkError: If the hub cannot be reached, refuses, or sends other bytes.
-        """
-        with self._checked(repository, commit) as reader:
-            return reader.read_part(self._endpoint.file_url(repository, commit, name), start, stop)
 
     @contextmanager
     def _checked(self, repository: str = "", revision: str = "main") -> Iterator[HubReader]:

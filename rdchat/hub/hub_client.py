@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import re
 import ssl
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
@@ -23,34 +21,8 @@ _STALL_S, _CONNECT_S = 30.0, 15.0
 _OPENING_S = 60.0
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MAX_REDIRECTS = 10
-_LONGEST_ETAG = 200
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _LATER = "Try again later."
 _CHECK = "Check the network connection."
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredRange:
-    """Which bytes of a file an answer has.
-
-    Attributes:
-        start: The first byte.
-        size: Size of the complete file; None if the server does not say.
-        etag: ETag of the complete file; empty if the server gives none.
-    """
-
-    start: int
-    size: int | None
-    etag: str
-
-    @classmethod
-    def of(cls, headers: Mapping[str, str]) -> "AnsweredRange | None":
-        """Return the range in an answer's headers, looked up in lower case; None without one."""
-        match = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
-        if match is None:
-            return None
-        size = None if match[2] == "*" else int(match[2])
-        return cls(int(match[1]), size, headers.get("etag", "").removeprefix("W/")[:_LONGEST_ETAG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +48,7 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
-        return asyncio.run(self._read(url, {"Accept-Encoding": "gzip"}, first_bytes))[0]
-
-    def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
-        """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
-        headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
-        body, answered = asyncio.run(self._read(url, headers, stop - start))
-        if answered is None or answered.start != start:
-            raise HubError(f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one.")
-        if len(body) < min(stop, answered.size if answered.size is not None else stop) - start:
-            raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
-        return body, answered
+        return asyncio.run(self._read(url, first_bytes))
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -100,26 +62,19 @@ class HubReader:
             raise ValueError("too many values")
         return json.loads(body.decode())
 
-    async def _read(
-        self, url: str, headers: dict[str, str], first_bytes: int | None
-    ) -> tuple[bytes, AnsweredRange | None]:
-        """Return an answer's content, and its place in the file if it is a part of one.
-
-        An event loop can end a wait at any point.
-        """
+    async def _read(self, url: str, first_bytes: int | None) -> bytes:
+        """Return an answer's content. An event loop can end a wait at any point."""
         host, response = urlsplit(url).netloc, None
         try:
             async with (
                 asyncio.timeout(self.limits.seconds),
                 make_async_client() as client,
-                aclosing(await open_answer(client, url, self.endpoint, headers)) as response,
+                aclosing(await open_answer(client, url, self.endpoint, {"Accept-Encoding": "gzip"})) as response,
             ):
-                status, is_part = response.status_code, response.status_code == 206 and "Range" in headers
                 # The content of a refusal is not read.
-                if status != 200 and not is_part:
+                if (status := response.status_code) != 200:
                     raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
-                body = await _body(response, host, self.limits, first_bytes)
-                return body, AnsweredRange.of(response.headers) if is_part else None
+                return await _body(response, host, self.limits, first_bytes)
         except TimeoutError as error:
             raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
         except httpx2.TimeoutException as error:

@@ -28,10 +28,6 @@ class MissingError(HubError):
     """The hub does not have this model, revision or file."""
 
 
-class ChangedFileError(HubError):
-    """A file at the hub is no longer the one of which parts were chosen."""
-
-
 class Lack(StrEnum):
     """What is missing when the hub refuses access.
 

@@ -40,64 +40,26 @@ _SHA256_LETTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class FilePart:
-    """Consecutive bytes of a repository's file.
-
-    Attributes:
-        name: The file's path in the repository; safe to use.
-        start: The first byte.
-        stop: The byte after the last one.
-        size: Size of the complete file, in bytes.
-        etag: The file's ETag when the part was chosen; empty if it may be any.
-    """
-
-    name: str
-    start: int
-    stop: int
-    size: int
-    etag: str = ""
-
-    @property
-    def bytes(self) -> int:
-        return self.stop - self.start
-
-
-@dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository at one commit, or a file that is made from parts of such files.
+    """A file of a repository at one commit.
 
     Attributes:
         name: Its path in the repository; safe to use.
         size: Its size in bytes.
         digest: Its checksum in hexadecimal: the sha256 of a large file, git's sha1 of a small one.
             It names the blob in the cache.
-        head: First bytes of a file that is made from `parts`; None for a file of the repository.
-        parts: Byte ranges that follow the head, in this order.
     """
 
     name: str
     size: int
     digest: str
-    head: bytes | None = None
-    parts: tuple[FilePart, ...] = ()
-
-    @classmethod
-    def made(cls, name: str, head: bytes, parts: tuple[FilePart, ...], repository: str, commit: str) -> "HubFile":
-        """Return a file to make; its digest only names it, because the hub has no checksums for parts of files."""
-        digest = hashlib.sha256(repr((repository, commit, head, parts)).encode()).hexdigest()
-        return cls(name, len(head) + sum(part.bytes for part in parts), digest, head, parts)
 
     def is_at(self, path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> bool:
-        """Return whether a file has this size and checksum; False if it cannot be read. See `checksum`.
-
-        The size alone decides for a file that is made from parts.
-        """
+        """Return whether a file has this size and checksum; False if it cannot be read. See `checksum`."""
         try:
             same_size = path.stat().st_size == self.size
         except OSError:
             return False
-        if self.head is not None:
-            return same_size
         return same_size and checksum(path, len(self.digest), on_bytes) == self.digest
 
 
@@ -114,6 +76,9 @@ class RepositoryFiles:
         gguf: The requested GGUF file; empty if none was named.
         is_model: Whether it is a language model; otherwise a drafter.
         paused: Whether it waits for the person; otherwise the app resumes it at its next start.
+        drafter: Name of the drafter's folder to make from the files, which are then dropped; empty to keep the files.
+        config: The made drafter's configuration, as JSON.
+        card: The made drafter's card, in Markdown.
     """
 
     repository: str
@@ -124,15 +89,23 @@ class RepositoryFiles:
     gguf: str = ""
     is_model: bool = True
     paused: bool = True
+    drafter: str = ""
+    config: str = ""
+    card: str = ""
 
     @property
     def digests(self) -> frozenset[str]:
         """Digests of all its files."""
         return frozenset(file.digest for file in self.files)
 
-    def is_of(self, revision: str, gguf: str) -> bool:
-        """Return whether these are the files of this revision and this GGUF file."""
-        return revision in {self.revision, self.commit} and gguf == self.gguf
+    @property
+    def request(self) -> tuple[str, str, str, str]:
+        """Repository, revision, GGUF file and drafter: what tells downloads apart."""
+        return self.repository, self.revision, self.gguf, self.drafter
+
+    def is_of(self, revision: str, gguf: str, drafter: str) -> bool:
+        """Return whether these are the files of this revision and GGUF file, or for this drafter."""
+        return revision in {self.revision, self.commit} and (gguf, drafter) == (self.gguf, self.drafter)
 
     @property
     def contents(self) -> list[HubFile]:

@@ -15,7 +15,18 @@ from rdchat.inference.models.model_files import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
-from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, target_of
+from tests.hub.mtp_samples import (
+    ORIGINAL,
+    SECOND,
+    SHARDS,
+    TARGET,
+    Original,
+    check_layers,
+    drafter_folder,
+    make_target,
+    place,
+    stored,
+)
 from tests.hub.surroundings import hub, this_machine_only
 
 __all__ = ["hub", "this_machine_only"]
@@ -48,7 +59,7 @@ def test_the_layers_come_after_their_size_was_agreed_to(
     hub.repositories[TARGET].facts |= _QUANTIZED
     assert main(["models", "mtp", TARGET]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"MTP layers for {TARGET}: 1 MB, from {ORIGINAL}.",
+        f"MTP layers for {TARGET}: 1 MB to download from {ORIGINAL}. Only the layers are kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -70,35 +81,44 @@ def test_an_unknown_original_is_asked_for(
     check_refused(capsys, ["models", "mtp", TARGET, "--yes"], "Name its original: --from ORG/NAME.", 1)
     check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", "../evil"], "is not the name of a model", 1)
     check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", "no/body"], "no longer on Hugging Face", 1)
-    check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", TARGET], "has no MTP layers", 1)
+    assert main(["models", "mtp", TARGET, "--yes", "--from", TARGET]) == 1
+    assert "has no MTP layers" in capsys.readouterr().err.splitlines()[-1]
     check_refused(capsys, ["models", "mtp", "gone", "--yes"], "There is no model gone", 1)
     folder = printed_json(capsys, "models", "mtp", TARGET, "--yes", "--from", ORIGINAL)["folder"]
     check_layers(Path(folder), original)
 
 
 @pytest.mark.slow
-def test_ctrl_c_pauses_and_the_same_command_goes_on_without_a_question(
+def test_ctrl_c_pauses_and_the_same_command_goes_on(
     hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.repositories[TARGET].facts |= _QUANTIZED
-    place = target_of(target).folder_for()
     before = hub.sent.total()
     hub.bytes_per_second = 400_000
     command = [sys.executable, "-m", "rdchat", "models", "mtp", TARGET]
     with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         end = time.monotonic() + 30
-        while not any(path.stat().st_size > 200_000 for path in place.work.glob("*.part")):
+        while not any(path.stat().st_size > 200_000 for path in place().work.glob("*.part")):
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models mtp {TARGET}` resumes it.")
-    here = max(path.stat().st_size for path in place.work.glob("*.part"))  # beside the card and the configuration
+    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models mtp {TARGET} --yes` resumes it.")
+    here = sum(path.stat().st_size for path in [*place().work.glob("*.part"), *place().blobs.iterdir()])
     hub.bytes_per_second = None
-    report = printed_json(capsys, "models", "mtp", TARGET)
+    report = printed_json(capsys, "models", "mtp", TARGET, "--yes")
     check_layers(drafter_folder(), original)
     assert report["fetched_bytes"] == report["bytes"] - here
     assert hub.sent.total() > before
     assert json.loads((drafter_folder() / "config.json").read_text())["rdchat"]["source"]["repository"] == ORIGINAL
+
+
+@pytest.mark.slow
+def test_layers_that_cannot_be_used_are_named(hub: HubServer, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    original = Original()
+    original.shards[SHARDS[1]] = stored({**SECOND, "mtp.norm.weight": ("BF16", (9,))}, 2)
+    original.put(hub)
+    assert main(["models", "mtp", TARGET, "--yes", "--from", ORIGINAL]) == 1
+    assert "mtp.norm.weight has the shape (9,) instead of (8,)" in capsys.readouterr().err.splitlines()[-1]

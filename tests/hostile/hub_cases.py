@@ -153,10 +153,6 @@ def _shard(data: bytes) -> Harm:
     return _mtp(lambda original: original.shards.update({SHARDS[1]: data}))
 
 
-def _stored(dtype: str, *shape: int) -> Harm:
-    return _shard(stored({**SECOND, "mtp.pre_fc_norm_embedding.weight": (dtype, shape)}))
-
-
 def _placed(name: str, *offsets: object) -> Harm:
     header, size = header_of(SECOND)
     header[name]["data_offsets"] = list(offsets)
@@ -172,16 +168,15 @@ MTP_LAYERS: Mapping[str, Harm] = {
     "tensors over each other": _placed("mtp.norm.weight", 0, 16),
     "tensors of no place": _placed("mtp.norm.weight", 10**400, "x"),
     "tensors of 2**60 bytes": _placed("mtp.norm.weight", 640, 640 + 2**60),
-    "tensors of an unknown type": _stored("U32", 8),
+    "tensors of an unknown type": _shard(stored({**SECOND, "mtp.norm.weight": ("F8_E4M3", (8,))})),
+    "a tensor of another shape": _shard(stored({**SECOND, "mtp.norm.weight": ("BF16", (9,))})),
     "a name of controls": _shard(stored({**SECOND, "mtp.\x1b[31m\nevil": ("BF16", (8,))})),
     "a name of half a letter": _shard(stored({**SECOND, "mtp.\ud800.weight": ("BF16", (8,))})),
     "an index that leads upwards": _mtp(lambda original: original.places.update({"mtp.a.b": "../../evil"})),
-    "an index of another file": _mtp(lambda original: original.places.update({"mtp.fc.weight": SHARDS[1]})),
     "an index of odd things": _mtp(lambda original: original.places.update({"mtp.fc.weight": [{}]})),  # type: ignore[dict-item]
     "another model": _mtp(lambda original: original.config.update(hidden_size=10**400)),
     "a configuration of odd things": _mtp(lambda original: original.config.update(model_type=[1])),
-    "a store without ranges": _mtp(lambda _original: None, Fault(), *[Fault(ignore_range=True)] * 9),
-    "another file": _mtp(lambda _original: None, Fault(), *[Fault(headers={"ETag": '"evil"'})] * 9),
+    "other bytes": _mtp(lambda _original: None, *[Fault(damage=True)] * 9),
 }
 _DIGEST = sha256(small_files()[_WEIGHTS])
 PLACES = {

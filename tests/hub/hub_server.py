@@ -303,8 +303,9 @@ class _Handler(BaseHTTPRequestHandler):
             piece = max(1, min(PIECE, int(self.hub.bytes_per_second / 100)))
         for place in range(0, end, piece):
             part = data[place : min(place + piece, end)]
-            self.wfile.write(part)
+            # Counted first: the reader may look as soon as it has the bytes.
             self.hub.sent[digest] += len(part)
+            self.wfile.write(part)
             if self.hub.bytes_per_second:
                 late = began + (place + len(part)) / self.hub.bytes_per_second - time.monotonic()
                 if late > 0 and self.hub.closing.wait(late):

@@ -1,6 +1,6 @@
 """An app that downloads, to be killed. It writes the id of its child first.
 
-Its arguments are the model, and the commit and the drafter where parts of files make one.
+Its arguments are the model, and the commit and the drafter where its files make one.
 """
 
 import sys

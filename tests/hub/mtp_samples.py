@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
-from rdchat.hub import cache_layout
+from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.mtp_source import MtpTarget
+from rdchat.inference.models.mtp_tensors import make_drafter
 from rdchat.inference.models.safetensors_file import read_header
 from tests.hub.downloading import LIMITS
 from tests.hub.hub_server import HubServer
@@ -32,6 +33,7 @@ FIRST: Tensors = {
     "mtp.fc.weight": ("BF16", (8, 16)),
     "mtp.layers.0.mlp.gate.bias": ("F32", (3,)),
     "mtp.layers.0.mlp.up_proj.weight": ("BF16", (_WIDE, 8)),
+    "mtp.pre_fc_norm_embedding.weight": ("BF16", (8,)),
     "mtp.pre_fc_norm_hidden.weight": ("BF16", (8,)),
     "mtp.embed_tokens.weight": ("BF16", (40, 8)),
 }
@@ -45,6 +47,7 @@ FETCHED = (
     "fc",
     "layers.0.mlp.gate.bias",
     "layers.0.mlp.up_proj",
+    "pre_fc_norm_embedding",
     "pre_fc_norm_hidden",
     "layers.0.mlp.down_proj",
     "norm",
@@ -142,8 +145,14 @@ def drafter_folder() -> Path:
     return folder
 
 
+def place() -> CachedRepository:
+    """Return where the original's files are downloaded to."""
+    return repository_of(ORIGINAL)
+
+
 def check_layers(folder: Path, original: Original) -> None:
-    """Check that a folder has the original's layers, and nothing else."""
+    """Check that a folder has the original's layers, and nothing else, and that the downloaded files are gone."""
+    assert not place().folder.exists()
     assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors", "card.md"}
     read_header(folder / "model.safetensors")
     assert tensors_of((folder / "model.safetensors").read_bytes()) == original.layers
@@ -151,6 +160,6 @@ def check_layers(folder: Path, original: Original) -> None:
 
 def run(download: Download, **limits: float) -> Path:
     """Run or resume a download in this process."""
-    place, access = cache_layout.drafter_folder(download.repository, download.drafter), Tokens().access(find_endpoint())
-    wanted = RepositoryDownload(place, download, access, replace(LIMITS, **limits), RunningDownload(download))
-    return asyncio.run(wanted.run())
+    access, running = Tokens().access(find_endpoint()), RunningDownload(download)
+    repository, all_limits = repository_of(download.repository), replace(LIMITS, **limits)
+    return asyncio.run(RepositoryDownload(repository, download, access, all_limits, running, make_drafter).run())

@@ -183,7 +183,7 @@ def test_a_commit_that_the_hub_dropped_is_said_and_what_is_here_stays(hub: HubSe
     assert caught.value.hint.endswith("discard the download and start a new one.")
     check_nothing_installed()
     assert records_of(cached()), "nobody decided yet that it is given up"
-    discard(cached(), "main")
+    discard(cached(), Download(NAME))
     folder, _ = download()
     assert folder.name == NEWER
     check_whole(folder, newer)

@@ -14,16 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rdchat import paths
 from rdchat.errors import StorageLockedError
 from rdchat.hub.cache_layout import CachedRepository, snapshot_of
-from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.downloads.download_record import begin_drafter, unfinished_downloads
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import HubFile
 from rdchat.inference.models.mtp_source import plan_mtp
 from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
-from tests.hub.hub_server import HubServer, sha256
-from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, run, target_of
+from tests.hub.hub_server import HubServer
+from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, place, run, target_of
 
 ROUNDS = int(os.environ.get("KILLS", "6"))
 MTP_KILLS = 2 * ROUNDS
@@ -98,7 +98,7 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
     for number in range(2 * ROUNDS):
         if number >= ROUNDS // 2 and finished:  # on a busy machine it takes more rounds until one is quick enough
             break
-        here = partial_sizes()
+        here = partial_sizes(cached())
         asked = len(hub.requests)
         run_and_kill(moment, hub, who)
         for request in hub.requests[asked:]:  # what is here is not asked for again
@@ -123,36 +123,23 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
 def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_path: Path) -> None:
     target, original = target_of(make_target(tmp_path / "target")), Original()
     original.put(hub)
-    plan = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL)
-    place, weights = target.folder_for(ORIGINAL), plan.files.files[0]
-    hub.bytes_per_second = plan.size / 2
+    plan, folder = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL), paths.drafters_dir() / target.drafter
+    hub.bytes_per_second = plan.size / 4
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):
-        download = plan.begin()
-        expected, asked = next_bytes(weights, place.bytes_of(weights)), len(hub.requests)
+        download, here, asked = begin_drafter(plan), partial_sizes(place()), len(hub.requests)
         words = (download.repository, download.revision, download.drafter)
-        run_and_kill(moment, hub, ("child", "app")[number % 2], words, place)
-        first = next((request for request in hub.requests[asked:] if request.digest), None)
-        if first is not None:
-            name, start = expected
-            assert (first.digest, first.start) == (sha256(original.shards[name]), start)
-        if place.is_complete:
+        run_and_kill(moment, hub, ("child", "app")[number % 2], words, place())
+        for request in hub.requests[asked:]:
+            assert request.start >= here.get(request.digest, 0)
+        if (folder / "config.json").exists():
             finished += 1
-            check_layers(run(download), original)  # it may have been killed before it could clean up
-            shutil.rmtree(place.folder)
+            # It may have been killed before it dropped the files.
+            check_layers(run(begin_drafter(plan)) if place().folder.exists() else folder, original)
+            shutil.rmtree(folder)
     assert finished
 
 
-def next_bytes(file: HubFile, here: int) -> tuple[str, int]:
-    """Return the file and the byte at which a file of parts is resumed, where so much of it is here."""
-    end = len(file.head or b"")
-    for part in file.parts:
-        end += part.bytes
-        if here < end:
-            return part.name, max(part.start, part.stop - (end - here))
-    return "", 0
-
-
-def partial_sizes() -> dict[str, int]:
+def partial_sizes(repository: CachedRepository) -> dict[str, int]:
     """Return how many bytes of each file are here, by digest."""
-    return {path.stem: path.stat().st_size for path in cached().work.glob("*.part")}
+    return {path.stem: path.stat().st_size for path in repository.work.glob("*.part")}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageLockedError
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import discard, records_of
 from rdchat.hub.hub_errors import HubError
 from tests.hub.downloading import (
@@ -79,7 +80,7 @@ def test_two_gguf_files_of_a_model_are_left_and_given_up_apart(hub: HubServer) -
             download(gguf=name)
     assert {record.gguf for record in records_of(cached())} == set(files)
     with cached().locked():
-        discard(cached(), "main", "a-Q4_0.gguf")
+        discard(cached(), Download(NAME, gguf="a-Q4_0.gguf"))
     part, (record,) = largest_part(), cached().work.glob("download-*.json")
     assert part.name == f"{sha256(files['a-Q8_0.gguf'])}.part"
     record.rename(cached().work / f"download-{commit}.json")  # its content counts, not its name

@@ -6,6 +6,7 @@ import queue
 import shlex
 import sys
 from contextlib import closing
+from pathlib import Path
 
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
@@ -15,6 +16,7 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
@@ -203,7 +205,9 @@ def add_mtp(parser: argparse.ArgumentParser) -> None:
 
 def mtp(args: argparse.Namespace) -> int:
     """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
-    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  NumPy: the other commands need none
+    # The other commands need neither MLX nor NumPy.
+    from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415
+    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
@@ -212,14 +216,15 @@ def mtp(args: argparse.Namespace) -> int:
     if plan is None:
         text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(text, "Name its original: --from ORG/NAME.")
-    text = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
-    if not agreed(args.yes or plan.is_saved, text):
+    text = f"MTP layers for {args.model}: {size_text(plan.size)} to download from {plan.repository}."
+    if not agreed(args.yes, f"{text} Only the layers are kept."):
         return 1
-    command = ["rdchat", "models", "mtp", args.model]
+    command = ["rdchat", "models", "mtp", args.model, "--yes"]
     command += ["--revision", args.revision] if args.revision != "main" else []
-    ended = run_download(plan.begin(), shlex.join(command))
+    ended = run_download(begin_drafter(plan), shlex.join(command))
     if ended is None:
         return INTERRUPTED
+    inspect_drafter(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     options.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

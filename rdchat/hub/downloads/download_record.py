@@ -3,30 +3,25 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.files.plain_data import plain
-from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, folders_in
+from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, repository_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.known_files import MAX_FILE_BYTES, HubFile, RepositoryFiles
+from rdchat.hub.known_files import MAX_FILE_BYTES, RepositoryFiles
 from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
-# This file of a drafter is written last.
-CONFIG = "config.json"
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 # Enough for a record with 10,000 files of the longest names.
 _MAX_BYTES = 2**25
-# Enough for a head of 32 MB, with JSON's escapes.
-_MAX_DRAFTER_BYTES = 2**26
 
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
@@ -41,11 +36,9 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
         StorageError: If it cannot be written.
     """
     make_folder(repository.work)
-    fields = asdict(files)
-    for file in fields["files"]:
-        file["head"] = None if file["head"] is None else file["head"].decode("latin-1")
-    request = hashlib.sha256(f"{files.revision}\n{files.gguf}".encode()).hexdigest()[:16]
-    write_json(repository.work / f"{_START}{request}{_END}", fields)
+    named = f"{files.revision}\n{files.gguf}" + (f"\n{files.drafter}" if files.drafter else "")
+    request = hashlib.sha256(named.encode()).hexdigest()[:16]
+    write_json(repository.work / f"{_START}{request}{_END}", asdict(files))
 
 
 def begin_record(repository: CachedRepository, download: Download, *, paused: bool) -> None:
@@ -58,52 +51,24 @@ def begin_record(repository: CachedRepository, download: Download, *, paused: bo
         StorageError: If it cannot be written.
     """
     record = record_of(repository, download)
-    if record is None and not (paused or repository.is_drafter):
+    if record is None and not (paused or download.drafter):
         record = RepositoryFiles(repository.name, download.revision, "", (), (), download.gguf, download.is_model)
     if record is not None and record.paused != paused:
         write_record(repository, replace(record, paused=paused))
 
 
-def replace_records(repository: CachedRepository, files: RepositoryFiles) -> None:
-    """Write the record of a drafter, and remove other ones with their files. The caller holds the lock.
+def begin_drafter(files: RepositoryFiles) -> Download:
+    """Write the record of a drafter to be made, in place of older ones, and return the download to start.
 
     Raises:
-        StorageError: If it cannot be written.
+        StorageError: If it cannot be written, or another program downloads for an older one.
     """
-    for path, record in _read_all(repository).items():
-        if record != files:
-            path.unlink(missing_ok=True)
-            _remove_files(repository, record)
-    write_record(repository, files)
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterPlan:
-    """A drafter to be fetched, such as a model's MTP layers."""
-
-    repository: CachedRepository
-    """Where it goes, among rdchat's drafters."""
-    files: RepositoryFiles
-    """The drafter's files: the weights, made from byte ranges, the card, and the configuration last."""
-    is_saved: bool = False
-    """Whether its record is on disk, from a download that was not finished."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the weights."""
-        return self.files.files[0].size
-
-    def begin(self) -> Download:
-        """Write the record, and return the download to start.
-
-        Raises:
-            StorageError: If it cannot be written, or another program downloads the same.
-        """
-        files, repository = self.files, self.repository
-        if not self.is_saved and not repository.is_complete:
+    write_record(repository_of(files.repository), files)
+    for repository, record in unfinished_downloads():
+        if record.drafter == files.drafter and record.request != files.request:
             with repository.locked():
-                replace_records(repository, files)
-        return Download(files.repository, files.commit, is_model=False, drafter=repository.folder.name)
+                discard(repository, Download(record.repository, record.revision, drafter=record.drafter))
+    return Download(files.repository, files.revision, is_model=False, drafter=files.drafter)
 
 
 def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
@@ -114,63 +79,52 @@ def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
 
 def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
     """Return the record of a download; None without one."""
-    records = records_of(repository)
-    return next((record for record in records if record.is_of(download.revision, download.gguf)), None)
+    records, named = records_of(repository), (download.revision, download.gguf, download.drafter)
+    return next((record for record in records if record.is_of(*named)), None)
 
 
 def unfinished_downloads() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
     """Yield the unfinished downloads in the hub's cache, without those that are complete except for their record."""
     for repository in cached_repositories():
         for record in records_of(repository):
-            if not record.commit or not repository.holds(record):
+            if record.drafter or not record.commit or not repository.holds(record):
                 yield repository, record
-
-
-def unfinished_drafters() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
-    """Yield the unfinished drafters that are made from parts of a repository's files."""
-    for folder in folders_in(paths.drafters_dir()):
-        repository = CachedRepository("", folder, is_drafter=True)
-        for record in filter(None, () if repository.is_complete else _read_all(repository).values()):
-            yield replace(repository, name=record.repository), record
 
 
 def has_unfinished() -> bool:
     """Return whether there is an unfinished download on disk."""
-    return any(is_repository(record.repository) for _, record in (*unfinished_downloads(), *unfinished_drafters()))
+    return any(is_repository(record.repository) for _, record in unfinished_downloads())
 
 
 def listed_downloads() -> tuple[Download, ...]:
     """Return the unfinished downloads on disk; those to resume are `WAITING`."""
     downloads = []
-    for repository, record in (*unfinished_downloads(), *unfinished_drafters()):
+    for repository, record in unfinished_downloads():
         if is_repository(repository.name):
             state = DownloadState.PAUSED if record.paused else DownloadState.WAITING
-            drafter = repository.folder.name if repository.is_drafter else ""
             request = (record.repository, record.revision, record.gguf, record.is_model)
-            downloads.append(Download(*request, state, files=files_here(repository, record), drafter=drafter))
+            downloads.append(Download(*request, state, files=files_here(repository, record), drafter=record.drafter))
     return tuple(downloads)
 
 
 def remove_record(repository: CachedRepository, record: RepositoryFiles) -> None:
     """Remove a record."""
     for path, other in _read_all(repository).items():
-        if other and (other.revision, other.commit, other.gguf) == (record.revision, record.commit, record.gguf):
+        if other and other.commit == record.commit and other.request == record.request:
             path.unlink(missing_ok=True)
 
 
-def discard(repository: CachedRepository, revision: str = "", gguf: str = "") -> None:
+def discard(repository: CachedRepository, download: Download | None = None) -> None:
     """Remove the files of one or all unfinished downloads, except those that a snapshot or another download needs.
 
     The caller holds the lock.
 
     Args:
         repository: The repository.
-        revision: The revision that was asked for; empty for all unfinished downloads.
-        gguf: The GGUF file that was asked for.
+        download: The one to remove; None for all unfinished downloads.
     """
-    for record in records_of(repository):
-        if not revision or record.is_of(revision, gguf):
-            give_up(repository, record)
+    for record in records_of(repository) if download is None else filter(None, [record_of(repository, download)]):
+        give_up(repository, record)
     remove_unused_files(repository)
     if not _used_blobs(repository):
         repository.remove_if_empty()
@@ -182,7 +136,8 @@ def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
     others = _read_all(repository)
     if not any(other is None and _may_name_files(path) for path, other in others.items()):
         needed = _used_blobs(repository).union(*(other.digests for other in others.values() if other))
-        _remove_files(repository, record, needed)
+        for digest in record.digests - needed:
+            (repository.blobs / digest).unlink(missing_ok=True)
 
 
 def unused_files(repository: CachedRepository) -> list[Path]:
@@ -211,26 +166,14 @@ def remove_unused_files(repository: CachedRepository) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _remove_files(
-    repository: CachedRepository, record: RepositoryFiles | None, needed: Collection[str] = frozenset()
-) -> None:
-    """Remove a record's complete files, except needed digests and the files of a complete drafter."""
-    if record is not None and not repository.is_complete:
-        for file in record.files:
-            if file.digest not in needed:
-                repository.stored(file).unlink(missing_ok=True)
-
-
 def _used_blobs(repository: CachedRepository) -> set[str]:
     return {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
 
 
 def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None]:
     """Return the records in a folder, whatever repository they name; None for one that cannot be read."""
-    entries, is_drafter = readable_entries(repository.work), repository.is_drafter
-    return {
-        path: _read(path, is_drafter) for path in entries if path.name.startswith(_START) and path.name.endswith(_END)
-    }
+    entries = readable_entries(repository.work)
+    return {path: _read(path) for path in entries if path.name.startswith(_START) and path.name.endswith(_END)}
 
 
 def _may_name_files(path: Path) -> bool:
@@ -244,45 +187,27 @@ def _may_name_files(path: Path) -> bool:
     return isinstance(fields, dict) and "files" in fields
 
 
-def _read(path: Path, is_drafter: bool) -> RepositoryFiles | None:
+def _read(path: Path) -> RepositoryFiles | None:
     """Read a record; None if it is damaged: then the hub is asked again."""
     try:
-        return _parsed(read_json(path, max_size=_MAX_DRAFTER_BYTES if is_drafter else _MAX_BYTES), is_drafter)
+        return _parsed(read_json(path, max_size=_MAX_BYTES))
     except (RdchatError, OSError, TypeError, ValueError):
         return None
 
 
-def _parsed(fields: Any, is_drafter: bool) -> RepositoryFiles:
-    """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths.
-
-    Args:
-        fields: The record's JSON.
-        is_drafter: Whether its files are made from parts; only a record in rdchat's own folder may say so.
-    """
-    record = plain(RepositoryFiles, fields)
+def _parsed(fields: Any) -> RepositoryFiles:
+    """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths."""
+    # Older records say nothing of a drafter.
+    record = plain(RepositoryFiles, {"drafter": "", "config": "", "card": ""} | fields)
     files = record.files
     if not is_revision(record.revision) or not (is_commit(record.commit) if files else not record.commit):
         raise ValueError("no revision")
-    if is_drafter and not (is_repository(record.repository) and files and files[-1].name == CONFIG):
+    if record.drafter and not (is_safe_name(record.drafter) and files):
         raise ValueError("no drafter")
-    if not all(_is_valid(file, is_drafter) for file in files):
+    if not all(
+        is_safe_name(file.name) and is_digest(file.digest) and 0 <= file.size <= MAX_FILE_BYTES for file in files
+    ):
         raise ValueError("no files")
     if len({file.name.casefold() for file in files}) < len(files):
         raise ValueError("two files of one name")
     return record
-
-
-def _is_valid(file: HubFile, is_made: bool) -> bool:
-    """Return whether a file, which is made from parts or is not, has a possible name, size and checksum."""
-    made_bytes = len(file.head or b"") + sum(part.bytes for part in file.parts)
-    return (
-        (file.head is not None) is is_made
-        and made_bytes == (file.size if is_made else 0)
-        and is_safe_name(file.name)
-        and is_digest(file.digest)
-        and 0 <= file.size <= MAX_FILE_BYTES
-        and all(
-            is_safe_name(part.name) and 0 <= part.start < part.stop <= part.size <= MAX_FILE_BYTES
-            for part in file.parts
-        )
-    )

@@ -11,10 +11,10 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
-from rdchat.hub.cache_layout import CachedRepository, drafter_folder, repository_of
+from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import begin_record, discard
-from rdchat.hub.downloads.repository_download import RepositoryDownload
+from rdchat.hub.downloads.repository_download import MakeDrafter, RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
 from rdchat.work.served import serve_together
@@ -24,19 +24,19 @@ _GRACE_S = 2.5
 _LOG = logging.getLogger(__name__)
 
 
-def main() -> int:
+def main(make_drafter: MakeDrafter) -> int:
     """Serve the app's requests until it ends; return the exit status."""
     # They log addresses, some of which are signed.
     for library in ("httpx2", "httpcore2"):
         logging.getLogger(library).setLevel(logging.ERROR)
-    # This process only writes to the hub's cache, which other programs use too.
+    # Other programs use the hub's cache too.
     with with_persons_umask():
-        asyncio.run(_serve())
+        asyncio.run(_serve(make_drafter))
     return 0
 
 
-async def _serve() -> None:
-    queue = DownloadQueue()
+async def _serve(make_drafter: MakeDrafter) -> None:
+    queue = DownloadQueue(make_drafter)
     await serve_together(
         {"download": queue.download, "discard": queue.discard, "limit": queue.limit, "pause": queue.pause},
         grace_s=_GRACE_S,
@@ -45,9 +45,14 @@ async def _serve() -> None:
 
 
 class DownloadQueue:
-    """Runs downloads on one event loop. Its coroutines are the app's calls."""
+    """Runs downloads on one event loop. Its coroutines are the app's calls.
 
-    def __init__(self) -> None:
+    Args:
+        make_drafter: See `RepositoryDownload`.
+    """
+
+    def __init__(self, make_drafter: MakeDrafter) -> None:
+        self._make_drafter = make_drafter
         self._at_once = DownloadLimits().at_once
         self._running_repositories: set[str] = set()
         self._turns = asyncio.Condition()
@@ -78,13 +83,14 @@ class DownloadQueue:
         try:
             await self.limit(job, at_once=own.at_once)
             _report(job, running)
-            repository = _repository_of(download)
+            repository = repository_of(download.repository)
             begin_record(repository, download, paused=paused)
             async with self._turn(download.repository):
                 ticker = asyncio.create_task(_tick(job, running, own.tick_s))
                 try:
                     with keep_awake():
-                        folder = await RepositoryDownload(repository, download, endpoint, own, running).run()
+                        request = RepositoryDownload(repository, download, endpoint, own, running, self._make_drafter)
+                        folder = await request.run()
                 finally:
                     ticker.cancel()
             return asdict(replace(running.ended(DownloadState.FINISHED), folder=str(folder)))
@@ -105,7 +111,7 @@ class DownloadQueue:
     def _note_paused(self, download: Download) -> None:
         # Without the note the download is resumed, at worst.
         with suppress(RdchatError, OSError):
-            repository = _repository_of(download)
+            repository = repository_of(download.repository)
             if download.repository in self._running_repositories:
                 # The running download holds the lock.
                 begin_record(repository, download, paused=True)
@@ -122,9 +128,9 @@ class DownloadQueue:
             task.cancel()
             await asyncio.wait([task])
         try:
-            repository = _repository_of(download)
+            repository = repository_of(download.repository)
             with repository.locked() if repository.work.is_dir() else nullcontext():
-                discard(repository, "" if download.drafter else download.revision, download.gguf)
+                discard(repository, download)
         except (RdchatError, OSError) as error:
             return asdict(download.failed(error_of(error, "a download")))
         return asdict(download.at(DownloadState.REMOVED))
@@ -143,13 +149,6 @@ class DownloadQueue:
             self._running_repositories.remove(repository)
             async with self._turns:
                 self._turns.notify_all()
-
-
-def _repository_of(download: Download) -> CachedRepository:
-    """Return the folder for a download's files."""
-    if download.drafter:
-        return drafter_folder(download.repository, download.drafter)
-    return repository_of(download.repository)
 
 
 async def _tick(job: Job[Any], running: RunningDownload, tick_s: float) -> None:

@@ -3,13 +3,13 @@
 import asyncio
 import math
 import os
+import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx2
 from socksio import SOCKSError
@@ -17,12 +17,13 @@ from socksio import SOCKSError
 from rdchat.errors import StorageFullError, file_error
 from rdchat.hub.downloads.download import DownloadLimits, RunningDownload
 from rdchat.hub.endpoint import Endpoint
-from rdchat.hub.hub_client import AnsweredRange, open_answer
-from rdchat.hub.hub_errors import ChangedFileError, HubError, TemporaryHubError, refusal, wait_text
-from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
+from rdchat.hub.hub_client import open_answer
+from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal, wait_text
+from rdchat.hub.known_files import HubFile, RepositoryFiles
 
 # The free space is checked again after this many bytes.
 _DISK_LOOK_BYTES = 2**25
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 PART_STAYS = "The downloaded part is kept."
 
 
@@ -35,13 +36,11 @@ class PartialFile:
     Args:
         folder: An existing folder.
         file: The file as the hub describes it.
-        mode: The permissions that it is made with; the umask may remove some.
     """
 
-    def __init__(self, folder: Path, file: HubFile, mode: int = 0o666) -> None:
+    def __init__(self, folder: Path, file: HubFile) -> None:
         self.path = folder / f"{file.digest}.part"
         self.file = file
-        self._mode = mode
         if self.size > file.size or not self._is_own():
             self.remove()
 
@@ -56,7 +55,7 @@ class PartialFile:
     @contextmanager
     def opened(self) -> Iterator[Callable[[bytes], None]]:
         """Yield a function that appends bytes; it raises OSError if the disk cannot store all of them."""
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, self._mode)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "ab", buffering=0) as file:
 
             def append(data: bytes) -> None:
@@ -81,7 +80,7 @@ class PartialFile:
 
 @dataclass(frozen=True, slots=True)
 class FileDownload:
-    """The download of one file, or of one that consists of parts of files.
+    """The download of one file.
 
     Attributes:
         client: Follows no redirects by itself.
@@ -103,10 +102,9 @@ class FileDownload:
         return self.partial.file
 
     async def run(self) -> None:
-        """Return when all bytes are on disk; the caller checks their checksum, if there is one.
+        """Return when all bytes are on disk; the caller checks their checksum.
 
         Raises:
-            ChangedFileError: If a file is no longer the one of which parts were chosen.
             HubError: If the hub refuses, or too many tries in a row brought nothing.
             StorageFullError: If the disk is full, or nearly.
             StorageError: If it cannot be written.
@@ -126,24 +124,17 @@ class FileDownload:
 
     async def _fetch(self) -> None:
         """Receive data over one connection."""
-        head = self._file.head
-        if head is not None and (self.partial.size < len(head) or not self.partial.path.exists()):
-            self.partial.remove()
-            with self.partial.opened() as append:
-                append(head)
-            if not self._file.parts:
-                return
-        part, start, end = self._part_at(self.partial.size)
+        start = self.partial.size
         headers = {"Accept-Encoding": "identity"}
-        if start or part.stop < part.size:
-            # without If-Range: mirrors' ETags differ, and a whole file's digest is checked
-            headers["Range"] = f"bytes={start}-{part.stop - 1 if part.stop < part.size else ''}"
-        url = self.endpoint.file_url(self.files.repository, self.files.commit, part.name)
+        if start:
+            # without If-Range: mirrors' ETags differ, and the digest is checked
+            headers["Range"] = f"bytes={start}-"
+        url = self.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
         try:
             response = await open_answer(self.client, url, self.endpoint, headers)
             async with aclosing(response):
-                self._begin(response, part, start)
-                await self._take(response, end)
+                self._begin(response, start)
+                await self._take(response)
         except TimeoutError as error:
             raise TemporaryHubError("The server takes too long to answer.") from error
         except httpx2.ReadTimeout as error:
@@ -153,32 +144,17 @@ class FileDownload:
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise TemporaryHubError("The connection was lost.") from error
 
-    def _part_at(self, have: int) -> tuple[FilePart, int, int]:
-        """Return the part that the next byte is from, that byte's place in its file, and the part's end in ours."""
-        end, size = len(self._file.head or b""), self._file.size
-        for part in self._file.parts or (FilePart(self._file.name, 0, size, size),):
-            end += part.bytes
-            if have < end:
-                break
-        return part, part.stop - (end - have), end
-
-    def _begin(self, response: httpx2.Response, part: FilePart, start: int) -> None:
+    def _begin(self, response: httpx2.Response, start: int) -> None:
         """Make the partial file end where the answer's bytes begin."""
         status, headers = response.status_code, response.headers
         if headers.get("content-encoding", "identity") != "identity":
             raise HubError(
                 f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."
             )
-        answered = AnsweredRange.of(headers)
-        if self._file.parts and (status == 416 or (answered and not _is_same(answered, part))):
-            raise ChangedFileError(f"{part.name} is no longer the file whose parts were chosen.", "Get them again.")
-        if status == 206 and answered and answered.start == start and answered.size in {None, part.size}:
+        if status == 206 and _continues(headers, start, self._file.size):
             return
         if status not in {200, 206, 416}:
             raise self._refusal(response)
-        if self._file.parts:
-            text = f"{urlsplit(str(response.url)).netloc} does not send parts of files."
-            raise HubError(text, f"Check the proxy or mirror, if you use one. {PART_STAYS}")
         if start:
             text = f"The server cannot resume {self._file.name}. It starts again."
             self.running.note(self._file.name, text)
@@ -200,8 +176,8 @@ class FileDownload:
             return TemporaryHubError(f"The file server refused the request (status {status}).")
         return refusal(status, response.headers, self.endpoint, self.files.repository, self.files.commit)
 
-    async def _take(self, response: httpx2.Response, end: int) -> None:
-        """Append an answer's bytes, up to a size of the partial file."""
+    async def _take(self, response: httpx2.Response) -> None:
+        """Append an answer's bytes, up to the file's size."""
         looked = 0
         with self.partial.opened() as append:
             self._check_disk()
@@ -209,7 +185,7 @@ class FileDownload:
             async for data in response.aiter_raw():
                 self.running.note(self._file.name, "")
                 size += len(data)
-                if size > end:
+                if size > self._file.size:
                     raise HubError(
                         f"The server sends more of {self._file.name} than the hub says.",
                         f"{PART_STAYS} Try again later.",
@@ -221,7 +197,7 @@ class FileDownload:
                 if looked > _DISK_LOOK_BYTES:
                     looked = 0
                     self._check_disk()
-        if size < end:
+        if size < self._file.size:
             raise TemporaryHubError("The connection was lost.")
 
     def _check_disk(self) -> None:
@@ -254,6 +230,7 @@ async def wait_for_retry(
     await asyncio.sleep(wait_s)
 
 
-def _is_same(answered: AnsweredRange, part: FilePart) -> bool:
-    """Return whether an answer is from the file that a part was chosen from."""
-    return answered.size in {None, part.size} and part.etag in {"", answered.etag}
+def _continues(headers: Mapping[str, str], start: int, size: int) -> bool:
+    """Return whether an answer's bytes begin at `start`, in a file of this size."""
+    match = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+    return match is not None and int(match[1]) == start and match[2] in {"*", str(size)}

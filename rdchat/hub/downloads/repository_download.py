@@ -8,12 +8,13 @@ import asyncio
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx2
 
-from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error, file_errors
+from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError, file_error, file_errors
 from rdchat.files.atomic_file import make_folder
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import STAGING, CachedRepository
@@ -23,14 +24,13 @@ from rdchat.hub.downloads.file_download import PART_STAYS, FileDownload, Partial
 from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
-from rdchat.hub.hub_errors import ChangedFileError, HubError, MissingError, TemporaryHubError
+from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.hub.names import check_names, is_commit
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
-# Permissions in rdchat's own folder, and in the hub's cache.
-_PRIVATE, _SHARED = 0o600, 0o666
+MakeDrafter = Callable[[RepositoryFiles, Path], Path]
 
 
 def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
@@ -53,20 +53,6 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
             temporary.write_text(files.commit, encoding="ascii")
             _replace(temporary, repository.reference(files.revision))
     return snapshot
-
-
-def make_drafter(repository: CachedRepository, files: RepositoryFiles) -> Path:
-    """Return a drafter's folder, complete. Its configuration is the last file, so that only a whole drafter is found.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
-    for file in files.files:
-        partial = repository.work / f"{file.digest}.part"
-        if partial.exists():
-            partial.replace(repository.stored(file))
-    shutil.rmtree(repository.work)
-    return repository.folder
 
 
 def _complete(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
@@ -121,7 +107,7 @@ def _replace(temporary: Path, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryDownload:
-    """Downloads a model at one revision into the hub's cache, or makes a drafter from parts of its files.
+    """Downloads a model at one revision into the hub's cache, or makes a drafter from some of its files.
 
     When it is cancelled or killed, its files stay in `.rdchat`, and the next download resumes from them.
 
@@ -130,6 +116,8 @@ class RepositoryDownload:
         download: What to fetch.
         endpoint: The hub.
         running: Its progress, which is kept up to date.
+        make_drafter: Makes the drafter of a record from its files in a folder, named by their digests; raises
+            ModelError if they hold none.
     """
 
     repository: CachedRepository
@@ -137,9 +125,12 @@ class RepositoryDownload:
     endpoint: Endpoint
     limits: DownloadLimits
     running: RunningDownload
+    make_drafter: MakeDrafter
 
     async def run(self) -> Path:
-        """Download, and return the complete and checked snapshot. Waits while another program downloads the same model.
+        """Download, and return the complete and checked snapshot, or the folder of the drafter that was made.
+
+        It waits while another program downloads the same model.
 
         Raises:
             NetworkError: If the hub cannot be reached, or refuses.
@@ -166,22 +157,14 @@ class RepositoryDownload:
     async def _run(self) -> Path:
         self.running.note("", "")
         try:
-            if self.repository.is_complete:
-                # The process was killed before it could report the end.
-                shutil.rmtree(self.repository.work)
-                return self.repository.folder
             record = record_of(self.repository, self.download)
-            if record is None and self.repository.is_drafter:
-                raise HubError(f"Nothing is left of the download into {self.repository.folder}.", "Begin it again.")
+            if record is None and self.download.drafter:
+                raise HubError(f"Nothing is left of the download for {self.download.drafter}.", "Begin it again.")
             if record is None or not record.commit:
                 record = await self._begun(paused=record is None or record.paused)
             remove_unused_files(self.repository)
             try:
                 return await self._completed(record)
-            except ChangedFileError:
-                # Parts of two versions must never meet.
-                discard(self.repository)
-                raise
             except MissingError as error:
                 hint = "Try again. If this version is no longer there, discard the download and start a new one."
                 raise MissingError(error.message, hint) from error
@@ -191,22 +174,28 @@ class RepositoryDownload:
 
     async def _completed(self, files: RepositoryFiles) -> Path:
         self.running.files = files
-        is_drafter = self.repository.is_drafter
-        for folder in () if is_drafter else (self.repository.blobs, self.repository.snapshots):
+        for folder in (self.repository.blobs, self.repository.snapshots):
             # The hub's tools expect both folders.
             make_folder(folder)
         for file in files.files:
             self.running.done[file.digest] = self.repository.bytes_of(file)
         self.running.state = DownloadState.CHECKING
-        missing = [file for file in files.contents if not await self._is_intact(self.repository.stored(file), file)]
+        blobs = self.repository.blobs
+        missing = [file for file in files.contents if not await self._is_intact(blobs / file.digest, file)]
         if missing:
-            mode = _PRIVATE if is_drafter else _SHARED
-            partials = [PartialFile(self.repository.work, file, mode) for file in missing]
+            partials = [PartialFile(self.repository.work, file) for file in missing]
             self._check_room(partials)
             self.running.state = DownloadState.DOWNLOADING
             await self._fetch_all(files, partials)
-        if is_drafter:
-            return make_drafter(self.repository, files)
+        if files.drafter:
+            try:
+                folder = self.make_drafter(files, blobs)
+            except ModelError:
+                # More of the same files would not help. After other errors they stay.
+                discard(self.repository, self.download)
+                raise
+            discard(self.repository, self.download)
+            return folder
         # This also repairs wrong links and copies.
         snapshot = make_snapshot(self.repository, files)
         remove_record(self.repository, files)
@@ -236,10 +225,9 @@ class RepositoryDownload:
         to_come = sum(partial.file.size - partial.size for partial in partials)
         needed, free = to_come + self.limits.reserve_bytes, shutil.disk_usage(self.repository.work).free
         if free < needed:
-            variable = "RDCHAT_DATA_DIR" if self.repository.is_drafter else "HF_HUB_CACHE"
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
-                f"Free some space, or set {variable} to a folder on another disk. {PART_STAYS}",
+                f"Free some space, or set HF_HUB_CACHE to a folder on another disk. {PART_STAYS}",
             )
 
     async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:
@@ -267,8 +255,7 @@ class RepositoryDownload:
             await FileDownload(client, self.endpoint, files, partial, self.limits, running).run()
             if await self._is_intact(partial.path, file):
                 await asyncio.to_thread(flush_to_disk, partial.path)
-                if not self.repository.is_drafter:
-                    partial.path.replace(self.repository.stored(file))
+                partial.path.replace(self.repository.blobs / file.digest)
                 running.done[file.digest] = file.size
                 return
             partial.remove()

@@ -154,7 +154,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         if (model := _described(card, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
-        if record.commit:
+        if record.commit and not record.drafter:
             yield _unfinished(repository, record)
 
 

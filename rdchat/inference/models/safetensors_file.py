@@ -3,9 +3,8 @@
 Headers are read without the weights, so that a damaged file is found in milliseconds. Files are written tensor by
 tensor in a fixed order, so that equal tensors give equal bytes on every machine.
 
-The library `safetensors` does not do this: it reads only whole files, while headers also come from the hub alone; it
-has one message for a file that is too short and for one that is too long; it takes sizes that MLX cannot count; it
-gives no offsets; and it writes from tensors that are all in memory.
+The library `safetensors` does not do this: it has one message for a file that is too short and for one that is too
+long; it takes sizes that MLX cannot count; it gives no offsets; and it writes from tensors that are all in memory.
 """
 
 import json
@@ -115,7 +114,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             REFETCH_HINT,
         )
     damaged = f"The header of {path} is damaged"
-    tensors, data_bytes = tensors_in(parse_json(raw, damaged), damaged)
+    tensors, data_bytes = _tensors_in(parse_json(raw, damaged), damaged)
     expected = _LENGTH_BYTES + length + data_bytes
     if actual != expected:
         state = "incomplete" if actual < expected else "longer than it should be"
@@ -123,7 +122,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
+def _tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
     """Return a header's tensors by name, and how many bytes they take together; they are stored back to back.
 
     Raises:

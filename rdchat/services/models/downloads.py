@@ -109,7 +109,7 @@ class Downloads(QObject):
             revision: A branch, tag or commit.
             gguf: The GGUF file to take, where there are several.
             is_model: Whether it answers by itself; a drafter head does not.
-            drafter: The drafter to make from parts of the files, whose record is on disk; empty for whole files.
+            drafter: The drafter to make from the files, whose record is on disk; empty to keep the files.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -208,9 +208,7 @@ class Downloads(QObject):
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
-            # A drafter's record is in another folder.
-            is_model_of = download.repository == repository and not download.drafter
-            if (is_finished and is_model) or (is_stopped and is_model_of):
+            if (is_finished and is_model) or (is_stopped and download.repository == repository):
                 self._forget(download.id)
 
     def totals(self) -> DownloadTotals:

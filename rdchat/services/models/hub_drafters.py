@@ -6,9 +6,10 @@ from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import DrafterPlan
+from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
+from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads import Downloads
@@ -104,7 +105,7 @@ class MtpSearch(ModelService):
         model, plan = self.model, self.plan
         if plan is not None:
             failed = lambda error: self._set(model, plan, problem=error)  # noqa: E731
-            self._work.replace(lambda _job: plan.begin(), self._start, failed=failed)
+            self._work.replace(lambda _job: begin_drafter(plan), self._start, failed=failed)
 
     def _start(self, download: Download) -> None:
         self._downloads.start(download.repository, download.revision, is_model=False, drafter=download.drafter)
@@ -113,7 +114,7 @@ class MtpSearch(ModelService):
     def _set(
         self,
         model: ModelCard | None,
-        plan: DrafterPlan | None = None,
+        plan: RepositoryFiles | None = None,
         *,
         problem: RdchatError | None = None,
         searching: bool = False,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.downloads.download_record import DrafterPlan
 from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 
@@ -54,7 +54,7 @@ class ModelService(QObject):
         return HubApi(self._tokens.access(find_endpoint()))
 
 
-type Find = Callable[[HubApi, ModelCard, str], DrafterPlan | None]
+type Find = Callable[[HubApi, ModelCard, str], RepositoryFiles | None]
 """Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
 
 

@@ -28,8 +28,7 @@ _EXPLANATION = (
     "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised versions "
     "leave them out."
 )
-_SOURCE = "{size} from {repository}. rdchat keeps them with its drafters; the model's own files stay as they are."
-_PARTLY_HERE = "{size} from {repository}, partly downloaded."
+_SOURCE = "{size} from {repository}: whole files, of which only the layers are kept. The model's own files stay."
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
@@ -86,9 +85,9 @@ class MtpSheet(Sheet):
         original = self._original
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         if plan is not None:
-            text = _PARTLY_HERE if plan.is_saved else _SOURCE
-            self.label.show_text(text.format(size=file_size(plan.size), repository=plan.files.repository))
-            self.go.setText("Resume" if plan.is_saved else f"Get {file_size(plan.size)}")
+            size = file_size(plan.size)
+            self.label.show_text(_SOURCE.format(size=size, repository=plan.repository))
+            self.go.setText(f"Get {size}")
         else:
             unknown = _UNKNOWN if self._model.states_mtp else _DOUBTFUL
             answered = "" if problem is not None else unknown.format(host=search.host, name=self._model.name)

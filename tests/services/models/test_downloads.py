@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
+from rdchat.hub.downloads.download_record import begin_drafter, has_unfinished, unfinished_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
@@ -89,12 +89,12 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
 
 
 @pytest.mark.slow
-def test_parts_of_files_go_on_after_a_restart(hub: HubServer, open_downloads: Opener, tmp_path: Path) -> None:
+def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener, tmp_path: Path) -> None:
     original = Original()
     original.put(hub)
     plan = plan_mtp(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
     hub.bytes_per_second = 400_000
-    first, wanted = open_downloads(), plan.begin()
+    first, wanted = open_downloads(), begin_drafter(plan)
     one = first.service.start(wanted.repository, wanted.revision, is_model=False, drafter=wanted.drafter)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
     first.service.close()
@@ -110,10 +110,10 @@ def test_parts_of_files_go_on_after_a_restart(hub: HubServer, open_downloads: Op
 def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     hub: HubServer, open_downloads: Opener, tmp_path: Path
 ) -> None:
-    """One folder has one order: two entries would remove each other's files."""
+    """A drafter has one order: two entries would make the same folder."""
     target = target_of(make_target(tmp_path / "target"))
     Original().put(hub)
-    older = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL).begin()
+    older = begin_drafter(plan_mtp(HubApi(find_endpoint()), target, ORIGINAL))
     first = open_downloads()
     hub.bytes_per_second = 400_000
     one = first.service.start(older.repository, older.revision, is_model=False, drafter=older.drafter)
@@ -124,7 +124,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     original = Original()
     original.config["torch_dtype"] = "bfloat16"
     original.put(hub)
-    newer = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL).begin()
+    newer = begin_drafter(plan_mtp(HubApi(find_endpoint()), target, ORIGINAL))
     assert older.revision != newer.revision
     second = open_downloads()  # another start: its list has the older one
     (listed,) = second.restored()
@@ -136,14 +136,14 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
 
 
 @pytest.mark.slow
-def test_a_deleted_models_drafter_stays_on_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
+def test_a_deleted_models_unfinished_drafter_leaves_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
     service = downloads.service
     drafter = service.start(NAME, is_model=False, drafter="tiny-mtp-123456")
     model = service.start(NAME)
     for each in (drafter, model):
         downloads.wait_for(each, DownloadState.FAILED)  # the hub has neither
     service.forget_deleted(Path("/hub/it"), NAME)
-    assert [each.id for each in service.all()] == [drafter]
+    assert service.all() == ()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat import paths
 from rdchat.app import find_mtp_layers
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
@@ -19,7 +20,7 @@ from rdchat.ui.models.drafters_page import DraftersPage, MtpSheet
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
-from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target
+from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
 from tests.hub.surroundings import hub, this_machine_only
 from tests.ui.conftest import Chat
 
@@ -79,7 +80,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
-    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}. ")
+    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only the layers are kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
     with qtbot.waitSignals([links.downloads_requested, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
@@ -145,11 +146,11 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
-    plan = sheet._search.plan
-    assert plan is not None
-    with plan.repository.locked():
-        click(qtbot, sheet.go)
-        qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
+    place().folder.parent.mkdir(parents=True, exist_ok=True)
+    place().folder.write_text("no folder")
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
+    place().folder.unlink()
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)
     with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
         click(qtbot, sheet.go)
@@ -170,7 +171,7 @@ def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, models:
     hub.bytes_per_second = None
     asked = len(hub.requests)
     sheet = opened(qtbot, page)
-    assert (sheet.go.text(), len(hub.requests)) == ("Resume", asked)
+    assert (sheet.go.text(), len(hub.requests)) == ("Get 1 MB", asked)
     with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
         click(qtbot, sheet.go)
     check_layers(drafter_folder(), original)
@@ -186,10 +187,11 @@ def test_what_was_fetched_is_removed_with_the_download(
     hub.bytes_per_second = 200_000
     click(qtbot, sheet.go)
     qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()), timeout=WAIT_MS)
-    folder = drafter_folder()
+    assert place().folder.exists()
     with qtbot.waitSignal(models.downloads.removed, timeout=WAIT_MS):
         models.downloads.discard(models.downloads.all()[0].id)
-    assert not folder.exists()
+    assert not place().folder.exists()
+    assert not paths.drafters_dir().exists()
 
 
 def test_a_closed_sheet_asks_no_more(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:

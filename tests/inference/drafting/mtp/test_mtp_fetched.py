@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api.model_facts import HeadKind, ModelCard
@@ -31,7 +32,7 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     hub.add(ORIGINAL, {"config.json": json.dumps(golden_config(case)).encode(), "model.safetensors": layers})
     name = model.info.name
     target = MtpTarget.of(ModelCard(name, name, "", model.info.path))
-    folder = run(plan_mtp(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL).begin())
+    folder = run(begin_drafter(plan_mtp(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None
     session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)

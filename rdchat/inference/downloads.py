@@ -1,0 +1,17 @@
+"""The child process that downloads, with what makes drafters from downloaded files."""
+
+from pathlib import Path
+
+from rdchat.hub.downloads import downloads_child
+from rdchat.hub.known_files import RepositoryFiles
+
+
+def main() -> int:
+    """Serve the app's requests until it ends; return the exit status."""
+    return downloads_child.main(_make_drafter)
+
+
+def _make_drafter(files: RepositoryFiles, folder: Path) -> Path:
+    from rdchat.inference.models.mtp_tensors import make_drafter  # noqa: PLC0415  NumPy: other downloads need none
+
+    return make_drafter(files, folder)
