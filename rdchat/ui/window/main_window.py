@@ -198,6 +198,12 @@ class MainWindow(QMainWindow):
         super().showEvent(event)
         self.windowHandle().installEventFilter(self)
 
+    def event(self, event: QEvent) -> bool:
+        """Bring the actions up to date before a key is matched with them."""
+        if event.type() is QEvent.Type.ShortcutOverride:
+            self.actions_.refresh_if_due()
+        return super().event(event)
+
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Show the engine whether a window can be seen: macOS also counts one behind others as hidden."""
         if event.type() is QEvent.Type.Expose:

@@ -85,8 +85,7 @@ class WindowActions(QObject):
         entry = self.__dict__.get("_actions", {}).get(name)
         if entry is None:
             raise AttributeError(name)
-        if self._changed.isActive():
-            self.refresh()
+        self.refresh_if_due()
         action: QAction = entry[0]
         return action
 
@@ -95,6 +94,11 @@ class WindowActions(QObject):
         # Starting it again would put it off as long as each turn brings a change.
         if not self._changed.isActive():
             self._changed.start()
+
+    def refresh_if_due(self) -> None:
+        """Call `refresh` now, if it waits for the next turn: a key or a caller comes first."""
+        if self._changed.isActive():
+            self.refresh()
 
     def refresh(self) -> None:
         """Enable, check and name all actions as suits the present state."""

@@ -12,6 +12,8 @@ from pytestqt.qtbot import QtBot
 import rdchat
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
+from rdchat.inference.api.events import FinishReason
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -223,6 +225,18 @@ def test_one_return_refreshes_the_actions_once(
     qtbot.waitUntil(window.actions_.rename.isEnabled)
     # The sidebar and the window's title read the chat, too.
     assert len(reads) < 2 * of_one_refresh
+
+
+def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """The action of Escape was enabled in the next turn only, and the key was lost."""
+    chat.start()
+    chat.engine.gate.shut()
+    field = window.conversation.composer.field
+    field.setPlainText("Hello")
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert chat.controller.replies.state is not EngineState.IDLE
+    qtbot.keyClick(field, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].finish_reason is FinishReason.CANCELLED)
 
 
 def test_changes_in_each_turn_do_not_put_off_the_actions(window: MainWindow, qtbot: QtBot) -> None:
