@@ -20,7 +20,7 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
-from rdchat.inference.benchmark.differences import divergences, gap_of, score_gap
+from rdchat.inference.benchmark.differences import gap_of, score_gap
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
@@ -123,7 +123,6 @@ def _check_replies(mode: str, who: str, temperature: float, folder: Path) -> Non
 _QUERIES = ask(temperature=0.9)
 _TOLD = [TrainingConversation(0, [3, 4, 5, 6, 7, 8, 9, 10], 3, 0.0)]
 _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
-    "differences": lambda model: list(divergences(model, _QUERIES, [4, 5, 6])),
     "gap": lambda model: score_gap(model, _QUERIES, [4, 5, 6], 2, 7),
     "states": lambda model: list(hidden_states(model, _TOLD * 2, HiddenReads())),
     "batches": check_batched_decoding,

@@ -1,16 +1,23 @@
 """Compares drafted replies with plain decoding where rounding depends on the number of rows, and counts near-ties."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+import mlx.core as mx
 
 from rdchat.inference.api.benchmark import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.benchmark.differences import divergences
+from rdchat.inference.benchmark.differences import score_gap
 from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply_iterator import prefill
+from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.fakes import ALPHABET, ask, random_drafter
@@ -38,6 +45,30 @@ def near_ties(model: LoadedModel, mode: Mode, temperature: float, max_tokens: in
     request = ask("abcabcabc", seed=seed, temperature=temperature, top_p=1.0, max_tokens=max_tokens)
     end = _REPLIES[mode](model, request)
     return NearTies(len(end.token_ids) - 1, tuple(divergences(model, request, end.token_ids)))
+
+
+def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[int]) -> Iterator[Difference]:
+    """Feed a drafted reply to plain decoding, and yield where it would have chosen another token.
+
+    Once two replies differ, they stay different, so replies are not compared: each position is judged on the drafted
+    reply. The first token is left out, since it comes with the prompt in all modes.
+
+    Args:
+        model: The target.
+        request: The request of both replies; no repetition penalty.
+        reply: The drafted reply.
+    """
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
+    cache = KVCache(model.network)
+    for _ in prefill(model, cache, [*prompt, 0], lambda: False, Ledger()):  # `prefill` leaves out the last token
+        pass
+    for index, token in enumerate(reply[:-1], start=1):
+        logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
+        plain = int(fetch(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
+        if plain != reply[index]:
+            gap, rounding = score_gap(model, request, [*reply[:index], plain], index, reply[index])
+            yield Difference(0, index, model.decode([plain]), model.decode([reply[index]]), gap, rounding)
 
 
 def _in_rounds(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> ReplyEnd:

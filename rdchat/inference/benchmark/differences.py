@@ -1,21 +1,16 @@
-"""Finds where two replies differ, how close the scores of the two tokens were there, and how often it happens."""
+"""Finds where two replies differ, and how close the scores of the two tokens were there."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Difference
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator
-from rdchat.inference.decoding.reply_iterator import prefill, read_prompt
+from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
-from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
@@ -69,29 +64,6 @@ def _fill(model: LoadedModel, cache: KVCache, tokens: list[int]) -> None:
         pass
 
 
-def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[int]) -> Iterator[Difference]:
-    """Feed a drafted reply to plain decoding, and yield where it would have chosen another token.
-
-    Once two replies differ, they stay different, so replies are not compared: each position is judged on the drafted
-    reply. The first token is left out, since it comes with the prompt in all modes.
-
-    Args:
-        model: The target.
-        request: The request of both replies; no repetition penalty.
-        reply: The drafted reply.
-    """
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
-    cache = KVCache(model.network)
-    read_prompt(model, cache, prompt)
-    for index, token in enumerate(reply[:-1], start=1):
-        logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
-        plain = int(fetch(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
-        if plain != reply[index]:
-            gap, rounding = score_gap(model, request, [*reply[:index], plain], index, reply[index])
-            yield Difference(0, index, model.decode([plain]), model.decode([reply[index]]), gap, rounding)
-
-
 def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: int, other: int) -> float:
     """Return the score difference of two tokens in plain decoding's logits, (1, vocabulary); see `score_gap`."""
     sampling = request.sampling
@@ -107,42 +79,3 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
 
 def _number(scalar: mx.array) -> float:
     return float(fetch(scalar))
-
-
-def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[dict[str, Any]]:
-    """Decode everyday replies with drafts and compare them; yield the count so far after each.
-
-    Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
-    differently. Where two tokens nearly tie, each may choose another one. A count has the compared tokens, and the
-    `Difference.gap` and `rounding` of each difference, 0 where there is none.
-
-    Plain decoding follows the tokens of each reply; each position where it would have chosen another token counts.
-    Sampling is the app's, with its default filters.
-
-    Args:
-        session: Its caches are emptied.
-        mode: How to draft; replies drafted in another way do not count.
-        temperature: 0 is greedy.
-        tokens: Limit of the tokens of a reply.
-    """
-    model, compared = session.model, 0
-    differences: list[Difference] = []
-    for number, prompt in enumerate(EVERYDAY_PROMPTS):
-        message = ChatMessage(Role.USER, prompt.text)
-        sampling = SamplingParams(temperature, max_tokens=tokens)
-        request = GenerationRequest((message,), sampling, number, draft=DraftSettings(mode))
-        session.forget()
-        *_, end = session.generate(request)
-        assert isinstance(end, ReplyEnd)
-        if end.mode is mode:
-            differences += divergences(model, request, end.token_ids)
-            compared += len(end.token_ids) - 1
-        yield {
-            "dtype": model.info.dtype,
-            "temperature": temperature,
-            "mode": mode,
-            "tokens": compared,
-            "gaps": [each.gap or 0.0 for each in differences],
-            "rounding": [each.rounding or 0.0 for each in differences],
-            "per_thousand": 1000 * len(differences) / max(compared, 1),
-        }

@@ -7,14 +7,13 @@ from typing import Any
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.benchmark.differences import count_divergences
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 
 _TEMPERATURES = 0.0, 0.7
 _MAX_TOKENS = 48
-_COSTS_SHARE, _DIVERGENCES_SHARE = 0.3, 0.2
+_COSTS_SHARE = 0.3
 _PRIVATE = {"model", "system"}
 
 
@@ -28,8 +27,8 @@ class ModelReport:
         drafters: Folders and hub ids of drafters to measure besides the model's own.
 
     Attributes:
-        facts: The model, how it verifies drafts, the measured costs of its calls, divergences and a benchmark. It has
-            no name, folder or text of a model, a drafter or a reply.
+        facts: The model, how it verifies drafts, the measured costs of its calls, a benchmark, and how
+            close the scores were where replies differ. It has no name, folder or text of a model, a drafter or a reply.
         left_out: Parts that were not measured, and why.
     """
 
@@ -57,7 +56,6 @@ class ModelReport:
             "errors": dict(capability.errors),
         }
         yield from self._costs()
-        yield from self._divergences()
         yield from self._benchmark()
 
     def _is_late(self, share: float) -> bool:
@@ -77,33 +75,13 @@ class ModelReport:
             part.value: [[*key, ms] for key, ms in sorted(costs.items())] for part, costs in auto.measured_costs.items()
         }
 
-    def _divergences(self) -> Iterator[str]:
-        counted: list[dict[str, Any]] = []
-        self.facts["divergences"] = counted
-        mode = next((mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()), None)
-        if mode is None:
-            return
-        for temperature in _TEMPERATURES:
-            part = f"divergences of {mode.label} at temperature {temperature:g}"
-            counts: list[dict[str, Any]] = []
-            if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
-                yield f"Counting {part}"
-                for count in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
-                    counts.append(count)
-                    if self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
-                        break
-            if not counts or not counts[-1]["tokens"]:
-                self._no_time(part)
-            else:
-                counted.append(counts[-1])
-
     def _benchmark(self) -> Iterator[str]:
         """Run one benchmark of all modes and drafters; keep its figures without names and texts."""
         modes = [Mode.OFF, *self._modes()]
         usable = [each for each in self._drafters if self._fits(each)]
-        cells = Sweep(tuple(modes)).cells()
+        cells = Sweep(tuple(modes), temperatures=_TEMPERATURES).cells()
         if usable:
-            cells += Sweep((Mode.DRAFTER,), drafters=tuple(usable)).cells()
+            cells += Sweep((Mode.DRAFTER,), drafters=tuple(usable), temperatures=_TEMPERATURES).cells()
         plan = BenchPlan(cells, EVERYDAY_PROMPTS, max_tokens=_MAX_TOKENS, trials=3, overhead=False)
         runner = InterleavedRunner(plan, lambda _dtype: self._session)
         runs: list[BenchRun] = []
@@ -127,6 +105,11 @@ class ModelReport:
             if mode.get("drafter"):
                 mode["drafter"] = f"drafter {1 + self._drafters.index(mode['drafter'])}"
         self.facts["bench"] = record
+        self.facts["differences"] = [
+            {"mode": run.cell - len(plan.baselines), "gap": run.difference.gap, "rounding": run.difference.rounding}
+            for run in runs
+            if run.difference
+        ]
 
     def _fits(self, drafter: str) -> bool:
         """Return whether the model can use a drafter; if not, list it as left out."""

@@ -66,15 +66,6 @@ def prefill(
         yield done
 
 
-def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.array:
-    """Feed a prompt from where the cache ends; return the logits after its last token, (1, vocabulary), lazy."""
-    for _ in prefill(model, cache, prompt, lambda: False, Ledger()):
-        pass
-    logits: mx.array = model.network(mx.array([prompt[-1:]]), cache=cache.layers)
-    cache.tokens.append(prompt[-1])
-    return logits[:, -1]
-
-
 class ReplyIterator:
     """A `TokenIterator`; makes the `Calls` of its loop.
 

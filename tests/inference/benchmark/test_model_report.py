@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
-from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark import model_report
-from rdchat.inference.benchmark.differences import count_divergences
 from rdchat.inference.benchmark.model_report import ModelReport
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
@@ -21,12 +20,6 @@ def session(small_model: Path) -> ChatSession:
     return ChatSession(load_model(small_model, Dtype.FLOAT32))
 
 
-def test_in_float32_on_a_cpu_drafts_change_no_token(session: ChatSession) -> None:
-    *_, last = count_divergences(session, Mode.LOOKUP, 0.7, 8)
-    assert last["tokens"] > 0
-    assert last["gaps"] == []
-
-
 def test_parts_without_time_are_listed(session: ChatSession) -> None:
     report = ModelReport(session, 0.0)
     assert list(report)
@@ -37,7 +30,7 @@ def test_parts_without_time_are_listed(session: ChatSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_has_costs_divergences_and_a_benchmark_of_drafters_without_names(
+def test_a_report_has_costs_and_a_benchmark_of_drafters_without_names(
     session: ChatSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet_machine: None
 ) -> None:
     monkeypatch.setattr(model_report, "EVERYDAY_PROMPTS", EVERYDAY_PROMPTS[:1])
@@ -53,8 +46,10 @@ def test_a_report_has_costs_divergences_and_a_benchmark_of_drafters_without_name
 
     assert any(step.startswith("Benchmark: ") for step in steps)
     assert report.facts["costs_ms"]["calls"]
-    assert [each["temperature"] for each in report.facts["divergences"]] == [0.0, 0.7]
+    assert report.facts["differences"] == []  # in float32 on a CPU drafts change no token
     modes = report.facts["bench"]["modes"]
+    assert {each["temperature"] for each in modes} == {0.0, 0.7}
+    assert all(each["identical_text"] for each in modes)
     assert {each["drafter"] for each in modes if each["mode"] == "drafter"} == {"drafter 1", "drafter 3"}
     assert all(each["tokens_per_target_call"]["median"] >= 1 for each in modes if each["mode"] == "drafter")
     assert report.left_out == ["drafter 2: it cannot be used with this model; rdchat ask --mode drafter says why"]

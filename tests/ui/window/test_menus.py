@@ -13,8 +13,8 @@ import rdchat
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
 from rdchat.inference.api.events import FinishReason
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
