@@ -194,8 +194,7 @@ class ChatSession:
         clock, ledger = Clock(), Ledger()
         with ledger.stage(Stage.TOKENIZE):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
-        self._check_length(len(prompt))
-        with ledger.stage(Stage.SHAPE):
+            self._check_length(len(prompt))
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):

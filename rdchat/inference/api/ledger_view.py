@@ -1,129 +1,60 @@
 """A reply's time by what was computed, and the stages as rows or CSV; the window has names of the rows for people.
 
-The engine records what the host does (`decoding/ledger.py`). MLX computes lazily, so the stage that waits is often not
-the one whose work is computed. This module assigns each stage's own time to what it was spent on.
+Each recorded stage says what its own time is spent on (`Stage`); this module adds these times up.
 """
 
 import csv
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import astuple, dataclass, fields
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage, Statistics, stage_path
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Spent, Stage, Statistics
 
 REPLY = "reply"
-
-
-class Spent(StrEnum):
-    """What a reply's time is spent on, in the order in which it is shown."""
-
-    READING = "reading"
-    DRAFTING = "drafting"
-    CHECKING = "checking"
-    WRITING = "without draft"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The row that shows the time of a recorded stage; `counts`: whether its calls count for that row."""
-
-    spent: Spent
-    name: str
-    counts: bool = True
-
-
-@dataclass(slots=True)
-class _Part:
-    """A row that is being summed: calls that count, the largest number of calls of one stage, and milliseconds."""
-
-    counted: int = 0
-    max_calls: int = 0
-    ms: float = 0.0
-
-    @property
-    def calls(self) -> int:
-        return self.counted or self.max_calls
-
-
-_DRAFT_WAIT = "wait for the draft"
-_PREPARE, _BOTH, _ALL = "prepare steps", "forward and choice", "forward, choice and the next draft"
-# What each stage's own time is spent on.
-_ROWS: dict[str, _Row] = {
-    Stage.TOKENIZE: _Row(Spent.READING, "chat template and tokens"),
-    Stage.PREFILL: _Row(Spent.READING, "reading the prompt"),
-    Stage.DRAFTER_PREFILL: _Row(Spent.READING, "reading by the drafter"),
-    Stage.FIRST: _Row(Spent.READING, "first token"),
-    **dict.fromkeys((Stage.QUEUE_STEP, Stage.VERIFY), _Row(Spent.OTHER, _PREPARE)),
-    **dict.fromkeys((Stage.ROUND, Stage.FORWARD, Stage.CHOOSE), _Row(Spent.OTHER, _PREPARE, counts=False)),
-    Stage.PLAIN_WAIT: _Row(Spent.WRITING, _BOTH),
-    Stage.ACCEPT: _Row(Spent.OTHER, "accept"),
-    Stage.DETOKENIZE: _Row(Spent.OTHER, "text"),
-    Stage.COMMIT: _Row(Spent.OTHER, "commit"),
-    Stage.PLAN: _Row(Spent.OTHER, "automatic mode", counts=False),
-    Stage.FOLLOW: _Row(Spent.OTHER, "automatic mode"),
-    Stage.HAND_OVER: _Row(Spent.OTHER, "hand over tokens"),
-    Stage.NOT_MEASURED: _Row(Spent.OTHER, "not measured"),
-}
-_WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
-# The target's calls: only with exact times they are waited for by themselves.
-_CALLS_OF_TARGET = (Stage.FORWARD, Stage.VERIFY)
-_DRAFT_PARTS: dict[str, str] = {
-    Stage.DRAFT: "prepare drafts",
-    Stage.DRAFT_AHEAD: "prepare drafts",
-    Stage.LOOKUP: "look up",
-    Stage.BEAM_SEARCH: "beam search",
-    Stage.SELECT_NODES: "select nodes",
-    Stage.FEED: "draft model",
-    Stage.RANK: "rank candidates",
-    Stage.SHAPE: "fit the format",
-}
-# Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
-_CALLS = {
-    Spent.READING: (Stage.TOKENIZE,),
-    Spent.DRAFTING: (stage_path(Stage.ROUND, Stage.DRAFT),),
-    Spent.WRITING: (Stage.PLAIN_WAIT,),
-    Spent.CHECKING: (stage_path(Stage.ROUND, Stage.VERIFY),),
+# Of each recorded stage: what its own time is spent on, and its row.
+_STAGES = {str(stage): (stage.spent, stage.row) for stage in Stage}
+# Stages that are shown with all that is inside them.
+_WHOLE = (Stage.DRAFTER_PREFILL, Stage.FIRST)
+# What a wait inside a stage is spent on. Elsewhere it is for a step without a draft.
+_INSIDE: dict[str, Spent] = {
+    Stage.ROUND: Spent.CHECKING,
+    **{stage: stage.spent for stage in Stage if stage.spent in (Spent.READING, Spent.DRAFTING)},
 }
 
 
 def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the parts of each.
+    """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the rows of each.
 
-    The times of each level add up to those of the level above.
+    The times of each level add up to those of the level above. The calls of a row are those of its most frequent stage.
+    Reading counts replies, drafting and checking count rounds, and writing without a draft counts steps.
 
     Args:
         entries: As recorded, of one ledger or of several.
     """
-    recorded = added_up(entries)
+    recorded = added_up(each for each in entries if each.parent.split(PATH_SEPARATOR)[0] not in _WHOLE)
     if not recorded:
         return ()
-    parts: dict[Spent, dict[str, _Part]] = defaultdict(dict)
-    waits = (path.split(PATH_SEPARATOR)[-2:] for path in recorded)
-    exact = any(inner[-1] == Stage.WAIT and inner[0] in _CALLS_OF_TARGET for inner in waits)
+    times: dict[Spent, dict[str, float]] = {spent: defaultdict(float) for spent in Spent}
+    calls: dict[tuple[Spent, str], Counter[str]] = defaultdict(Counter)
     for path, own_ms in _own_times(recorded).items():
-        row = _row(path)
-        if exact and row.name == _BOTH:
-            # The forward pass is a stage of its own.
-            row = replace(row, name="choice")
-        part, calls = parts[row.spent].setdefault(row.name, _Part()), recorded[path].calls
-        part.counted += calls * row.counts
-        part.max_calls = max(part.max_calls, calls)
-        part.ms += own_ms
-    replies = recorded[Stage.TOKENIZE].calls if Stage.TOKENIZE in recorded else 1
+        spent, row = _place(path)
+        times[spent][row] += own_ms
+        calls[spent, row][recorded[path].name] += recorded[path].calls
+    tops = Stage.TOKENIZE, Stage.ROUND, Stage.PLAIN_WAIT
+    replies, rounds, steps = (recorded[top].calls if top in recorded else 0 for top in tops)
+    counted = {Spent.READING: replies, Spent.DRAFTING: rounds, Spent.CHECKING: rounds, Spent.WRITING: steps}
     rows = []
-    for spent in (spent for spent in Spent if spent in parts):
-        below = parts[spent]
-        named = [recorded[path].calls for path in _CALLS.get(spent, ()) if path in recorded]
-        calls = sum(named) or max(part.calls for part in below.values())
-        rows.append(LedgerEntry(spent, REPLY, calls, sum(part.ms for part in below.values())))
-        if len(below) > 1:
+    for spent, below in times.items():
+        most = {row: max(calls[spent, row].values()) for row in below}
+        if most:
+            group_calls = counted.get(spent) or max(most.values())
+            rows.append(LedgerEntry(spent, REPLY, group_calls, sum(below.values())))
+        if len(most) > 1:
             inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
-            rows += [LedgerEntry(name, inside, part.calls, part.ms) for name, part in below.items()]
+            rows += [LedgerEntry(row, inside, most[row], ms) for row, ms in below.items()]
     total_ms = sum(row.total_ms for row in rows if row.parent == REPLY)
-    return (LedgerEntry(REPLY, "", replies, total_ms), *rows)
+    return (LedgerEntry(REPLY, "", replies or 1, total_ms), *rows)
 
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
@@ -141,38 +72,12 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
     return {path: max(ms, 0.0) for path, ms in own.items()}
 
 
-def _row(path: str) -> _Row:
+def _place(path: str) -> tuple[Spent, str]:
+    """Return what a stage's own time is spent on, and its row."""
     *outer, name = path.split(PATH_SEPARATOR)
-    top = (*outer, name)[0]
-    if top in (Stage.DRAFTER_PREFILL, Stage.FIRST, Stage.CHOOSE):
-        # Older versions chose the first token outside of `FIRST`.
-        return replace(_ROWS[Stage.FIRST if top == Stage.CHOOSE else top], counts=not outer)
-    if Stage.DRAFT in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
-        return _draft_row(name, outer)
-    if name in _WAITS or name == Stage.LINK:
-        return _wait_row(name, outer)
-    return _ROWS.get(name, _Row(Spent.OTHER, name))
-
-
-def _wait_row(name: str, outer: list[str]) -> _Row:
-    """Return the row of a wait for the target, or for other ranks."""
-    spent = Spent.CHECKING if Stage.ROUND in outer else Spent.WRITING
-    if name == Stage.LINK:
-        return _Row(Spent.READING if Stage.PREFILL in outer else spent, "link to other Macs")
-    if Stage.FOLLOW in outer:
-        return _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False)
-    if name != Stage.WAIT:
-        return _Row(spent, _ALL if name == Stage.WAIT_WITH_DRAFT else _BOTH, counts=name == Stage.WAIT_WITH_DRAFT)
-    inside = outer[-1] if outer else ""
-    return _Row(spent, "forward" if inside in _CALLS_OF_TARGET else _BOTH, counts=inside != Stage.PLAIN_WAIT)
-
-
-def _draft_row(name: str, outer: list[str]) -> _Row:
-    # With exact times a stage waits for its own results; a shape always waits for the draft.
-    if name == Stage.WAIT and outer[-1] not in (Stage.DRAFT, Stage.SHAPE):
-        return _Row(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
-    part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
-    return _Row(Spent.DRAFTING, part, counts=name != Stage.QUEUE)
+    spent, row = _STAGES.get(name, (Spent.OTHER, name))
+    around = (_INSIDE[stage] for stage in reversed(outer) if stage in _INSIDE)
+    return spent or next(around, Spent.WRITING), row
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +139,6 @@ def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     together: dict[str, LedgerEntry] = {}
     for entry in entries:
         held = together.get(entry.path, LedgerEntry(entry.name, entry.parent, 0, 0.0))
-        together[entry.path] = LedgerEntry(
-            entry.name, entry.parent, held.calls + entry.calls, held.total_ms + entry.total_ms
-        )
+        calls, total_ms = held.calls + entry.calls, held.total_ms + entry.total_ms
+        together[entry.path] = LedgerEntry(entry.name, entry.parent, calls, total_ms)
     return together

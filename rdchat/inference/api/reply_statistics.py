@@ -3,22 +3,33 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, sqrt
+from typing import Self
 
 PATH_SEPARATOR = "/"
 
 
+class Spent(StrEnum):
+    """What a reply's time is spent on, in the order in which it is shown."""
+
+    READING = "reading"
+    DRAFTING = "drafting"
+    CHECKING = "checking"
+    WRITING = "without draft"
+    OTHER = "other"
+
+
 class Stage(StrEnum):
-    """The stages of a reply's time, nested as they are in the ledger; `ledger_view` decides where each counts.
+    """The stages of a reply's time, nested as they are in the ledger.
+
+    Each has its recorded name, what its own time is spent on, and the name of the row that shows it. Where `spent` is
+    None, the stage is a wait for the target's call or for other ranks, and a part of the stage around it.
 
     Attributes:
-        TOKENIZE: Applying the chat template, and making tokens of the text.
+        TOKENIZE: Applying the chat template, making tokens of the text, and reading the answer format.
         PREFILL: Reading the prompt.
         DRAFTER_PREFILL: Reading the prompt by the drafter.
-        FIRST: The first token of a reply that is drafted.
-        QUEUE_STEP: Queueing a plain step.
-        FORWARD: The target's call in a plain step.
-        PLAIN_WAIT: Waiting for the token of a plain step.
-        ROUND: A round of drafting.
+        READ: Reading of the prompt by a head.
+        FIRST: The first token of a reply.
         DRAFT: Making a draft.
         DRAFT_AHEAD: Making the next draft before its round.
         LOOKUP: Looking up earlier text.
@@ -27,52 +38,69 @@ class Stage(StrEnum):
         FEED: A call of the draft model.
         RANK: Ranking the candidates of the draft model.
         SHAPE: Fitting a draft to the answer format.
-        READ: Reading of accepted tokens by a head.
+        DRAFT_WAIT: Handing a draft to the device, and waiting for it.
+        WAIT: Waiting for a target call and the choice of tokens.
+        WAIT_WITH_DRAFT: Waiting for them and a draft that was queued with them.
+        FORWARD_WAIT: Waiting for a target call alone; only with exact times.
+        CHOICE_WAIT: Waiting for the choice of tokens alone; only with exact times.
+        QUEUE: Handing a target call to the device, and waiting until its queue has room.
+        LINK: An exchange with other ranks, and the wait for them; only with exact times.
+        QUEUE_STEP: Queueing a plain step.
+        FORWARD: The target's call in a plain step.
+        PLAIN_WAIT: Reading the token of a plain step, with the wait for it inside.
+        ROUND: A round of drafting.
         VERIFY: The target's call in a round.
         CHOOSE: Choosing tokens.
         ACCEPT: Accepting tokens of a draft.
-        LINK: An exchange with other ranks, and the wait for them; only with exact times.
         COMMIT: Committing the caches.
         DETOKENIZE: Making text of tokens.
         PLAN: Choosing the next call, in mode Auto.
         FOLLOW: Learning from the last call, in mode Auto.
-        QUEUE: Handing work to the device, and waiting until its queue has room.
-        WAIT: Waiting for results of the device.
-        WAIT_WITH_DRAFT: Waiting for a target call and a draft that was queued with it.
         HAND_OVER: Handing tokens to the reader of the reply.
         NOT_MEASURED: Time outside all stages.
     """
 
-    TOKENIZE = "template and tokenize"
-    PREFILL = "prefill"
-    DRAFTER_PREFILL = "prefill of the drafter"
-    FIRST = "first token"
-    QUEUE_STEP = "queue step"
-    FORWARD = "forward"
-    PLAIN_WAIT = "wait for token"
-    ROUND = "round"
-    DRAFT = "draft"
-    DRAFT_AHEAD = "draft ahead"
-    LOOKUP = "lookup"
-    BEAM_SEARCH = "beam search"
-    SELECT_NODES = "select nodes"
-    FEED = "feed"
-    RANK = "rank"
-    SHAPE = "shape"
-    READ = "read"
-    VERIFY = "verify"
-    CHOOSE = "choose"
-    ACCEPT = "accept"
-    LINK = "link"
-    COMMIT = "commit"
-    DETOKENIZE = "detokenize"
-    PLAN = "plan"
-    FOLLOW = "follow"
-    QUEUE = "queue"
-    WAIT = "wait"
-    WAIT_WITH_DRAFT = "wait with draft"
-    HAND_OVER = "hand over"
-    NOT_MEASURED = "not measured"
+    spent: Spent | None
+    row: str
+
+    def __new__(cls, name: str, spent: Spent | None, row: str = "") -> Self:
+        stage = str.__new__(cls, name)
+        stage._value_, stage.spent, stage.row = name, spent, row or name
+        return stage
+
+    TOKENIZE = "template and tokenize", Spent.READING, "chat template and tokens"
+    PREFILL = "prefill", Spent.READING, "reading the prompt"
+    DRAFTER_PREFILL = "prefill of the drafter", Spent.READING, "reading by the drafter"
+    READ = "read", Spent.READING, "reading by the drafter"
+    FIRST = "first token", Spent.READING
+    DRAFT = "draft", Spent.DRAFTING, "prepare drafts"
+    DRAFT_AHEAD = "draft ahead", Spent.DRAFTING, "prepare drafts"
+    LOOKUP = "lookup", Spent.DRAFTING, "look up"
+    BEAM_SEARCH = "beam search", Spent.DRAFTING
+    SELECT_NODES = "select nodes", Spent.DRAFTING
+    FEED = "feed", Spent.DRAFTING, "draft model"
+    RANK = "rank", Spent.DRAFTING, "rank candidates"
+    SHAPE = "shape", Spent.DRAFTING, "fit the format"
+    DRAFT_WAIT = "wait for the draft", Spent.DRAFTING
+    WAIT = "wait", None, "forward and choice"
+    WAIT_WITH_DRAFT = "wait with draft", None, "forward, choice and the next draft"
+    FORWARD_WAIT = "wait for forward", None, "forward"
+    CHOICE_WAIT = "wait for choice", None, "choice"
+    QUEUE = "queue", None, "forward and choice"
+    LINK = "link", None, "link to other Macs"
+    QUEUE_STEP = "queue step", Spent.OTHER, "prepare steps"
+    FORWARD = "forward", Spent.OTHER, "prepare steps"
+    PLAIN_WAIT = "wait for token", Spent.OTHER, "prepare steps"
+    ROUND = "round", Spent.OTHER, "prepare steps"
+    VERIFY = "verify", Spent.OTHER, "prepare steps"
+    CHOOSE = "choose", Spent.OTHER, "prepare steps"
+    ACCEPT = "accept", Spent.OTHER
+    COMMIT = "commit", Spent.OTHER
+    DETOKENIZE = "detokenize", Spent.OTHER, "text"
+    PLAN = "plan", Spent.OTHER, "automatic mode"
+    FOLLOW = "follow", Spent.OTHER, "automatic mode"
+    HAND_OVER = "hand over", Spent.OTHER, "hand over tokens"
+    NOT_MEASURED = "not measured", Spent.OTHER
 
 
 # The first few tokens say little about speed.
@@ -83,11 +111,6 @@ _ALIKE = 0.02
 _UNKNOWN = 1 / 3
 # Covers ratios that are exactly as far from 1 as their error.
 _ROUNDING = 1e-9
-
-
-def stage_path(*stages: Stage) -> str:
-    """Return the path of a stage in the ledger, from the top down."""
-    return PATH_SEPARATOR.join(stages)
 
 
 @dataclass(frozen=True, slots=True)

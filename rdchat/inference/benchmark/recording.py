@@ -16,7 +16,7 @@ from rdchat.inference.api.benchmark import BenchPiece, BenchRun
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.reply_statistics import Stage, Statistics, stage_path
+from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -182,8 +182,8 @@ def measure_rounds(
     again = record(session, exact, cancelled) if run.statistics.rounds else None
     if again is None or not again.statistics.rounds:
         return None, None
-    stages = {entry.path: entry for entry in again.statistics.ledger}
-    draft, verify = stages[stage_path(Stage.ROUND, Stage.DRAFT)], stages[stage_path(Stage.ROUND, Stage.VERIFY)]
+    stages = {entry.name: entry for entry in again.statistics.ledger if entry.parent == Stage.ROUND}
+    draft, verify = stages[Stage.DRAFT], stages[Stage.VERIFY]
     rounds, moments = min(run.statistics.rounds, draft.calls), list(dict.fromkeys(run.times_ms))
     took_ms = (moments[rounds] - moments[0]) / rounds
     return took_ms / ((draft.total_ms + verify.total_ms) / draft.calls), draft.total_ms / draft.calls

@@ -90,7 +90,6 @@ class PlainSteps:
             likely = likely_tokens(logits, self._listed)
             finite = finite_rows(logits)
             self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
-            self._ledger.synchronize(token, sure)
         return Step(position, logits, self._hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
 
     def after(self) -> Step:

@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
-from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.loop import AlwaysDraft, Policy
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
@@ -86,17 +85,16 @@ class Drafter:
     def use_cache(self, cache: KVCache) -> None:
         """Take the target's cache of the reply before anything else; it must not be written to."""
 
-    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+    def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
         """Read the prompt, if the drafter has a cache of its own; part of the reply's prefill.
 
         Args:
             cancelled: Looked at before each chunk; True ends the work between two chunks.
-            ledger: Takes the host time.
 
         Yields:
             Prompt tokens read so far.
         """
-        del cancelled, ledger
+        del cancelled
         yield from ()
 
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:

@@ -1,24 +1,29 @@
 """The time ledger: how a reply spent its time, as a tree of named stages."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, AutoChoice, LedgerEntry, Stage
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, AutoChoice, LedgerEntry, Spent, Stage
 from rdchat.inference.decoding.loop import CallResult, Policy
 
-# Stages that queue draft work on the device.
-_DRAFTS = {Stage.BEAM_SEARCH, Stage.FEED, Stage.RANK}
+# Parts of a draft that are computed on the device. With exact times, the wait for a part is that part's own time.
+_DRAFT_WORK = {Stage.BEAM_SEARCH, Stage.SELECT_NODES, Stage.FEED, Stage.RANK}
+# What the host waits for inside a stage. Inside others it waits for the target's call and the choice.
+_WAITS: dict[str, Stage] = {
+    **{stage: Stage.DRAFT_WAIT for stage in Stage if stage.spent is Spent.DRAFTING},
+    **dict.fromkeys((Stage.FORWARD, Stage.VERIFY), Stage.FORWARD_WAIT),
+}
 
 
 class Ledger:
     """Counts calls and nanoseconds per stage, nested as the stages are.
 
     MLX is lazy: what one stage builds is computed when a later one waits. So a stage holds the host's time, and its
-    waits are stages inside it: `Stage.QUEUE` where work is handed to the device, `Stage.WAIT` where the host waits for
-    results, and `Stage.WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
+    waits are stages inside it that say what the host waits for, such as `Stage.WAIT_WITH_DRAFT` where that includes a
+    draft that nobody has waited for yet.
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
@@ -36,6 +41,11 @@ class Ledger:
         # When the reader of the reply got the last event; 0 while the next one is made.
         self._handed_over = 0
         self._waits = 0
+
+    @property
+    def _open(self) -> str:
+        """Name of the open stage."""
+        return self._path.rpartition(PATH_SEPARATOR)[2]
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
@@ -55,7 +65,7 @@ class Ledger:
         """Evaluate the open stage's results where `exact` is set, so that their time counts for it."""
         if self.exact:
             self.wait(*arrays)
-        elif self._path.rpartition(PATH_SEPARATOR)[2] in _DRAFTS:
+        elif self._open in _DRAFT_WORK:
             self._draft_queued = True
 
     def wait(self, *arrays: mx.array | None) -> None:
@@ -66,16 +76,21 @@ class Ledger:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Time the block as the open stage's wait for the device."""
-        within_draft = Stage.DRAFT in self._path.split(PATH_SEPARATOR)
-        with self.stage(Stage.WAIT_WITH_DRAFT if self._draft_queued and not within_draft else Stage.WAIT):
+        """Time the block as a wait for the device."""
+        usual = Stage.CHOICE_WAIT if self.exact else Stage.WAIT_WITH_DRAFT if self._draft_queued else Stage.WAIT
+        with nullcontext() if self._open in _DRAFT_WORK else self.stage(_WAITS.get(self._open, usual)):
             yield
         self._draft_queued = False
 
     def queue(self, *arrays: mx.array | None) -> None:
-        """Start computing arrays on the device; where its queue is full, this waits for room."""
-        with self.stage(Stage.QUEUE):
-            mx.async_eval(*arrays)
+        """Start computing the open stage's results on the device, or wait for them where `exact` is set.
+
+        Where the device's queue is full, this waits for room.
+        """
+        if not self.exact:
+            with self.stage(_WAITS.get(self._open, Stage.QUEUE)):
+                mx.async_eval(*arrays)
+        self.synchronize(*arrays)
 
     def add_waits(self, waits: int) -> None:
         """Count waits that were made outside of this ledger's stages."""
@@ -103,20 +118,20 @@ class Ledger:
         if self._handed_over:
             self._handed_over += nanoseconds
 
-    def entries(self, until: int = 0) -> tuple[LedgerEntry, ...]:
+    def entries(self, until: int) -> tuple[LedgerEntry, ...]:
         """Return all stages, parents first.
 
+        `NOT_MEASURED` is the rest, so that the top stages add up to the time from the ledger's creation until then.
+
         Args:
-            until: A moment of `perf_counter_ns` at which no stage is open. Adds `NOT_MEASURED`, so that the top stages
-                add up to the time from the ledger's creation to that moment. 0 adds nothing.
+            until: A moment of `perf_counter_ns` at which no stage is open.
         """
         totals = dict(self._totals)
-        if until:
-            if 0 < self._handed_over < until:
-                calls, nanoseconds = totals.get(Stage.HAND_OVER, (0, 0))
-                totals[Stage.HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
-            known = sum(nanoseconds for path, (_, nanoseconds) in totals.items() if PATH_SEPARATOR not in path)
-            totals[Stage.NOT_MEASURED] = [1, max(until - self._began - known, 0)]
+        if 0 < self._handed_over < until:
+            calls, nanoseconds = totals.get(Stage.HAND_OVER, (0, 0))
+            totals[Stage.HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
+        known = sum(nanoseconds for path, (_, nanoseconds) in totals.items() if PATH_SEPARATOR not in path)
+        totals[Stage.NOT_MEASURED] = [1, max(until - self._began - known, 0)]
         return tuple(
             LedgerEntry(name, parent, calls, nanoseconds / 1e6)
             for path, (calls, nanoseconds) in totals.items()

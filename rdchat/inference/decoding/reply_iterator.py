@@ -238,7 +238,7 @@ class ReplyIterator:
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
         for part in self._parts:
             with self._ledger.stage(Stage.DRAFTER_PREFILL):
-                for _ in part.prefill(self._cancel.is_set, self._ledger):
+                for _ in part.prefill(self._cancel.is_set):
                     pass
 
     def _pass_prompt(self, start: int, end: int) -> None:

@@ -123,7 +123,6 @@ class Rounds:
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             # The device drafts while the host builds the target's graph.
             self._ledger.queue(*lazy)
-            self._ledger.synchronize(*lazy)
             return draft
 
     def _within(self, matcher: "ReplyMatcher", draft: Draft) -> Draft:

@@ -166,11 +166,11 @@ class DraftModelDrafter(Drafter):
         self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
 
     @override
-    def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
+    def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
         """See `Drafter`. The common prefix of cache and prompt is kept."""
         self._cache.keep_prefix_of(self._committed)
         if self._room > 0:
-            yield from prefill(self._model, self._cache, self._committed, cancelled, ledger)
+            yield from prefill(self._model, self._cache, self._committed, cancelled, self._ledger)
             self._cache.take_waits()
 
     @override
@@ -252,7 +252,6 @@ class DraftModelDrafter(Drafter):
             self._finite.append(finite)
             # The device computes it while the host builds the next step's graph.
             self._ledger.queue(ranked)
-            self._ledger.synchronize(ranked)
         return ranked
 
     def _with_tokens(self, seen: mx.array | None, tokens: mx.array) -> mx.array | None:

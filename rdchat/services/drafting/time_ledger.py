@@ -18,10 +18,6 @@ class ProfileCost:
     exact_tps: float
     usual_tps: float
 
-    @property
-    def ratio(self) -> float:
-        return self.exact_tps / self.usual_tps
-
 
 class TimeLedger(QObject):
     """The sum of the ledgers of all replies, the one under way included.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF
 
-from rdchat.inference.api.ledger_view import Spent
+from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.definitions import STAGES

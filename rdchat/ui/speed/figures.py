@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
-from rdchat.inference.api.ledger_view import Spent, spent_ms
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.ledger_view import spent_ms
+from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
 from rdchat.ui.style.definitions import ENDS

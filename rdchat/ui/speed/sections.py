@@ -4,8 +4,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.ledger_view import Spent, spent_ms
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.ledger_view import spent_ms
+from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar

@@ -1,7 +1,13 @@
 """The time ledger for people: each stage's own time is assigned to what it was spent on."""
 
-from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows, spent_ms
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows, spent_ms
+from rdchat.inference.api.reply_statistics import LedgerEntry, Spent, Stage, Statistics
 
 
 def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
@@ -12,8 +18,11 @@ def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
 PLAIN = ledger(
     ("template and tokenize", 1, 2.0),
     ("prefill", 2, 20.0),
-    ("choose", 1, 3.0),
-    ("choose/queue", 1, 2.0),
+    ("first token", 1, 3.0),
+    ("first token/choose", 1, 2.5),
+    ("first token/choose/queue", 1, 2.0),
+    ("first token/wait for token", 1, 0.3),
+    ("first token/wait for token/wait", 1, 0.2),
     ("wait for token", 10, 41.0),
     ("wait for token/wait", 10, 40.0),
     ("queue step", 9, 30.0),
@@ -34,7 +43,7 @@ ROUNDS = ledger(
     ("round", 4, 100.0),
     ("round/draft", 4, 20.0),
     ("round/draft/beam search", 4, 8.0),
-    ("round/draft/wait", 1, 10.0),
+    ("round/draft/wait for the draft", 1, 10.0),
     ("round/verify", 4, 6.0),
     ("round/choose", 4, 70.0),
     ("round/choose/wait", 1, 20.0),
@@ -57,9 +66,9 @@ def test_a_plain_reply() -> None:
         (2, "chat template and tokens", 1, 2.0),
         (2, "reading the prompt", 2, 20.0),
         (2, "first token", 1, 3.0),
-        (1, "without draft", 10, 59.0),
-        (1, "other", 10, 16.0),
-        (2, "prepare steps", 9, 12.0),
+        (1, "without draft", 10, 58.0),
+        (1, "other", 10, 17.0),
+        (2, "prepare steps", 10, 13.0),
         (2, "text", 10, 1.0),
         (2, "hand over tokens", 10, 2.0),
         (2, "not measured", 1, 1.0),
@@ -95,11 +104,10 @@ def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
         ("round", 2, 20.0),
         ("round/draft", 2, 6.0),
         ("round/draft/feed", 6, 5.0),
-        ("round/draft/feed/wait", 6, 4.0),
         ("round/verify", 2, 9.0),
-        ("round/verify/wait", 2, 8.0),
+        ("round/verify/wait for forward", 2, 8.0),
         ("round/choose", 2, 5.0),
-        ("round/choose/wait", 2, 4.0),
+        ("round/choose/wait for choice", 2, 4.0),
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:] == [
@@ -121,7 +129,7 @@ def test_a_reply_with_a_shape() -> None:
         ("round", 2, 20.0),
         ("round/draft", 2, 20.0),
         ("round/draft/shape", 2, 9.0),
-        ("round/draft/shape/wait", 2, 8.0),
+        ("round/draft/shape/wait for the draft", 2, 8.0),
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:5] == [
@@ -150,7 +158,7 @@ def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_
         ("round/choose/queue", 2, 12.0),
         ("round/choose/draft ahead", 2, 6.0),
         ("round/choose/draft ahead/beam search", 2, 4.0),
-        ("round/choose/draft ahead/queue", 2, 1.0),
+        ("round/choose/draft ahead/wait for the draft", 2, 1.0),
         ("round/choose/wait", 2, 10.0),
         ("not measured", 1, 0.0),
     )
@@ -172,14 +180,15 @@ def test_the_link_between_macs_is_a_part_of_what_waited_for_it() -> None:
         ("prefill", 1, 20.0),
         ("prefill/link", 61, 5.0),
         ("wait for token", 2, 1.0),
+        ("wait for token/wait for choice", 2, 1.0),
         ("queue step", 2, 30.0),
         ("queue step/forward", 2, 25.0),
         ("queue step/forward/link", 122, 15.0),
-        ("queue step/forward/wait", 2, 8.0),
+        ("queue step/forward/wait for forward", 2, 8.0),
         ("round", 1, 40.0),
         ("round/verify", 1, 40.0),
         ("round/verify/link", 61, 10.0),
-        ("round/verify/wait", 1, 30.0),
+        ("round/verify/wait for forward", 1, 30.0),
     )
     assert as_rows(recorded) == [
         (0, "reply", 1, 93.0),
@@ -194,8 +203,72 @@ def test_the_link_between_macs_is_a_part_of_what_waited_for_it() -> None:
         (2, "choice", 2, 1.0),
         (2, "link to other Macs", 122, 15.0),
         (2, "forward", 2, 8.0),
-        (1, "other", 3, 7.0),
+        (1, "other", 2, 7.0),
     ]
+
+
+def test_a_ledger_of_an_older_version_has_the_same_groups() -> None:
+    """All waits had one name, exact ones too; the drafter's reading had none."""
+    recorded = ledger(
+        ("template and tokenize", 1, 2.0),
+        ("shape", 1, 1.0),
+        ("read", 1, 4.0),
+        ("wait for token", 3, 9.0),
+        ("wait for token/wait", 3, 9.0),
+        ("queue step", 2, 20.0),
+        ("queue step/forward", 2, 20.0),
+        ("queue step/forward/wait", 2, 18.0),
+        ("round", 2, 40.0),
+        ("round/draft", 2, 10.0),
+        ("round/draft/feed", 6, 5.0),
+        ("round/draft/feed/wait", 6, 4.0),
+        ("round/draft/queue", 2, 3.0),
+        ("round/verify", 2, 30.0),
+        ("round/verify/wait", 2, 28.0),
+        ("not measured", 1, 0.0),
+    )
+    assert spent_ms(Statistics(ledger=recorded)) == {
+        Spent.READING: 6.0,
+        Spent.DRAFTING: 11.0,
+        Spent.CHECKING: 28.0,
+        Spent.WRITING: 27.0,
+        Spent.OTHER: 4.0,
+    }
+
+
+@given(data=some.data())
+def test_whatever_was_recorded_adds_up(data: some.DataObject) -> None:
+    """Law: each nanosecond is in one row, and each level adds up to the one above, whatever the stages' names."""
+    entries: list[LedgerEntry] = []
+
+    def record(parent: str, depth: int) -> int:
+        names = some.lists(some.sampled_from([*Stage, "of another version"]), unique=True, max_size=3)
+        total = 0
+        for name in data.draw(names if depth < 4 else some.just([])):
+            at = len(entries)
+            entries.append(LedgerEntry(name, parent, 1, 0.0))
+            took = record(f"{parent}/{name}" if parent else str(name), depth + 1) + data.draw(some.integers(0, 9))
+            entries[at] = LedgerEntry(name, parent, 1, took)
+            total += took
+        return total
+
+    total = record("", 0)
+    shown = ledger_rows(grouped_entries(entries))
+    for depth in range(2) if shown else ():
+        assert sum(row.total_ms for row in shown if row.depth == depth) == total
+    for above, below in pairwise(shown):
+        if (above.depth, below.depth) == (1, 2):
+            parts = [row for row in shown if row.parent == f"{REPLY}/{above.name}"]
+            assert sum(row.total_ms for row in parts) == above.total_ms
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_each_stage_has_one_place(stage: Stage) -> None:
+    """A wait has it from the stage around it."""
+    for outer, around in (("", None), ("round", Spent.CHECKING), ("round/draft", Spent.DRAFTING)):
+        entry = LedgerEntry(stage, outer, 1, 5.0)
+        expected = stage.spent or around or Spent.WRITING
+        assert spent_ms(Statistics(ledger=(entry,))) == {expected: 5.0}
 
 
 def test_nothing_recorded_is_nothing_shown() -> None:

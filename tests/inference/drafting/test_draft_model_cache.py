@@ -12,7 +12,6 @@ from mlx.utils import tree_map
 
 from rdchat.inference.api.events import FinishReason, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
 from rdchat.inference.verification.target import LoadedModel
@@ -76,7 +75,7 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     prompt = target.encode_chat(ask("several chunks of prompt please").messages, continue_last=False)
     drafter = DraftModelDrafter(pair.draft, prompt, ask(), shape_of=lambda _: TREE)
     looks = iter([False, False, True])
-    read = list(drafter.prefill(lambda: next(looks), Ledger()))
+    read = list(drafter.prefill(lambda: next(looks)))
     drafter.close(len(prompt))
     assert read == [0, 8, 16]
     assert pair.draft.cache.tokens == prompt[:16]

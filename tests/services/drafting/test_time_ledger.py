@@ -13,7 +13,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.services.drafting.time_ledger import TimeLedger
+from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.settings import SettingsControl
@@ -134,8 +134,7 @@ def test_the_cost_of_exact_times_is_known_after_a_reply_of_either_kind_in_one_mo
     replies.finish(3, 30.0, tps=10.0, mode=Mode.OFF)
     assert replies.ledger.cost is None, "another mode says nothing of the cost"
     replies.finish(3, 30.0, tps=30.0)
-    assert replies.ledger.cost is not None
-    assert replies.ledger.cost.ratio == pytest.approx(0.75)
+    assert replies.ledger.cost == ProfileCost(pytest.approx(30.0), pytest.approx(40.0))
 
 
 def test_a_reply_of_both_kinds_is_no_measure(replies: WrittenReplies) -> None:
@@ -145,5 +144,4 @@ def test_a_reply_of_both_kinds_is_no_measure(replies: WrittenReplies) -> None:
     replies.finish(3, 30.0, tps=30.0)
     assert replies.ledger.cost is None
     replies.finish(3, 30.0, tps=20.0)
-    assert replies.ledger.cost is not None
-    assert replies.ledger.cost.ratio == pytest.approx(0.5)
+    assert replies.ledger.cost == ProfileCost(pytest.approx(20.0), pytest.approx(40.0))

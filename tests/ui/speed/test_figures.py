@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.ledger_view import _ALL, _DRAFT_PARTS, _DRAFT_WAIT, _ROWS, REPLY, Spent
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.ledger_view import REPLY
+from rdchat.inference.api.reply_statistics import Spent, Stage, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.server.facts import Phase
 from rdchat.services.engine.engine_request import EngineState
@@ -27,8 +27,7 @@ def test_a_few_tokens_left_to_read_have_no_speed() -> None:
 
 def test_every_kind_has_its_text() -> None:
     """These tables are data, which no type checker reads."""
-    parts = {row.name for row in _ROWS.values()} | {*_DRAFT_PARTS.values(), _DRAFT_WAIT, _ALL, "forward", "choice"}
-    assert {REPLY, *Spent} | parts == STAGES.keys()
+    assert {REPLY, *Spent} | {stage.row for stage in Stage} == STAGES.keys()
     assert {*FinishReason} == ENDS.keys()
     assert {*Phase} == REQUEST_PHASES.keys()
     assert {*Mode} == MODES.keys()

@@ -6,7 +6,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.ledger_view import Spent
+from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.style.layouts import show_share, thin_bar
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 

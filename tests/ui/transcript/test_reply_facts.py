@@ -4,9 +4,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.events import PrefillProgress
-from rdchat.inference.api.ledger_view import Spent, spent_ms
+from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.formatting import duration, prefill_text
