@@ -283,106 +283,82 @@ class Downloads(QObject):
         self.restored.emit()
 
 
-@dataclass(frozen=True, slots=True)
-class AccountStatus:
-    """Facts about the token; never the token itself.
-
-    Attributes:
-        host: The hub's host.
-        token_page: Where tokens are made.
-        busy: The running work, for people; empty for none.
-        source: Where the token was found; None without one.
-        name: The account that the hub names for the token; empty until the hub was asked.
-        problem: The last error.
-    """
-
-    host: str = ""
-    token_page: str = ""
-    busy: str = ""
-    source: TokenSource | None = None
-    name: str = ""
-    problem: str = ""
-
-
 class HubAccount(ModelService):
     """Asks the keychain; asks the hub only when the person gives a token, or asks whose it is.
 
+    It has facts about the token in use; never the token itself.
+
     Attributes:
-        status: Facts about the token in use.
+        busy: The running work, for people; empty for none.
+        name: The account that the hub names for the token; empty until the hub was asked.
+        problem: The last error.
+        source: Where the token was found; None without one.
         accepted: Emitted when the hub knows the token that was just given.
     """
 
     accepted = Signal()
-
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.status = AccountStatus()
+    busy = name = problem = ""
+    source: TokenSource | None = None
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Reading the token…", self._read_status)
+        self._do("Reading the token…", self._find_again)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
-        self._do("Asking {host}…", self._named)
+        self._do(f"Asking {self.host}…", self._named)
 
     def give(self, text: str) -> None:
         """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
-        self._do("Asking {host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
+        self._do(f"Asking {self.host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
 
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
     def _do(
-        self, busy: str, work: Callable[[Endpoint], AccountStatus], then: Callable[[], object] = lambda: None
+        self, busy: str, work: Callable[[Endpoint], str | None], then: Callable[[], object] = lambda: None
     ) -> None:
-        """Run work on the thread, unless other work runs or `HF_ENDPOINT` is no address."""
-        if self.status.busy:
-            return
-        try:
-            endpoint = find_endpoint()
-        except RdchatError as error:
-            self._fail(error)
-            return
-        host, activity = endpoint.host, busy.format(host=endpoint.host)
-        self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=activity, problem=""))
+        """Run work on the thread, unless other work runs. It returns the account's name; None if it did not ask."""
 
-        def end(status: AccountStatus) -> None:
-            self._set(status)
+        def run() -> tuple[str | None, Token | None]:
+            endpoint = find_endpoint()
+            return work(endpoint), self._tokens.find(endpoint)
+
+        def end(found: tuple[str | None, Token | None]) -> None:
+            name, token = found
+            source = token.source if token else None
+            if name is not None or source is not self.source:
+                self.name = name or ""
+            self.source = source
+            self._set()
             then()
 
-        self._work.do(lambda: work(endpoint), end, self._fail)
+        if not self.busy:
+            self._set(busy)
+            self._work.do(run, end, lambda error: self._set(problem=str(error)))
 
-    def _fail(self, error: RdchatError) -> None:
-        self._set(replace(self.status, busy="", problem=str(error)))
-
-    def _set(self, status: AccountStatus) -> None:
-        self.status = status
+    def _set(self, busy: str = "", problem: str = "") -> None:
+        self.busy, self.problem = busy, problem
         self.changed.emit()
 
     # On the thread
 
-    def _read_status(self, endpoint: Endpoint) -> AccountStatus:
+    def _find_again(self, endpoint: Endpoint) -> None:
+        self._tokens.find(endpoint, again=True)
+
+    def _named(self, endpoint: Endpoint) -> str | None:
         token_in_use = self._tokens.find(endpoint, again=True)
-        source = token_in_use.source if token_in_use else None
-        return replace(
-            self.status, busy="", source=source, name=self.status.name if source is self.status.source else ""
-        )
+        return _account_of(endpoint, token_in_use) if token_in_use else None
 
-    def _named(self, endpoint: Endpoint) -> AccountStatus:
-        status, token_in_use = self._read_status(endpoint), self._tokens.find(endpoint)
-        return replace(status, name=_account_of(endpoint, token_in_use)) if token_in_use else status
-
-    def _given(self, endpoint: Endpoint, text: str) -> AccountStatus:
+    def _given(self, endpoint: Endpoint, text: str) -> str:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        return replace(self._read_status(endpoint), name=name)
+        return name
 
-    def _forgotten(self, endpoint: Endpoint) -> AccountStatus:
+    def _forgotten(self, endpoint: Endpoint) -> None:
         self._tokens.forget(endpoint)
-        return self._read_status(endpoint)
 
 
 def _account_of(endpoint: Endpoint, token: Token) -> str:

@@ -107,9 +107,9 @@ class HubSearch(ModelService):
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step_index]
-        text, sort, gguf = query.text.strip(), query.sort, query.gguf
+        text, sort, tag = query.text.strip(), query.sort, "gguf" if query.gguf else "mlx"
         self._work.replace(
-            lambda _job: self._hub().search(text, sort=sort, limit=limit, gguf_only=gguf),
+            lambda _job: self._hub().search(text, sort=sort, limit=limit, tag=tag),
             self._take,
             failed=self._fail,
         )

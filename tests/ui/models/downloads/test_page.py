@@ -165,7 +165,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert opened.urls == [f"{hub.url}/{NAME}"]
     qtbot.mouseClick(row.token, LEFT)
     (dialog,) = models_window.findChildren(TokenSheet)
-    qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.status.busy, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.busy, timeout=WAIT_MS)
     assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
     qtbot.keyClicks(dialog.field, "hf_wrong")
