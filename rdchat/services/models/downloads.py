@@ -1,8 +1,8 @@
 """The list of downloads, and the hub's token that they use."""
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +24,6 @@ from rdchat.work.job import Job
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadTotals:
-    """The sum of all running downloads.
-
-    Attributes:
-        going: How many run or wait for their turn.
-        seconds_left: Seconds until all are complete; None if it is unknown.
-    """
-
-    going: int = 0
-    done_bytes: int = 0
-    total_bytes: int = 0
-    bytes_per_second: float = 0.0
-    seconds_left: float | None = None
-
-    @property
-    def fraction(self) -> float:
-        return self.done_bytes / self.total_bytes if self.total_bytes else 0.0
-
-
-def totals_of(downloads: Iterable[Download]) -> DownloadTotals:
-    """Return the sum of all running downloads."""
-    going = [download for download in downloads if not download.state.has_ended]
-    done, total = sum(download.done_bytes for download in going), sum(download.total_bytes for download in going)
-    speed = sum(download.bytes_per_second or 0.0 for download in going)
-    left = [seconds for download in going if (seconds := download.seconds_left) is not None]
-    return DownloadTotals(
-        going=len(going),
-        done_bytes=done,
-        total_bytes=total,
-        bytes_per_second=speed,
-        seconds_left=max([(total - done) / speed, *left]) if speed > 0 else None,
-    )
 
 
 class Downloads(QObject):
@@ -211,16 +176,17 @@ class Downloads(QObject):
             if (is_finished and is_model) or (is_stopped and download.repository == repository):
                 self._forget(download.id)
 
-    def totals(self) -> DownloadTotals:
-        """Return the sum of all running downloads."""
-        return totals_of(self.all())
+    def going(self) -> tuple[Download, ...]:
+        """Return the downloads that run or wait for their turn."""
+        return tuple(download for download in self.all() if not download.state.has_ended)
 
     def disk_room(self) -> tuple[int | None, int]:
         """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
-        totals, free = self.totals(), free_bytes()
-        if free is None or not totals.going:
+        going, free = self.going(), free_bytes()
+        if free is None or not going:
             return free, 0
-        return free, max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - free)
+        to_come = sum(download.total_bytes - download.done_bytes for download in going)
+        return free, max(0, to_come + self._reserve_bytes - free)
 
     def restore(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
@@ -316,9 +282,7 @@ class HubAccount(ModelService):
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(
-        self, busy: str, work: Callable[[Endpoint], str | None], then: Callable[[], object] = lambda: None
-    ) -> None:
+    def _do(self, busy: str, work: Callable[[Endpoint], str | None], then: Callable[[], object] = lambda: None) -> None:
         """Run work on the thread, unless other work runs. It returns the account's name; None if it did not ask."""
 
         def run() -> tuple[str | None, Token | None]:

@@ -65,7 +65,7 @@ class DownloadsPage(QWidget):
         downloads = self._downloads
         self.list.show_models([Model.downloaded(download) for download in downloads.all()])
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
-        sums, (free, lacking) = totals_text(downloads.totals()), downloads.disk_room()
+        sums, (free, lacking) = totals_text(downloads.going()), downloads.disk_room()
         self.totals.show_text(sums)
         disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
         if lacking:
@@ -111,7 +111,7 @@ class TokenSheet(Sheet):
         token_buttons = row(self.make, self.check, self.forget, None)
         parts = (self.status, self.where, token_buttons, MEDIUM, self.field, self.problem)
         answers = ("Close", nothing), ("Check and Save", lambda: account.give(self.field.text()))
-        super().__init__(parent, theme, f"Token for {account.host}", "", answers, parts=parts, stays=True)
+        super().__init__(parent, theme, "Hugging Face Token", "", answers, parts=parts, stays=True)
         self.use = self.buttons[-1]
         self.field.textChanged.connect(self._show)
         account.changed.connect(self._show)
@@ -123,6 +123,7 @@ class TokenSheet(Sheet):
 
     def _show(self) -> None:
         account, source = self._account, self._account.source
+        self.title.setText(f"Token for {account.host}")
         known = f"The token of {account.name} is in use." if account.name else "A token is in use."
         self.status.setText(account.busy or (_NONE if source is None else known))
         self.where.show_text("" if account.busy else _SOURCES[source].format(file=hub_token_file()))

@@ -13,7 +13,7 @@ from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.macs_page import MacsPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.remote_page import RemotePage
-from rdchat.ui.models.texts import totals_text
+from rdchat.ui.models.texts import share, totals_text
 from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Separator, tip_text
 from rdchat.ui.style.layouts import column, row
@@ -86,9 +86,9 @@ class ModelsWindow(SideWindow):
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""
-        totals, index = self._downloads.totals(), self._pages.indexOf(self.downloads)
-        self.tabs.setTabText(index, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
-        self.tabs.setTabToolTip(index, tip_text(totals_text(totals)))
+        going, index = self._downloads.going(), self._pages.indexOf(self.downloads)
+        self.tabs.setTabText(index, f"Downloads  ·  {percent(share(*going) or 0.0)}" if going else "Downloads")
+        self.tabs.setTabToolTip(index, tip_text(totals_text(going)))
 
     def _show_refused(self, text: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))

@@ -71,7 +71,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert not sign.isVisible()
         models = app.window.windows.model_services
         models.downloads.start(NAME)
-        qtbot.waitUntil(lambda: models.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
         assert sign.isVisible()
         qtbot.mouseClick(sign, LEFT)
