@@ -169,18 +169,11 @@ class Download:
         return replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
 
 
-def with_drafter(model: Download, drafter: Download, expected_bytes: int) -> Download:
-    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's.
-
-    Args:
-        model: The model's.
-        drafter: The drafter's.
-        expected_bytes: The drafter's size, until the hub has listed its files.
-    """
+def with_drafter(model: Download, drafter: Download) -> Download:
+    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's."""
     now = model if model.state is not DownloadState.FINISHED else drafter
     name = drafter.repository.rpartition("/")[2]
     files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
-    files = files or [DownloadFile(drafter.repository, 0, expected_bytes)]
     # The total is unknown before the model's files are listed.
     files = [*model.files, *files] if model.files else []
     pair = replace(now, repository=model.repository, revision=model.revision, gguf=model.gguf, is_model=True)

@@ -10,13 +10,13 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import free_bytes, snapshot_of
-from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, with_drafter
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadLimits, DownloadState, with_drafter
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.names import check_names
-from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
+from rdchat.hub.newcomers import downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
@@ -61,32 +61,22 @@ class Downloads(QObject):
         self._work = BackgroundWork("list of downloads", self)
         self._listed: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        # The drafters that are downloaded with models, by the id of the model's download.
-        self._drafters: dict[str, SuggestedDrafter] = {}
+        # The downloads of drafters before they begin, each by the id of its model's.
+        self._drafters: dict[str, Download] = {}
 
-    def start(
-        self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True, drafter: str = ""
-    ) -> str:
-        """Start or resume a download and return its id.
-
-        Args:
-            repository: The hub id.
-            revision: A branch, tag or commit.
-            gguf: The GGUF file to take, where there are several.
-            is_model: Whether it answers by itself; a drafter head does not.
-            drafter: The drafter to make from the files, whose record is on disk; empty to keep the files.
+    def start(self, download: Download) -> str:
+        """Start or resume a download and return its id. The record of a drafter to be made is on disk.
 
         Raises:
             HubError: If that is no hub id, or no revision.
             InvalidSettingError: If `HF_ENDPOINT` is no address.
         """
         find_endpoint()
-        check_names(repository, revision)
-        download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
+        check_names(download.repository, download.revision)
         listed = self._listed.get(download.id)
         # A drafter's record may be newer than the listed one.
-        if listed is None or (drafter and listed.state.has_ended):
-            self._show(download)
+        if listed is None or (download.drafter and listed.state.has_ended):
+            self._show(download.at(DownloadState.PAUSED))
         self._resume(download.id)
         return download.id
 
@@ -135,7 +125,7 @@ class Downloads(QObject):
 
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
-        parts = {Download(drafter.repository).id for drafter in self._drafters.values()}
+        parts = {drafter.id for drafter in self._drafters.values()}
         return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
@@ -145,21 +135,19 @@ class Downloads(QObject):
 
     def _shown(self, download: Download) -> Download:
         """Return a model's download as one with that of its drafter."""
-        if (drafter := self._drafters.get(download.id)) is None:
-            return download
-        own = Download(drafter.repository)
-        return with_drafter(download, self._listed.get(own.id, own), drafter.weight_bytes)
+        drafter = self._drafters.get(download.id)
+        return download if drafter is None else with_drafter(download, self._listed.get(drafter.id, drafter))
 
     def _part(self, download: str) -> str:
         """Return the id of the download that goes on for one that is shown: the drafter's once the model is here."""
         drafter = self._drafters.get(download)
         if drafter is None or self._listed[download].state is not DownloadState.FINISHED:
             return download
-        return Download(drafter.repository).id
+        return drafter.id
 
     def models_of(self, drafter: str) -> tuple[str, ...]:
         """Return the ids of the models' downloads that a drafter's is a part of."""
-        return tuple(model for model, own in self._drafters.items() if Download(own.repository).id == drafter)
+        return tuple(model for model, own in self._drafters.items() if own.id == drafter)
 
     def forget_deleted(self, model: Path, repository: str = "") -> None:
         """Take a deleted model's downloads off the list.
@@ -214,7 +202,7 @@ class Downloads(QObject):
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
                 if (drafter := self._drafters.get(download.id)) is not None:
-                    self.start(drafter.repository, is_model=False)
+                    self.start(drafter)
             elif download.state is DownloadState.FAILED:
                 self.failed.emit(download)
 
@@ -223,7 +211,8 @@ class Downloads(QObject):
         named = download.repository, download.revision, download.gguf
         drafter = None if download.drafter else downloaded_with(*named)
         if drafter is not None and snapshot_of(drafter.repository) is None:
-            self._drafters[download.id] = drafter
+            files = (DownloadFile("its files", 0, drafter.weight_bytes),)  # until the hub has listed them
+            self._drafters[download.id] = Download(drafter.repository, is_model=False, files=files)
         self.progressed.emit(download)
 
     def _forget(self, download: str) -> None:

@@ -108,7 +108,7 @@ class MtpSearch(ModelService):
             self._work.replace(lambda _job: begin_drafter(plan), self._start, failed=failed)
 
     def _start(self, download: Download) -> None:
-        self._downloads.start(download.repository, download.revision, is_model=False, drafter=download.drafter)
+        self._downloads.start(download)
         self._set(self.model, self.plan, started=True)
 
     def _set(

@@ -36,7 +36,7 @@ def follow(downloads: Downloads, end: Callable[[], object]) -> None:
     def on_restored() -> None:
         if not downloads.all():
             say("started")
-            downloads.start(NAME)
+            downloads.start(Download(NAME))
 
     def on_finished(_progress: Download) -> None:
         say("finished")

@@ -45,10 +45,10 @@ def test_time_left(seconds: float, shown: str) -> None:
 
 
 def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
-    drafter = Download("org/drafter")
-    pair = with_drafter(progress(DownloadState.WAITING), drafter, GB)
+    drafter = Download("org/drafter", files=(DownloadFile("its files", 0, GB),))
+    pair = with_drafter(progress(DownloadState.WAITING), drafter)
     assert (texts.state_text(pair), texts.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
-    pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter, GB)
+    pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter)
     assert (texts.state_text(pair), texts.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
 
 

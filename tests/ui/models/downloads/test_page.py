@@ -10,7 +10,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download import DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
@@ -52,7 +52,7 @@ def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Mod
     """Start a download; return its row once bytes have come."""
     hub.add(NAME, small_files())
     hub.bytes_per_second = rate
-    models.downloads.start(NAME)
+    models.downloads.start(Download(NAME))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     if rate:
@@ -139,7 +139,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
 def test_of_what_is_not_here_nobody_asks(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    models.downloads.start("some-org/nothing")
+    models.downloads.start(Download("some-org/nothing"))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
@@ -154,7 +154,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 ) -> None:
     files = small_files()
     hub.add(NAME, files, gated=True)
-    models.downloads.start(NAME)
+    models.downloads.start(Download(NAME))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
@@ -234,7 +234,7 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     models_window.show_page(models_window.installed)
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
-    models.downloads.start(NAME, is_model=False)
+    models.downloads.start(Download(NAME, is_model=False))
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
     qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None, timeout=WAIT_MS)
     hub.bytes_per_second = None
