@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
+from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.known_files import RepositoryFiles
 
 _SPEED_WINDOW_S = 5.0
@@ -49,7 +49,6 @@ class DownloadLimits:
         first_wait_s: Wait before the second try; each wait is twice the last one.
         longest_wait_s: Longest wait between two tries.
         tries: Tries in a row without a byte, after which a download has failed.
-        longest_retry_after_s: The download fails if the hub asks for a longer wait.
         reserve_bytes: Free space to keep on the disk.
         tick_s: Time between two reports of progress.
         lock_wait_s: Wait for another program that downloads the same model, before the download fails.
@@ -62,7 +61,6 @@ class DownloadLimits:
     first_wait_s: float = 1.0
     longest_wait_s: float = 60.0
     tries: int = 8
-    longest_retry_after_s: float = LONGEST_WAIT_S
     reserve_bytes: int = 500_000_000
     tick_s: float = 0.25
     lock_wait_s: float = 0.0

@@ -214,9 +214,7 @@ class HubDetails(ModelService):
         model: The shown model; None for none.
     """
 
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.model: ModelDetails | None = None
+    model: ModelDetails | None = None
 
     def show(self, repository: str, hub: HubModel | None = None) -> None:
         """Fetch a model; `changed` follows, now and whenever more is known.

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QFile, QObject, Signal, SignalInstance
+from PySide6.QtCore import QFile, Signal, SignalInstance
 
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
-from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService
@@ -75,11 +74,8 @@ class Verification(ModelService):
 
     finished = Signal(ModelCard, object)
     failed = Signal(ModelCard, RdchatError)
-
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.model: ModelCard | None = None
-        self.done_bytes = 0
+    model: ModelCard | None = None
+    done_bytes = 0
 
     def start(self, model: ModelCard) -> None:
         """Start to read a model's files."""

@@ -213,7 +213,6 @@ class PageLinks(QObject):
         advice_followed: Emitted with a model, and what to do about its drafters.
     """
 
-    downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
     advice_followed = Signal(ModelCard, DraftAction)
