@@ -45,7 +45,6 @@ class DownloadLimits:
         at_once: Downloads that run at the same time.
         files_at_once: Files of one download that are fetched at the same time.
         stall_s: Time without data after which a new connection is made.
-        connect_s: Time for making a connection.
         first_wait_s: Wait before the second try; each wait is twice the last one.
         longest_wait_s: Longest wait between two tries.
         tries: Tries in a row without a byte, after which a download has failed.
@@ -57,7 +56,6 @@ class DownloadLimits:
     at_once: int = 2
     files_at_once: int = 3
     stall_s: float = 30.0
-    connect_s: float = 15.0
     first_wait_s: float = 1.0
     longest_wait_s: float = 60.0
     tries: int = 8

@@ -41,11 +41,12 @@ class Downloads(QObject):
         parent: The Qt parent.
 
     Attributes:
+        changed: Emitted with a download that is another one now, or was taken off the list.
         restored: Emitted when the downloads of earlier runs are listed.
         went_on: Emitted with the downloads that the app resumes at its start.
     """
 
-    progressed = Signal(Download)
+    changed = Signal(Download)
     finished = Signal(Download)
     failed = Signal(Download)
     removed = Signal(str)
@@ -197,7 +198,7 @@ class Downloads(QObject):
             self._forget(download.id)
             return
         self._listed[download.id] = download
-        self.progressed.emit(download)
+        self.changed.emit(download)
         if download.state is not before.state:
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
@@ -213,7 +214,7 @@ class Downloads(QObject):
         if drafter is not None and snapshot_of(drafter.repository) is None:
             files = (DownloadFile("its files", 0, drafter.weight_bytes),)  # until the hub has listed them
             self._drafters[download.id] = Download(drafter.repository, is_model=False, files=files)
-        self.progressed.emit(download)
+        self.changed.emit(download)
 
     def _forget(self, download: str) -> None:
         gone = self._listed.pop(download)
@@ -223,6 +224,7 @@ class Downloads(QObject):
         for model in self.models_of(download):
             if DownloadState.FINISHED in {gone.state, self._listed[model].state}:
                 del self._drafters[model]
+        self.changed.emit(gone)
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...]) -> None:

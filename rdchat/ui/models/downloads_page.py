@@ -52,8 +52,7 @@ class DownloadsPage(QWidget):
         sums = column(self.totals, self.disk, spacing=TIGHT)
         footer = row((sums, 1), self.clear, self.token, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
         column((self.pages, 1), Separator(theme), footer, within=self, spacing=0)
-        for changed in (downloads.progressed, downloads.removed):
-            changed.connect(self._refresh)
+        downloads.changed.connect(self._refresh)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

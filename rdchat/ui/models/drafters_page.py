@@ -149,12 +149,10 @@ class DraftersPage(QWidget):
         self._lay_out(theme)
         self.model.activated.connect(lambda: self.choose(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
-        downloads = models.downloads
         models.library.drafters_changed.connect(self._show_state)
         models.training.changed.connect(self._show_training)
-        for changed in (self._hub.changed, downloads.removed):
-            changed.connect(self._show_published)
-        downloads.progressed.connect(self._on_progress)
+        self._hub.changed.connect(self._show_published)
+        models.downloads.changed.connect(self._on_progress)
         models.training.taken.connect(self._on_taken)
         self._show_state()
 

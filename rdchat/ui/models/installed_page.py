@@ -158,8 +158,7 @@ class InstalledPage(QWidget):
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.details.row.open)
         self.list.delete_requested.connect(self.details.row.ask_to_delete)
-        for changed in (models.downloads.progressed, models.downloads.removed):
-            changed.connect(self._show_progress)
+        models.downloads.changed.connect(self._show_progress)
         self.list.customContextMenuRequested.connect(self._open_menu)
         for requested in (self.search.returnPressed, self.search.results_requested):
             requested.connect(self.list.choose_first)

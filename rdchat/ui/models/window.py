@@ -55,8 +55,7 @@ class ModelsWindow(SideWindow):
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        for changed in (models.downloads.progressed, models.downloads.removed):
-            changed.connect(self._show_totals)
+        models.downloads.changed.connect(self._show_totals)
         self._show_totals()
 
     @property

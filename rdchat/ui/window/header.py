@@ -111,8 +111,7 @@ class DownloadButton(IconButton):
 
     def _follow(self, models: "Models") -> None:
         self._models = models
-        models.downloads.progressed.connect(self._throttle.note)
-        models.downloads.removed.connect(self._throttle.note)
+        models.downloads.changed.connect(self._throttle.note)
         models.downloads.went_on.connect(self._on_resumed)
         models.downloads.finished.connect(self._on_ended)
         models.downloads.failed.connect(self._on_ended)

@@ -42,7 +42,7 @@ def follow(downloads: Downloads, end: Callable[[], object]) -> None:
         say("finished")
         end()
 
-    downloads.progressed.connect(on_progress)
+    downloads.changed.connect(on_progress)
     downloads.went_on.connect(lambda _went_on: say("went on"))
     downloads.finished.connect(on_finished)
     downloads.restored.connect(on_restored)

@@ -380,7 +380,7 @@ def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, 
     search(qtbot, page, "small")
     click(qtbot, page, "org/small")
     page.details.files.fold.setFocus()
-    page._models.downloads.progressed.emit(Download("org/other"))
+    page._models.downloads.changed.emit(Download("org/other"))
     assert page.details.files.fold.hasFocus()
 
 
