@@ -240,6 +240,10 @@ class Downloads(QObject):
         self.restored.emit()
 
 
+type _Found = tuple[Token | None, str | None]
+"""The token in use, and its account's name; None if the hub was not asked for that."""
+
+
 class HubAccount(ModelService):
     """Asks the keychain; asks the hub only when the person gives a token, or asks whose it is.
 
@@ -259,7 +263,7 @@ class HubAccount(ModelService):
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Reading the token…", self._find_again)
+        self._do("Reading the token…", self._found)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
@@ -273,15 +277,11 @@ class HubAccount(ModelService):
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(self, busy: str, work: Callable[[Endpoint], str | None], then: Callable[[], object] = lambda: None) -> None:
-        """Run work on the thread, unless other work runs. It returns the account's name; None if it did not ask."""
+    def _do(self, busy: str, work: Callable[[Endpoint], _Found], then: Callable[[], object] = lambda: None) -> None:
+        """Run work on the thread, unless other work runs."""
 
-        def run() -> tuple[str | None, Token | None]:
-            endpoint = find_endpoint()
-            return work(endpoint), self._tokens.find(endpoint)
-
-        def end(found: tuple[str | None, Token | None]) -> None:
-            name, token = found
+        def end(found: _Found) -> None:
+            token, name = found
             source = token.source if token else None
             if name is not None or source is not self.source:
                 self.name = name or ""
@@ -291,7 +291,7 @@ class HubAccount(ModelService):
 
         if not self.busy:
             self._set(busy)
-            self._work.do(run, end, lambda error: self._set(problem=str(error)))
+            self._work.do(lambda: work(find_endpoint()), end, lambda error: self._set(problem=str(error)))
 
     def _set(self, busy: str = "", problem: str = "") -> None:
         self.busy, self.problem = busy, problem
@@ -299,21 +299,22 @@ class HubAccount(ModelService):
 
     # On the thread
 
-    def _find_again(self, endpoint: Endpoint) -> None:
-        self._tokens.find(endpoint, again=True)
+    def _found(self, endpoint: Endpoint) -> _Found:
+        return self._tokens.find(endpoint, again=True), None
 
-    def _named(self, endpoint: Endpoint) -> str | None:
-        token_in_use = self._tokens.find(endpoint, again=True)
-        return _account_of(endpoint, token_in_use) if token_in_use else None
+    def _named(self, endpoint: Endpoint) -> _Found:
+        token, _ = self._found(endpoint)
+        return token, _account_of(endpoint, token) if token else None
 
-    def _given(self, endpoint: Endpoint, text: str) -> str:
+    def _given(self, endpoint: Endpoint, text: str) -> _Found:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        return name
+        return self._tokens.find(endpoint), name
 
-    def _forgotten(self, endpoint: Endpoint) -> None:
+    def _forgotten(self, endpoint: Endpoint) -> _Found:
         self._tokens.forget(endpoint)
+        return self._found(endpoint)
 
 
 def _account_of(endpoint: Endpoint, token: Token) -> str:

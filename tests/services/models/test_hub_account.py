@@ -104,3 +104,4 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(hub: HubServer, qtbot:
     assert account.busy
     keychain.answer.set()
     wait(qtbot, account)
+    assert keychain.times_asked == 1, "whoever refused is not asked again at once"
