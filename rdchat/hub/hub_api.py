@@ -36,13 +36,7 @@ class HubApi:
         self._endpoint, self._limits = endpoint, limits
 
     def search(
-        self,
-        text: str,
-        *,
-        sort: SortBy = "downloads",
-        limit: int = 30,
-        mlx_only: bool = True,
-        gguf_only: bool = False,
+        self, text: str, *, sort: SortBy = "downloads", limit: int = 30, tag: str = "mlx"
     ) -> tuple[HubModel, ...]:
         """Return the models whose names contain the words of a text, sorted by `sort`.
 
@@ -50,13 +44,11 @@ class HubApi:
             text: Words in the names.
             sort: The order.
             limit: Maximum number of results.
-            mlx_only: Only models marked as MLX.
-            gguf_only: Instead, only models with GGUF files.
+            tag: A tag that the models have: `mlx`, or `gguf` for those with GGUF files; empty for all models.
 
         Raises:
             NetworkError: If the hub cannot be reached, or refuses.
         """
-        tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         parameters = [("search", text), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
         query = [(key, value) for key, value in parameters if value] + [("expand", field) for field in EXPANDED_FIELDS]
         with self._checked() as reader:

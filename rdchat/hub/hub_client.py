@@ -118,18 +118,17 @@ async def open_answer(
     raise HubError("Hugging Face redirects too often.", _LATER)
 
 
-def make_async_client(stall_s: float = _STALL_S, connect_s: float = _CONNECT_S) -> httpx2.AsyncClient:
+def make_async_client(stall_s: float = _STALL_S) -> httpx2.AsyncClient:
     """Return a client that follows no redirects by itself.
 
     Args:
         stall_s: Seconds without data after which a connection is dropped.
-        connect_s: Seconds for making a connection.
 
     Raises:
         HubError: If the environment names an unsupported proxy.
     """
     try:
-        timeout = httpx2.Timeout(stall_s, connect=connect_s)
+        timeout = httpx2.Timeout(stall_s, connect=_CONNECT_S)
         return httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False)
     except ValueError as error:
         raise HubError(

@@ -82,7 +82,7 @@ def _heads(api: "HubApi", model: str) -> list[HubModel]:
     results: dict[str, HubModel] = {}
     searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
     for text, kind, pattern in searches:
-        for result in api.search(text, limit=_MAX_RESULTS, mlx_only=False):
+        for result in api.search(text, limit=_MAX_RESULTS, tag=""):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model:
                 results.setdefault(result.repository, replace(result, kind=kind))

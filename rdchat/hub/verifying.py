@@ -52,9 +52,7 @@ class Verdict:
         return "It was compared with the newest version. An older version differs too."
 
 
-def verify_cached(
-    repository: CachedRepository, commit: str, api: HubApi, on_bytes: Callable[[int], None] = lambda _count: None
-) -> Verdict:
+def verify_cached(repository: CachedRepository, commit: str, api: HubApi, on_bytes: Callable[[int], None]) -> Verdict:
     """Verify a snapshot in the hub's cache by the hub's checksums or, if that cannot be reached, by the blobs' names.
 
     Args:
@@ -86,9 +84,7 @@ def verify_cached(
     return _compared(verdict, snapshot, listed, on_bytes)
 
 
-def verify_folder(
-    name: str, folder: Path, api: HubApi, on_bytes: Callable[[int], None] = lambda _count: None
-) -> Verdict:
+def verify_folder(name: str, folder: Path, api: HubApi, on_bytes: Callable[[int], None]) -> Verdict:
     """Verify a folder that another program downloaded from the hub, by the names of its files.
 
     They are compared with the newest version, because other programs do not record the commit.

@@ -18,7 +18,7 @@ from rdchat.hub.known_files import HubFile, checksum
 from rdchat.hub.names import is_safe_name
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.grids import share
-from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
+from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files, uncounted
 from tests.hub.hub_server import HubServer, git_sha1, sha256
 
 COMMIT = "c" * 40
@@ -203,7 +203,7 @@ def test_a_reference_that_says_something_else_leads_nowhere(hub: HubServer, prec
     with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
         plan_deletion(cached())
     with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
-        verify_cached(cached(), cached().commit_of("main"), HubApi(Tokens().access(find_endpoint())))
+        verify_cached(cached(), cached().commit_of("main"), HubApi(Tokens().access(find_endpoint())), uncounted)
 
 
 # Verifying
@@ -222,7 +222,7 @@ def test_odd_blobs_are_damaged_and_are_not_waited_for(
         odd(blob)
     if not online:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    verdict = verify_cached(cached(), folder.name, HubApi(Tokens().access(find_endpoint())))
+    verdict = verify_cached(cached(), folder.name, HubApi(Tokens().access(find_endpoint())), uncounted)
     assert {*verdict.damaged, *verdict.astray} == {WEIGHTS, "empty.json"}
     assert not verdict.is_intact
 
@@ -236,7 +236,7 @@ def test_odd_files_of_another_programs_folder_are_damaged(hub: HubServer, tmp_pa
     (folder / "empty.json").symlink_to("/dev/zero")
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe")
-    verdict = verify_folder(NAME, folder, HubApi(Tokens().access(find_endpoint())))
+    verdict = verify_folder(NAME, folder, HubApi(Tokens().access(find_endpoint())), uncounted)
     assert verdict.damaged == ("empty.json",)
 
 

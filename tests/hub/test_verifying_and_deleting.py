@@ -28,6 +28,7 @@ from tests.hub.downloading import (
     download,
     random_bytes,
     small_files,
+    uncounted,
 )
 from tests.hub.hub_server import Fault, HubServer
 
@@ -36,7 +37,7 @@ NEWER = "f" * 40
 
 
 def verify(commit: str) -> Verdict:
-    return verify_cached(cached(), commit, HubApi(Tokens().access(find_endpoint())))
+    return verify_cached(cached(), commit, HubApi(Tokens().access(find_endpoint())), uncounted)
 
 
 @pytest.fixture
@@ -98,11 +99,11 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
         (tmp_path / "theirs").mkdir(exist_ok=True)
         (tmp_path / "theirs" / name).write_bytes(small_files()[name])
     api = HubApi(Tokens().access(find_endpoint()))
-    assert verify_folder(NAME, tmp_path / "theirs", api).is_intact
+    assert verify_folder(NAME, tmp_path / "theirs", api, uncounted).is_intact
     (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
-    assert verify_folder(NAME, tmp_path / "theirs", api).damaged == (WEIGHTS,)
+    assert verify_folder(NAME, tmp_path / "theirs", api, uncounted).damaged == (WEIGHTS,)
     (tmp_path / "theirs" / WEIGHTS).unlink()
-    verdict = verify_folder(NAME, tmp_path / "theirs", api)
+    verdict = verify_folder(NAME, tmp_path / "theirs", api, uncounted)
     assert (verdict.missing, verdict.is_intact) == ((WEIGHTS,), False), "a configuration alone is no model"
 
 
@@ -110,7 +111,7 @@ def test_one_gguf_file_of_several_is_whole_in_another_programs_folder(hub: HubSe
     files = {"a-Q4_0.gguf": random_bytes(5_000, 1), "a-Q8_0.gguf": random_bytes(9_000, 2), "README.md": b"a"}
     hub.add(NAME, files)
     (tmp_path / "a-Q8_0.gguf").write_bytes(files["a-Q8_0.gguf"])
-    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint()))).is_intact
+    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint())), uncounted).is_intact
 
 
 def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_path: Path) -> None:
@@ -118,11 +119,11 @@ def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_pat
     for name, data in {**small_files(), "of-mine.txt": b"mine"}.items():
         (tmp_path / name).write_bytes(data)
     api = HubApi(Tokens().access(find_endpoint()))
-    verdict = verify_folder(NAME, tmp_path, api)
+    verdict = verify_folder(NAME, tmp_path, api, uncounted)
     assert (verdict.is_intact, verdict.unknown, verdict.version_text) == (True, ("of-mine.txt",), "")
     hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(400_000, 9)}
     hub.repositories[NAME].branches["main"] = NEWER
-    verdict = verify_folder(NAME, tmp_path, api)
+    verdict = verify_folder(NAME, tmp_path, api, uncounted)
     assert (verdict.commit, verdict.damaged) == (NEWER, (WEIGHTS,))
     assert verdict.version_text == "It was compared with the newest version. An older version differs too."
 

@@ -51,7 +51,7 @@ def search(args: argparse.Namespace) -> int:
     """Print the models that the hub finds."""
     api = HubApi(Tokens().access(find_endpoint()))
     sort: SortBy = "last_modified" if args.sort == "date" else args.sort
-    results = api.search(args.query, sort=sort, limit=args.limit, mlx_only=not args.all)
+    results = api.search(args.query, sort=sort, limit=args.limit, tag="" if args.all else "mlx")
     if not results and not args.json:
         print("No model found. `--all` also finds models not marked as MLX.", file=sys.stderr)
     rows = [

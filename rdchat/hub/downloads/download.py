@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
+from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.known_files import RepositoryFiles
 
 _SPEED_WINDOW_S = 5.0
@@ -45,11 +45,9 @@ class DownloadLimits:
         at_once: Downloads that run at the same time.
         files_at_once: Files of one download that are fetched at the same time.
         stall_s: Time without data after which a new connection is made.
-        connect_s: Time for making a connection.
         first_wait_s: Wait before the second try; each wait is twice the last one.
         longest_wait_s: Longest wait between two tries.
         tries: Tries in a row without a byte, after which a download has failed.
-        longest_retry_after_s: The download fails if the hub asks for a longer wait.
         reserve_bytes: Free space to keep on the disk.
         tick_s: Time between two reports of progress.
         lock_wait_s: Wait for another program that downloads the same model, before the download fails.
@@ -58,11 +56,9 @@ class DownloadLimits:
     at_once: int = 2
     files_at_once: int = 3
     stall_s: float = 30.0
-    connect_s: float = 15.0
     first_wait_s: float = 1.0
     longest_wait_s: float = 60.0
     tries: int = 8
-    longest_retry_after_s: float = LONGEST_WAIT_S
     reserve_bytes: int = 500_000_000
     tick_s: float = 0.25
     lock_wait_s: float = 0.0
@@ -169,18 +165,11 @@ class Download:
         return replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
 
 
-def with_drafter(model: Download, drafter: Download, expected_bytes: int) -> Download:
-    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's.
-
-    Args:
-        model: The model's.
-        drafter: The drafter's.
-        expected_bytes: The drafter's size, until the hub has listed its files.
-    """
+def with_drafter(model: Download, drafter: Download) -> Download:
+    """Return a model's download and that of its drafter as one, for people. The drafter's follows the model's."""
     now = model if model.state is not DownloadState.FINISHED else drafter
     name = drafter.repository.rpartition("/")[2]
     files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
-    files = files or [DownloadFile(drafter.repository, 0, expected_bytes)]
     # The total is unknown before the model's files are listed.
     files = [*model.files, *files] if model.files else []
     pair = replace(now, repository=model.repository, revision=model.revision, gguf=model.gguf, is_model=True)

@@ -18,7 +18,7 @@ from rdchat.errors import StorageFullError, file_error
 from rdchat.hub.downloads.download import DownloadLimits, RunningDownload
 from rdchat.hub.endpoint import Endpoint
 from rdchat.hub.hub_client import open_answer
-from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal, wait_text
+from rdchat.hub.hub_errors import LONGEST_WAIT_S, HubError, TemporaryHubError, refusal, wait_text
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 
 # The free space is checked again after this many bytes.
@@ -221,9 +221,9 @@ async def wait_for_retry(
     Raises:
         HubError: If there were too many tries, or the hub asks for too long a wait.
     """
-    requested_s, patient_s = error.wait_s or 0.0, limits.longest_retry_after_s
-    if failures >= limits.tries or requested_s > patient_s:
-        when = wait_text(requested_s) if requested_s > patient_s else "later"
+    requested_s = error.wait_s or 0.0
+    if failures >= limits.tries or requested_s > LONGEST_WAIT_S:
+        when = wait_text(requested_s) if requested_s > LONGEST_WAIT_S else "later"
         raise HubError(error.message, f"{PART_STAYS} Resume the download {when}.") from error
     wait_s = max(requested_s, min(limits.first_wait_s * 2.0 ** (failures - 1), limits.longest_wait_s))
     running.note(name, f"{error.message} Trying again in {math.ceil(wait_s)} s.")

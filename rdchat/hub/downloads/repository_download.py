@@ -239,7 +239,7 @@ class RepositoryDownload:
 
         try:
             async with (
-                make_async_client(self.limits.stall_s, self.limits.connect_s) as client,
+                make_async_client(self.limits.stall_s) as client,
                 asyncio.TaskGroup() as group,
             ):
                 for partial in sorted(partials, key=lambda partial: partial.file.size):

@@ -1,8 +1,8 @@
 """The list of downloads, and the hub's token that they use."""
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import free_bytes, snapshot_of
-from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, with_drafter
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadLimits, DownloadState, with_drafter
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
 from rdchat.hub.names import check_names
-from rdchat.hub.newcomers import SuggestedDrafter, downloaded_with
+from rdchat.hub.newcomers import downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
@@ -24,41 +24,6 @@ from rdchat.work.job import Job
 _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
-
-
-@dataclass(frozen=True, slots=True)
-class DownloadTotals:
-    """The sum of all running downloads.
-
-    Attributes:
-        going: How many run or wait for their turn.
-        seconds_left: Seconds until all are complete; None if it is unknown.
-    """
-
-    going: int = 0
-    done_bytes: int = 0
-    total_bytes: int = 0
-    bytes_per_second: float = 0.0
-    seconds_left: float | None = None
-
-    @property
-    def fraction(self) -> float:
-        return self.done_bytes / self.total_bytes if self.total_bytes else 0.0
-
-
-def totals_of(downloads: Iterable[Download]) -> DownloadTotals:
-    """Return the sum of all running downloads."""
-    going = [download for download in downloads if not download.state.has_ended]
-    done, total = sum(download.done_bytes for download in going), sum(download.total_bytes for download in going)
-    speed = sum(download.bytes_per_second or 0.0 for download in going)
-    left = [seconds for download in going if (seconds := download.seconds_left) is not None]
-    return DownloadTotals(
-        going=len(going),
-        done_bytes=done,
-        total_bytes=total,
-        bytes_per_second=speed,
-        seconds_left=max([(total - done) / speed, *left]) if speed > 0 else None,
-    )
 
 
 class Downloads(QObject):
@@ -76,11 +41,12 @@ class Downloads(QObject):
         parent: The Qt parent.
 
     Attributes:
+        changed: Emitted with a download that is another one now, or was taken off the list.
         restored: Emitted when the downloads of earlier runs are listed.
         went_on: Emitted with the downloads that the app resumes at its start.
     """
 
-    progressed = Signal(Download)
+    changed = Signal(Download)
     finished = Signal(Download)
     failed = Signal(Download)
     removed = Signal(str)
@@ -96,32 +62,22 @@ class Downloads(QObject):
         self._work = BackgroundWork("list of downloads", self)
         self._listed: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        # The drafters that are downloaded with models, by the id of the model's download.
-        self._drafters: dict[str, SuggestedDrafter] = {}
+        # The downloads of drafters before they begin, each by the id of its model's.
+        self._drafters: dict[str, Download] = {}
 
-    def start(
-        self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True, drafter: str = ""
-    ) -> str:
-        """Start or resume a download and return its id.
-
-        Args:
-            repository: The hub id.
-            revision: A branch, tag or commit.
-            gguf: The GGUF file to take, where there are several.
-            is_model: Whether it answers by itself; a drafter head does not.
-            drafter: The drafter to make from the files, whose record is on disk; empty to keep the files.
+    def start(self, download: Download) -> str:
+        """Start or resume a download and return its id. The record of a drafter to be made is on disk.
 
         Raises:
             HubError: If that is no hub id, or no revision.
             InvalidSettingError: If `HF_ENDPOINT` is no address.
         """
         find_endpoint()
-        check_names(repository, revision)
-        download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
+        check_names(download.repository, download.revision)
         listed = self._listed.get(download.id)
         # A drafter's record may be newer than the listed one.
-        if listed is None or (drafter and listed.state.has_ended):
-            self._show(download)
+        if listed is None or (download.drafter and listed.state.has_ended):
+            self._show(download.at(DownloadState.PAUSED))
         self._resume(download.id)
         return download.id
 
@@ -170,7 +126,7 @@ class Downloads(QObject):
 
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
-        parts = {Download(drafter.repository).id for drafter in self._drafters.values()}
+        parts = {drafter.id for drafter in self._drafters.values()}
         return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
@@ -180,21 +136,19 @@ class Downloads(QObject):
 
     def _shown(self, download: Download) -> Download:
         """Return a model's download as one with that of its drafter."""
-        if (drafter := self._drafters.get(download.id)) is None:
-            return download
-        own = Download(drafter.repository)
-        return with_drafter(download, self._listed.get(own.id, own), drafter.weight_bytes)
+        drafter = self._drafters.get(download.id)
+        return download if drafter is None else with_drafter(download, self._listed.get(drafter.id, drafter))
 
     def _part(self, download: str) -> str:
         """Return the id of the download that goes on for one that is shown: the drafter's once the model is here."""
         drafter = self._drafters.get(download)
         if drafter is None or self._listed[download].state is not DownloadState.FINISHED:
             return download
-        return Download(drafter.repository).id
+        return drafter.id
 
     def models_of(self, drafter: str) -> tuple[str, ...]:
         """Return the ids of the models' downloads that a drafter's is a part of."""
-        return tuple(model for model, own in self._drafters.items() if Download(own.repository).id == drafter)
+        return tuple(model for model, own in self._drafters.items() if own.id == drafter)
 
     def forget_deleted(self, model: Path, repository: str = "") -> None:
         """Take a deleted model's downloads off the list.
@@ -211,16 +165,17 @@ class Downloads(QObject):
             if (is_finished and is_model) or (is_stopped and download.repository == repository):
                 self._forget(download.id)
 
-    def totals(self) -> DownloadTotals:
-        """Return the sum of all running downloads."""
-        return totals_of(self.all())
+    def going(self) -> tuple[Download, ...]:
+        """Return the downloads that run or wait for their turn."""
+        return tuple(download for download in self.all() if not download.state.has_ended)
 
     def disk_room(self) -> tuple[int | None, int]:
         """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
-        totals, free = self.totals(), free_bytes()
-        if free is None or not totals.going:
+        going, free = self.going(), free_bytes()
+        if free is None or not going:
             return free, 0
-        return free, max(0, totals.total_bytes - totals.done_bytes + self._reserve_bytes - free)
+        to_come = sum(download.total_bytes - download.done_bytes for download in going)
+        return free, max(0, to_come + self._reserve_bytes - free)
 
     def restore(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
@@ -243,12 +198,12 @@ class Downloads(QObject):
             self._forget(download.id)
             return
         self._listed[download.id] = download
-        self.progressed.emit(download)
+        self.changed.emit(download)
         if download.state is not before.state:
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
                 if (drafter := self._drafters.get(download.id)) is not None:
-                    self.start(drafter.repository, is_model=False)
+                    self.start(drafter)
             elif download.state is DownloadState.FAILED:
                 self.failed.emit(download)
 
@@ -257,8 +212,9 @@ class Downloads(QObject):
         named = download.repository, download.revision, download.gguf
         drafter = None if download.drafter else downloaded_with(*named)
         if drafter is not None and snapshot_of(drafter.repository) is None:
-            self._drafters[download.id] = drafter
-        self.progressed.emit(download)
+            files = (DownloadFile("its files", 0, drafter.weight_bytes),)  # until the hub has listed them
+            self._drafters[download.id] = Download(drafter.repository, is_model=False, files=files)
+        self.changed.emit(download)
 
     def _forget(self, download: str) -> None:
         gone = self._listed.pop(download)
@@ -268,6 +224,7 @@ class Downloads(QObject):
         for model in self.models_of(download):
             if DownloadState.FINISHED in {gone.state, self._listed[model].state}:
                 del self._drafters[model]
+        self.changed.emit(gone)
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...]) -> None:
@@ -283,106 +240,81 @@ class Downloads(QObject):
         self.restored.emit()
 
 
-@dataclass(frozen=True, slots=True)
-class AccountStatus:
-    """Facts about the token; never the token itself.
-
-    Attributes:
-        host: The hub's host.
-        token_page: Where tokens are made.
-        busy: The running work, for people; empty for none.
-        source: Where the token was found; None without one.
-        name: The account that the hub names for the token; empty until the hub was asked.
-        problem: The last error.
-    """
-
-    host: str = ""
-    token_page: str = ""
-    busy: str = ""
-    source: TokenSource | None = None
-    name: str = ""
-    problem: str = ""
+type _Found = tuple[Token | None, str | None]
+"""The token in use, and its account's name; None if the hub was not asked for that."""
 
 
 class HubAccount(ModelService):
     """Asks the keychain; asks the hub only when the person gives a token, or asks whose it is.
 
+    It has facts about the token in use; never the token itself.
+
     Attributes:
-        status: Facts about the token in use.
+        busy: The running work, for people; empty for none.
+        name: The account that the hub names for the token; empty until the hub was asked.
+        problem: The last error.
+        source: Where the token was found; None without one.
         accepted: Emitted when the hub knows the token that was just given.
     """
 
     accepted = Signal()
-
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.status = AccountStatus()
+    busy = name = problem = ""
+    source: TokenSource | None = None
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Reading the token…", self._read_status)
+        self._do("Reading the token…", self._found)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
-        self._do("Asking {host}…", self._named)
+        self._do(f"Asking {self.host}…", self._named)
 
     def give(self, text: str) -> None:
         """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
-        self._do("Asking {host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
+        self._do(f"Asking {self.host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
 
     def forget(self) -> None:
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(
-        self, busy: str, work: Callable[[Endpoint], AccountStatus], then: Callable[[], object] = lambda: None
-    ) -> None:
-        """Run work on the thread, unless other work runs or `HF_ENDPOINT` is no address."""
-        if self.status.busy:
-            return
-        try:
-            endpoint = find_endpoint()
-        except RdchatError as error:
-            self._fail(error)
-            return
-        host, activity = endpoint.host, busy.format(host=endpoint.host)
-        self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=activity, problem=""))
+    def _do(self, busy: str, work: Callable[[Endpoint], _Found], then: Callable[[], object] = lambda: None) -> None:
+        """Run work on the thread, unless other work runs."""
 
-        def end(status: AccountStatus) -> None:
-            self._set(status)
+        def end(found: _Found) -> None:
+            token, name = found
+            source = token.source if token else None
+            if name is not None or source is not self.source:
+                self.name = name or ""
+            self.source = source
+            self._set()
             then()
 
-        self._work.do(lambda: work(endpoint), end, self._fail)
+        if not self.busy:
+            self._set(busy)
+            self._work.do(lambda: work(find_endpoint()), end, lambda error: self._set(problem=str(error)))
 
-    def _fail(self, error: RdchatError) -> None:
-        self._set(replace(self.status, busy="", problem=str(error)))
-
-    def _set(self, status: AccountStatus) -> None:
-        self.status = status
+    def _set(self, busy: str = "", problem: str = "") -> None:
+        self.busy, self.problem = busy, problem
         self.changed.emit()
 
     # On the thread
 
-    def _read_status(self, endpoint: Endpoint) -> AccountStatus:
-        token_in_use = self._tokens.find(endpoint, again=True)
-        source = token_in_use.source if token_in_use else None
-        return replace(
-            self.status, busy="", source=source, name=self.status.name if source is self.status.source else ""
-        )
+    def _found(self, endpoint: Endpoint) -> _Found:
+        return self._tokens.find(endpoint, again=True), None
 
-    def _named(self, endpoint: Endpoint) -> AccountStatus:
-        status, token_in_use = self._read_status(endpoint), self._tokens.find(endpoint)
-        return replace(status, name=_account_of(endpoint, token_in_use)) if token_in_use else status
+    def _named(self, endpoint: Endpoint) -> _Found:
+        token, _ = self._found(endpoint)
+        return token, _account_of(endpoint, token) if token else None
 
-    def _given(self, endpoint: Endpoint, text: str) -> AccountStatus:
+    def _given(self, endpoint: Endpoint, text: str) -> _Found:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        return replace(self._read_status(endpoint), name=name)
+        return self._tokens.find(endpoint), name
 
-    def _forgotten(self, endpoint: Endpoint) -> AccountStatus:
+    def _forgotten(self, endpoint: Endpoint) -> _Found:
         self._tokens.forget(endpoint)
-        return self._read_status(endpoint)
+        return self._found(endpoint)
 
 
 def _account_of(endpoint: Endpoint, token: Token) -> str:

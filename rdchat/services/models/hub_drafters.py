@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
@@ -68,18 +68,19 @@ class MtpSearch(ModelService):
         parent: The Qt parent.
 
     Attributes:
-        model: The model; None before the first search.
         searching: Whether the hub is being asked.
         plan: What was found; None until then.
         problem: Why nothing was found, or the download of the plan cannot begin; None where the original is unknown,
             and the person must name it.
-        started: Whether the plan's download was started.
+        started: Emitted when the plan's download was started.
     """
+
+    started = Signal()
 
     def __init__(self, tokens: Tokens, find: Find, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self._find, self._downloads = find, downloads
-        self._set(None)
+        self._set()
 
     def look(self, model: ModelCard, original: str = "") -> None:
         """Ask the hub; `changed` follows.
@@ -88,37 +89,27 @@ class MtpSearch(ModelService):
             model: The model that lacks the layers.
             original: The hub id of its original; empty to find it.
         """
-        self._set(model, searching=True)
+        self._set(searching=True)
         self._work.replace(
-            lambda _job: self._find(self._hub(), model, original),
-            lambda plan: self._set(model, plan),
-            failed=lambda error: self._set(model, problem=error),
+            lambda _job: self._find(self._hub(), model, original), self._set, lambda error: self._set(None, error)
         )
 
     def forget(self) -> None:
         """Stop, and forget what was found."""
         self._work.forget()
-        self._set(None)
+        self._set()
 
     def begin(self) -> None:
-        """Start the download of what was found; `changed` follows."""
-        model, plan = self.model, self.plan
-        if plan is not None:
-            failed = lambda error: self._set(model, plan, problem=error)  # noqa: E731
-            self._work.replace(lambda _job: begin_drafter(plan), self._start, failed=failed)
+        """Start the download of what was found; `started` or `changed` follows."""
+        if (plan := self.plan) is not None:
+            self._work.replace(lambda _job: begin_drafter(plan), self._start, lambda error: self._set(plan, error))
 
     def _start(self, download: Download) -> None:
-        self._downloads.start(download.repository, download.revision, is_model=False, drafter=download.drafter)
-        self._set(self.model, self.plan, started=True)
+        self._downloads.start(download)
+        self.started.emit()
 
     def _set(
-        self,
-        model: ModelCard | None,
-        plan: RepositoryFiles | None = None,
-        *,
-        problem: RdchatError | None = None,
-        searching: bool = False,
-        started: bool = False,
+        self, plan: RepositoryFiles | None = None, problem: RdchatError | None = None, *, searching: bool = False
     ) -> None:
-        self.model, self.plan, self.problem, self.searching, self.started = model, plan, problem, searching, started
+        self.plan, self.problem, self.searching = plan, problem, searching
         self.changed.emit()

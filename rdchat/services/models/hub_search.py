@@ -107,9 +107,9 @@ class HubSearch(ModelService):
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step_index]
-        text, sort, gguf = query.text.strip(), query.sort, query.gguf
+        text, sort, tag = query.text.strip(), query.sort, "gguf" if query.gguf else "mlx"
         self._work.replace(
-            lambda _job: self._hub().search(text, sort=sort, limit=limit, gguf_only=gguf),
+            lambda _job: self._hub().search(text, sort=sort, limit=limit, tag=tag),
             self._take,
             failed=self._fail,
         )
@@ -214,9 +214,7 @@ class HubDetails(ModelService):
         model: The shown model; None for none.
     """
 
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.model: ModelDetails | None = None
+    model: ModelDetails | None = None
 
     def show(self, repository: str, hub: HubModel | None = None) -> None:
         """Fetch a model; `changed` follows, now and whenever more is known.

@@ -1,37 +1,27 @@
 """Deletes models and drafters, restores them from the Trash, and verifies models, on threads."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QFile, QObject, Signal, SignalInstance
+from PySide6.QtCore import QFile, Signal, SignalInstance
 
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
-from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """A model that was deleted, and its folder in the Trash, which restores it; None if it was deleted for good.
+class Removal(ModelService):
+    """Deletes and restores, one step at a time. Closing waits for a deletion.
 
     Attributes:
-        unfinished: The hub id whose unfinished downloads were deleted too; empty for none.
+        removed: Emitted with a question that was carried out, and the `TrashedFolder` that undoes it; None for none.
     """
 
-    model: ModelCard
-    trashed: TrashedFolder | None
-    unfinished: str
-
-
-class Removal(ModelService):
-    """Deletes and restores, one step at a time. Closing waits for a deletion."""
-
-    removed = Signal(Removed)
+    removed = Signal(RemovalQuestion, object)
     restored = Signal(TrashedFolder)
     failed = Signal(RdchatError)
 
@@ -60,9 +50,8 @@ class Removal(ModelService):
         self._work.do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed), self.failed.emit)
 
     def _on_removed(self, question: RemovalQuestion, trash_path: Path | None) -> None:
-        model, plan = question.model, question.plan
-        trashed = None if trash_path is None else TrashedFolder(model.name, plan.repository.folder, trash_path)
-        self.removed.emit(Removed(model, trashed, model.repository if plan.unfinished else ""))
+        name, folder = question.model.name, question.plan.repository.folder
+        self.removed.emit(question, None if trash_path is None else TrashedFolder(name, folder, trash_path))
 
 
 def move_to_trash(folder: Path) -> Path | None:
@@ -85,11 +74,8 @@ class Verification(ModelService):
 
     finished = Signal(ModelCard, object)
     failed = Signal(ModelCard, RdchatError)
-
-    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
-        super().__init__(tokens, parent)
-        self.model: ModelCard | None = None
-        self.done_bytes = 0
+    model: ModelCard | None = None
+    done_bytes = 0
 
     def start(self, model: ModelCard) -> None:
         """Start to read a model's files."""

@@ -23,7 +23,7 @@ from rdchat.services.models.hub_search import HubDetails, HubSearch
 from rdchat.services.models.library import Library
 from rdchat.services.models.listed_model import Model
 from rdchat.services.models.macs import Macs
-from rdchat.services.models.removal import Removal, Removed, Verification
+from rdchat.services.models.removal import Removal, Verification
 from rdchat.services.models.service_base import DeviceMemory, ModelService, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
 
@@ -170,7 +170,8 @@ class Models(QObject):
     def _on_load_failed(self) -> None:
         self._after_unload = None
 
-    def _on_removed(self, removed: Removed) -> None:
-        self.downloads.forget_deleted(removed.model.path, removed.unfinished)
-        self.library.forget(removed.model)
+    def _on_removed(self, question: RemovalQuestion) -> None:
+        model = question.model
+        self.downloads.forget_deleted(model.path, model.repository if question.plan.unfinished else "")
+        self.library.forget(model)
         self.library.look_for_all()

@@ -140,8 +140,7 @@ class DiscoverPage(QWidget):
         self.list.more_requested.connect(search.more)
         search.changed.connect(self._show_results)
         models.details.changed.connect(self._show_details)
-        for changed in (models.downloads.progressed, models.downloads.removed):
-            changed.connect(self.details.show_progress)
+        models.downloads.changed.connect(self.details.show_progress)
         for changed in (models.memory.changed, models.slot.loaded, models.here.changed):
             changed.connect(self._show_all)
         for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):

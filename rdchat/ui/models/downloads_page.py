@@ -4,7 +4,7 @@ from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.endpoint import TokenSource, hub_token_file
+from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
@@ -52,8 +52,7 @@ class DownloadsPage(QWidget):
         sums = column(self.totals, self.disk, spacing=TIGHT)
         footer = row((sums, 1), self.clear, self.token, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
         column((self.pages, 1), Separator(theme), footer, within=self, spacing=0)
-        for changed in (downloads.progressed, downloads.removed):
-            changed.connect(self._refresh)
+        downloads.changed.connect(self._refresh)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -65,7 +64,7 @@ class DownloadsPage(QWidget):
         downloads = self._downloads
         self.list.show_models([Model.downloaded(download) for download in downloads.all()])
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
-        sums, (free, lacking) = totals_text(downloads.totals()), downloads.disk_room()
+        sums, (free, lacking) = totals_text(downloads.going()), downloads.disk_room()
         self.totals.show_text(sums)
         disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
         if lacking:
@@ -105,7 +104,7 @@ class TokenSheet(Sheet):
         self.field = QLineEdit(echoMode=QLineEdit.EchoMode.Password, placeholderText="Paste a token (hf_…)")
         self.field.setAccessibleName("New token")
         self.make = push_button("Create Token…", "Opens the web page for tokens. Read access is enough.")
-        self.make.clicked.connect(lambda: open_page(account.status.token_page))
+        self.make.clicked.connect(lambda: open_page(find_endpoint().token_page))
         self.check = push_button("Show Its Owner", "Asks Hugging Face whose token it is", account.check)
         self.forget = push_button("Forget Token", "", account.forget)
         token_buttons = row(self.make, self.check, self.forget, None)
@@ -122,19 +121,18 @@ class TokenSheet(Sheet):
         self.field.setFocus()
 
     def _show(self) -> None:
-        status = self._account.status
-        self.title.setText(f"Token for {status.host}" if status.host else "Token")
-        known = f"The token of {status.name} is in use." if status.name else "A token is in use."
-        self.status.setText(status.busy or (_NONE if status.source is None else known))
-        self.where.show_text("" if status.busy else _SOURCES[status.source].format(file=hub_token_file()))
-        self.problem.show_text(status.problem)
-        idle = not status.busy
-        others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
-        self.check.setVisible(status.source is not None and not status.name)
+        account, source = self._account, self._account.source
+        self.title.setText(f"Token for {account.host}")
+        known = f"The token of {account.name} is in use." if account.name else "A token is in use."
+        self.status.setText(account.busy or (_NONE if source is None else known))
+        self.where.show_text("" if account.busy else _SOURCES[source].format(file=hub_token_file()))
+        self.problem.show_text(account.problem)
+        idle = not account.busy
+        others = source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
+        self.check.setVisible(source is not None and not account.name)
         self.check.setEnabled(idle)
-        self.forget.setVisible(status.source in _GIVEN)
+        self.forget.setVisible(source in _GIVEN)
         self.forget.setEnabled(idle)
         self.field.setEnabled(not others)
-        self.make.setEnabled(bool(status.token_page))
         self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
         self.fit()

@@ -39,13 +39,13 @@ class MtpSheet(Sheet):
     Args:
         search: Asks the hub.
         model: The model that lacks the layers.
-        links: Lead to the downloads and to the token.
+        links: Lead to the token.
         theme: The appearance to follow.
         parent: The window that it stands in front of.
     """
 
     def __init__(self, search: MtpSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget) -> None:
-        self._search, self._model, self._links = search, model, links
+        self._search, self._model = search, model
         self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.field = QLineEdit(placeholderText="ORG/NAME")
@@ -59,6 +59,7 @@ class MtpSheet(Sheet):
         self.cancel, self.go = self.buttons
         self.field.textChanged.connect(self._show)
         search.changed.connect(self._show)
+        search.started.connect(self.accept)
         self.finished.connect(search.forget)
         search.look(model)
 
@@ -78,10 +79,6 @@ class MtpSheet(Sheet):
 
     def _show(self) -> None:
         search = self._search
-        if search.started:
-            self.done(0)
-            self._links.downloads_requested.emit()
-            return
         original = self._original
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         if plan is not None:
@@ -152,12 +149,10 @@ class DraftersPage(QWidget):
         self._lay_out(theme)
         self.model.activated.connect(lambda: self.choose(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
-        downloads = models.downloads
         models.library.drafters_changed.connect(self._show_state)
         models.training.changed.connect(self._show_training)
-        for changed in (self._hub.changed, downloads.removed):
-            changed.connect(self._show_published)
-        downloads.progressed.connect(self._on_progress)
+        self._hub.changed.connect(self._show_published)
+        models.downloads.changed.connect(self._on_progress)
         models.training.taken.connect(self._on_taken)
         self._show_state()
 

@@ -8,6 +8,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.errors import RdchatError
+from rdchat.hub.downloads.download import Download
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_request import Failure
@@ -82,7 +83,7 @@ class InstalledResults(ResultLine):
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
-            self._models.downloads.start(model.repository, model.revision, model.gguf)
+            self._models.downloads.start(Download(model.repository, model.revision, model.gguf))
         except RdchatError as error:
             self.show_text(str(error), "danger")
         else:
@@ -157,8 +158,7 @@ class InstalledPage(QWidget):
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.details.row.open)
         self.list.delete_requested.connect(self.details.row.ask_to_delete)
-        for changed in (models.downloads.progressed, models.downloads.removed):
-            changed.connect(self._show_progress)
+        models.downloads.changed.connect(self._show_progress)
         self.list.customContextMenuRequested.connect(self._open_menu)
         for requested in (self.search.returnPressed, self.search.results_requested):
             requested.connect(self.list.choose_first)

@@ -286,7 +286,7 @@ class ModelRow(QWidget):
         model = self._model
         revision = model.card.revision if model.card is not None else "main"
         try:
-            self._models.downloads.start(model.id, revision, model.gguf, is_model=model.is_model)
+            self._models.downloads.start(Download(model.id, revision, model.gguf, model.is_model))
         except RdchatError as error:
             self._start_problem = str(error)
             self._show_progress()

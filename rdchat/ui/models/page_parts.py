@@ -19,7 +19,8 @@ from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.removal import Removal, Removed
+from rdchat.services.models.file_actions import RemovalQuestion
+from rdchat.services.models.removal import Removal
 from rdchat.ui.models.entries import Entry
 from rdchat.ui.models.texts import short_name
 from rdchat.ui.style.buttons import TextButton, push_button
@@ -212,7 +213,6 @@ class PageLinks(QObject):
         advice_followed: Emitted with a model, and what to do about its drafters.
     """
 
-    downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
     advice_followed = Signal(ModelCard, DraftAction)
@@ -296,11 +296,11 @@ class ResultLine(QWidget):
         self.link.setVisible(bool(link))
         self._act = act
 
-    def _on_removed(self, removed: Removed) -> None:
-        self._deleted = deleted = removed.trashed
-        if removed.model.is_drafter or not self._drafters_only:
+    def _on_removed(self, question: RemovalQuestion, deleted: TrashedFolder | None) -> None:
+        self._deleted = deleted
+        if question.model.is_drafter or not self._drafters_only:
             undo = "" if deleted is None else "Undo"
-            sentences = f"Deleted {short_name(removed.model.name)}."
+            sentences = f"Deleted {short_name(question.model.name)}."
             self.show_text(sentences, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
 
     def _on_restored(self, trashed: TrashedFolder) -> None:

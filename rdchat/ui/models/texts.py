@@ -1,6 +1,6 @@
 """Texts and list entries of the Models window. Pure functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,6 @@ from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.model_facts import DraftKind, ModelCard
-from rdchat.services.models.downloads import DownloadTotals
 from rdchat.services.models.listed_model import Model
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left
@@ -172,9 +171,10 @@ def state_text(progress: Download) -> str:
     return _progress_text(here, progress.bytes_per_second, progress.seconds_left)
 
 
-def share(progress: Download) -> float | None:
-    """Return the downloaded share, from 0 to 1; None before the hub has named the files."""
-    return progress.done_bytes / progress.total_bytes if progress.total_bytes else None
+def share(*downloads: Download) -> float | None:
+    """Return the downloaded share of downloads, from 0 to 1; None before the hub has named a file."""
+    total = sum(download.total_bytes for download in downloads)
+    return sum(download.done_bytes for download in downloads) / total if total else None
 
 
 def file_text(file: DownloadFile) -> str:
@@ -201,13 +201,15 @@ def problem_text(progress: Download) -> tuple[str, str]:
     return progress.problem, WINDOW_HINTS[Lack(progress.lack)] if progress.lack else progress.hint
 
 
-def totals_text(totals: DownloadTotals) -> str:
-    """Return the sum of the running downloads in one line; empty where none runs."""
-    if not totals.going:
+def totals_text(going: Sequence[Download]) -> str:
+    """Return the sum of the running downloads in one line, which takes as long as the slowest; empty for none."""
+    if not going:
         return ""
-    name = "1 download" if totals.going == 1 else f"{totals.going} downloads"
-    here = part_size(totals.done_bytes, totals.total_bytes) if totals.total_bytes else ""
-    return joined(name, _progress_text(here, totals.bytes_per_second, totals.seconds_left))
+    done, total = sum(each.done_bytes for each in going), sum(each.total_bytes for each in going)
+    speed = sum(each.bytes_per_second or 0.0 for each in going)
+    left = max([(total - done) / speed, *(each.seconds_left or 0.0 for each in going)]) if speed else None
+    here = part_size(done, total) if total else ""
+    return joined(counted(len(going), "download"), _progress_text(here, speed, left))
 
 
 # Models of the hub

@@ -13,7 +13,7 @@ from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.macs_page import MacsPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.remote_page import RemotePage
-from rdchat.ui.models.texts import totals_text
+from rdchat.ui.models.texts import share, totals_text
 from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Separator, tip_text
 from rdchat.ui.style.layouts import column, row
@@ -40,7 +40,7 @@ class ModelsWindow(SideWindow):
         self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(models, links, theme)
         self.macs = MacsPage(models, links, theme)
-        links.downloads_requested.connect(lambda: self.show_page(self.downloads))
+        models.mtp.started.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
@@ -55,8 +55,7 @@ class ModelsWindow(SideWindow):
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        for changed in (models.downloads.progressed, models.downloads.removed):
-            changed.connect(self._show_totals)
+        models.downloads.changed.connect(self._show_totals)
         self._show_totals()
 
     @property
@@ -86,9 +85,9 @@ class ModelsWindow(SideWindow):
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""
-        totals, index = self._downloads.totals(), self._pages.indexOf(self.downloads)
-        self.tabs.setTabText(index, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
-        self.tabs.setTabToolTip(index, tip_text(totals_text(totals)))
+        going, index = self._downloads.going(), self._pages.indexOf(self.downloads)
+        self.tabs.setTabText(index, f"Downloads  ·  {percent(share(*going) or 0.0)}" if going else "Downloads")
+        self.tabs.setTabToolTip(index, tip_text(totals_text(going)))
 
     def _show_refused(self, text: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))

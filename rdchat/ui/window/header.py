@@ -111,24 +111,23 @@ class DownloadButton(IconButton):
 
     def _follow(self, models: "Models") -> None:
         self._models = models
-        models.downloads.progressed.connect(self._throttle.note)
-        models.downloads.removed.connect(self._throttle.note)
+        models.downloads.changed.connect(self._throttle.note)
         models.downloads.went_on.connect(self._on_resumed)
         models.downloads.finished.connect(self._on_ended)
         models.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
-        from rdchat.ui.models.texts import totals_text  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.texts import share, totals_text  # noqa: PLC0415  once something is downloaded
 
-        totals = self._models.downloads.totals()
+        going = self._models.downloads.going()
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()
-        text = totals_text(totals) or ("A download stopped." if self._unseen_failures else "")
-        self.show_as("download" if totals.going else "warning", text)
+        text = totals_text(going) or ("A download stopped." if self._unseen_failures else "")
+        self.show_as("download" if going else "warning", text)
         self.setAccessibleName("Downloads")
         self.setAccessibleDescription(text)
-        self.setText(f"{totals.fraction:.0%}" if totals.going else "")
+        self.setText(f"{share(*going) or 0.0:.0%}" if going else "")
         self.action.setVisible(bool(text))
 
     def _show_page(self) -> None:

@@ -30,7 +30,7 @@ class FollowedDownloads:
         self.finished: list[str] = []
         self.failed: list[str] = []
         self.went_on: list[str] = []
-        self.service.progressed.connect(lambda progress: self.notes.extend(progress.notes))
+        self.service.changed.connect(lambda progress: self.notes.extend(progress.notes))
         self.service.finished.connect(lambda progress: self.finished.append(progress.repository))
         self.service.failed.connect(lambda progress: self.failed.append(progress.repository))
         self.service.went_on.connect(lambda went_on: self.went_on.extend(each.repository for each in went_on))

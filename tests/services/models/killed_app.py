@@ -36,13 +36,13 @@ def follow(downloads: Downloads, end: Callable[[], object]) -> None:
     def on_restored() -> None:
         if not downloads.all():
             say("started")
-            downloads.start(NAME)
+            downloads.start(Download(NAME))
 
     def on_finished(_progress: Download) -> None:
         say("finished")
         end()
 
-    downloads.progressed.connect(on_progress)
+    downloads.changed.connect(on_progress)
     downloads.went_on.connect(lambda _went_on: say("went on"))
     downloads.finished.connect(on_finished)
     downloads.restored.connect(on_restored)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download import DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.downloads import HubAccount
@@ -51,7 +51,7 @@ def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, open_downl
     for kind, faulty in faults.items():
         hub.add(f"some-org/{kind}", files_of(kind))
         hub.fault(f"model-{kind}.safetensors", *faulty)
-    ids = {kind: downloads.service.start(f"some-org/{kind}") for kind in faults}
+    ids = {kind: downloads.service.start(Download(f"some-org/{kind}")) for kind in faults}
     for kind, one in ids.items():
         check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files_of(kind))
     assert hub.starts(files_of("cut")["model-cut.safetensors"]) == [0, 70_000, 70_001]
@@ -73,7 +73,7 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     downloads = open_downloads(tokens)
     downloads.service.set_at_once(8)
     names = ("gated", "missing", "damaged", "busy")
-    ids = {name: downloads.service.start(f"some-org/{name}") for name in names}
+    ids = {name: downloads.service.start(Download(f"some-org/{name}")) for name in names}
     failed = {name: downloads.wait_for(one, DownloadState.FAILED) for name, one in ids.items()}
     assert (failed["gated"].lack, failed["gated"].page) == (Lack.TOKEN, f"{hub.url}/some-org/gated")
     assert failed["missing"].lack == Lack.TOKEN, "without a token the hub tells nobody what it has"
@@ -98,7 +98,7 @@ def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     tokens = Tokens()
     downloads, account = open_downloads(tokens), HubAccount(tokens)
     account.accepted.connect(downloads.service.retry_refused)
-    one = downloads.service.start(NAME)
+    one = downloads.service.start(Download(NAME))
     downloads.wait_for(one, DownloadState.FAILED)
     with qtbot.waitSignal(account.accepted, timeout=WAIT_MS):
         account.give(" hf_right\n")
@@ -118,7 +118,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
     with small_disk(tmp_path / "small", kibibytes=640) as disk:
         hub.before_bytes[WEIGHTS] = lambda: (disk.folder / "other").write_bytes(bytes(300_000))
         downloads = open_downloads()
-        one = downloads.service.start(NAME)
+        one = downloads.service.start(Download(NAME))
         failed = downloads.wait_for(one, DownloadState.FAILED)
         assert "the disk is full" in failed.problem
         check_nothing_installed()
@@ -134,7 +134,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     files = small_files()
     hub.add(NAME, files)
     hub.bytes_per_second = 300_000
-    one = downloads.service.start(NAME)
+    one = downloads.service.start(Download(NAME))
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     os.kill(downloads.child().pid, signal.SIGKILL)
     failed = downloads.wait_for(one, DownloadState.FAILED)
@@ -153,7 +153,7 @@ def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads:
     files = small_files()
     hub.add(NAME, files)
     with cached().locked():
-        one = downloads.service.start(NAME)
+        one = downloads.service.start(Download(NAME))
         waits = downloads.wait(one, lambda progress: bool(progress.notes))
         assert waits.state is DownloadState.WAITING
         assert waits.notes[0] == f"Another program is downloading {NAME}. This download continues after it."

@@ -14,6 +14,7 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub import deleting
 from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import write_record
@@ -23,7 +24,7 @@ from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.mtp_tensors import make_drafter
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
-from rdchat.services.models.removal import Removal, Removed
+from rdchat.services.models.removal import Removal
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -48,13 +49,12 @@ def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
     return questions[0]
 
 
-def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> Removed:
+def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> TrashedFolder | None:
     question = asked(qtbot, removal, model)
     with qtbot.waitSignal(removal.removed) as signal:
         removal.remove(question, pytest.fail)
-    (removed,) = signal.args
-    assert isinstance(removed, Removed)
-    return removed
+    assert signal.args[0] == question
+    return signal.args[1]
 
 
 def test_a_whole_repository_goes_to_the_trash_and_back(
@@ -62,7 +62,7 @@ def test_a_whole_repository_goes_to_the_trash_and_back(
 ) -> None:
     hub.add(NAME, small_files())
     folder = download()[0]
-    trashed = remove(qtbot, removal, library_model(NAME, path=folder)).trashed
+    trashed = remove(qtbot, removal, library_model(NAME, path=folder))
     assert trashed is not None
     assert trashed.trash_path == system_trash / cached().folder.name
     assert trashed.trash_path.is_dir()
@@ -82,7 +82,7 @@ def test_without_a_trash_it_is_asked_again_and_deleted_for_good(qtbot: QtBot, re
     assert again[0].for_good
     with qtbot.waitSignal(removal.removed) as signal:
         removal.remove(again[0], pytest.fail)
-    assert signal.args[0].trashed is None
+    assert signal.args[1] is None
     assert not cached().folder.exists()
 
 
@@ -92,7 +92,7 @@ def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Rem
     (folder / "config.json").write_text("{}")
     model = library_model("converted", path=folder, origin="rdchat", repository="", model=str(folder), disk_bytes=2)
     assert asked(qtbot, removal, model).plan.freed_bytes == 2
-    trashed = remove(qtbot, removal, model).trashed
+    trashed = remove(qtbot, removal, model)
     assert trashed is not None
     assert not folder.exists()
     folder.mkdir()
@@ -126,7 +126,7 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
     model = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
     question = asked(qtbot, removal, model)
     assert question.model.is_unfinished
-    assert remove(qtbot, removal, model).trashed is None
+    assert remove(qtbot, removal, model) is None
     check_whole(folder, small_files())
     whole = asked(qtbot, removal, library_model(NAME, path=folder))
     assert not whole.plan.unfinished
@@ -140,7 +140,7 @@ def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal
     question = asked(qtbot, removal, model)
     assert (question.plan.freed_bytes, question.plan.unfinished) == (3_000, False)
     assert question.for_good
-    assert remove(qtbot, removal, model).trashed is None
+    assert remove(qtbot, removal, model) is None
     assert [path.name for path in folder.iterdir()] == ["a-Q4_0.gguf"]
 
 
@@ -207,5 +207,5 @@ def test_one_revision_of_several_is_deleted_for_good(
     download(revision="newer")
     model = library_model(NAME, path=folder)
     assert asked(qtbot, removal, model).for_good
-    assert remove(qtbot, removal, model).trashed is None
+    assert remove(qtbot, removal, model) is None
     assert not system_trash.exists()

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_request import EngineState
@@ -194,7 +195,7 @@ def test_a_removed_download_leaves_the_list(
     """It stayed until the page was shown again."""
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
-    models.downloads.start(NAME)
+    models.downloads.start(Download(NAME))
     qtbot.waitUntil(lambda: models.downloads.all()[0].done_bytes > 0)
     machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000))
     refresh(qtbot, models)

@@ -4,7 +4,6 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads import DownloadTotals, totals_of
 from rdchat.ui.models import texts
 from rdchat.ui.style import formatting
 
@@ -46,10 +45,10 @@ def test_time_left(seconds: float, shown: str) -> None:
 
 
 def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
-    drafter = Download("org/drafter")
-    pair = with_drafter(progress(DownloadState.WAITING), drafter, GB)
+    drafter = Download("org/drafter", files=(DownloadFile("its files", 0, GB),))
+    pair = with_drafter(progress(DownloadState.WAITING), drafter)
     assert (texts.state_text(pair), texts.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
-    pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter, GB)
+    pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter)
     assert (texts.state_text(pair), texts.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
 
 
@@ -96,7 +95,5 @@ def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
 def test_the_sum_takes_as_long_as_its_slowest() -> None:
     slow = progress(DownloadState.DOWNLOADING, 0, 10 * GB, 1e6)
     fast = progress(DownloadState.DOWNLOADING, 0, GB, 1e8)
-    totals = totals_of([slow, fast, progress(DownloadState.PAUSED, 0, GB)])
-    assert (totals.going, totals.total_bytes, totals.seconds_left) == (2, 11 * GB, 10_000)
-    assert texts.totals_text(totals) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
-    assert texts.totals_text(DownloadTotals()) == ""
+    assert texts.totals_text([slow, fast]) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
+    assert texts.totals_text([]) == ""

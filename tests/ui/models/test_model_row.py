@@ -90,7 +90,7 @@ def test_nothing_is_asked_about_a_drafter_without_a_byte(
     model = Download("org/one", state=DownloadState.FINISHED, files=files, folder="/snapshot")
     for state in (DownloadState.DOWNLOADING, DownloadState.PAUSED):
         drafter = Download("org/drafter", state=state, files=(DownloadFile("model.safetensors", 0, 5),))
-        row.show_model(Model("org/one", download=with_drafter(model, drafter, 5)))
+        row.show_model(Model("org/one", download=with_drafter(model, drafter)))
         if state is DownloadState.DOWNLOADING:
             row.other.click()
     assert discarded == [model.id]

@@ -73,7 +73,7 @@ def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
 
 @pytest.mark.slow
 def test_the_size_is_shown_and_a_click_fetches_the_layers(
-    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage, links: PageLinks
+    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
 ) -> None:
     original = Original()
     original.put(hub)
@@ -82,7 +82,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     sheet = opened(qtbot, page)
     assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only the layers are kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
-    with qtbot.waitSignals([links.downloads_requested, models.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([models.mtp.started, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
     qtbot.waitUntil(lambda: not page.findChildren(MtpSheet))
     check_layers(drafter_folder(), original)

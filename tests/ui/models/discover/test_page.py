@@ -14,6 +14,7 @@ from rdchat.hub.downloads.download import Download
 from rdchat.hub.hub_model import HubModel
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
+from rdchat.ui.models.texts import share
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
@@ -274,12 +275,12 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: bool(models.downloads.all()))
     assert [download.companion for download in models.downloads.all()] == [ASSISTANT]
-    fraction = models.downloads.totals().fraction
+    first = share(*models.downloads.going()) or 0
     qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: "603 KB" in row.state.text(), timeout=WAIT_MS)
     assert (row.main.text(), row.other.text()) == ("Pause", "Cancel")
     assert len(models.downloads.all()) == 1
-    assert models.downloads.totals().fraction > fraction
+    assert share(*models.downloads.going()) > first
     models_window.show_page(models_window.downloads)
     (shown,) = models_window.downloads.list.rows.values()
     assert shown.name.text() == f"{GEMMA}  ·  with its drafter"
@@ -379,7 +380,7 @@ def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, 
     search(qtbot, page, "small")
     click(qtbot, page, "org/small")
     page.details.files.fold.setFocus()
-    page._models.downloads.progressed.emit(Download("org/other"))
+    page._models.downloads.changed.emit(Download("org/other"))
     assert page.details.files.fold.hasFocus()
 
 

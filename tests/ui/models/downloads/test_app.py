@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.hub.downloads.download import DownloadState
+from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.header import DownloadButton
@@ -70,8 +70,8 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         sign = sign_of(app)
         assert not sign.isVisible()
         models = app.window.windows.model_services
-        models.downloads.start(NAME)
-        qtbot.waitUntil(lambda: models.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
+        models.downloads.start(Download(NAME))
+        qtbot.waitUntil(lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
         assert sign.isVisible()
         qtbot.mouseClick(sign, LEFT)
@@ -103,7 +103,7 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
 ) -> None:
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.model_services.downloads.start("some-org/nothing")
+        app.window.windows.model_services.downloads.start(Download("some-org/nothing"))
         qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
@@ -119,7 +119,7 @@ def test_a_drafter_that_fails_behind_the_window_is_told_until_it_is_seen(
     hub.add(NAME, small_files())
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.model_services.downloads.start(NAME)
+        app.window.windows.model_services.downloads.start(Download(NAME))
         qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
