@@ -1,19 +1,19 @@
-"""Decodes many conversations at a time: one target call per step, with each sequence at its own position.
+"""Decodes many sequences at a time with mlx-lm's batch generator, and reads the hidden states of many."""
 
-mlx-lm's batch caches hold the sequences padded on the left, with a position and mask for each row. Sliding windows
-become masks of full caches here.
-"""
-
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence, Set
+from contextlib import closing
+from functools import partial
+from itertools import batched
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
-from mlx_lm.models.cache import BatchKVCache, KVCache, make_prompt_cache
+from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import ModelError
+from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
 from rdchat.inference.verification.fetch import fetch
@@ -23,82 +23,73 @@ from rdchat.inference.verification.target import LoadedModel
 
 Halves = npt.NDArray[np.float16]
 
-# Prompt tokens of one call, padding included.
-_CALL_TOKENS = 2048
-# Tokens of one call that reads hidden states, padding included.
-_STATE_TOKENS = 4096
-_PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
-_STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
+# Draws among tokens with a mass of 0.95 (Holtzman et al. 2020, arXiv 1904.09751), the default of chats, too.
+_nucleus = make_sampler(1.0, 0.95)
+# Most likely tokens among which one is drawn: on a CPU, sorting a whole vocabulary takes ten times as long.
+_CANDIDATES = 512
+# A text loops if this many consecutive runs of this many tokens were all seen before.
+_LOOP_RUN, _LOOP_LENGTH = 8, 8
+# Tokens of a prompt in one call, which reads up to 8 prompts.
+_CALL_TOKENS = 256
+# Conversations of one call that reads hidden states.
+_STATE_SEQUENCES = 4
+# Prompts to try a model with, and how many tokens to write after each; they end in different calls.
+_PROMPTS, _LIMITS = [[1, 2, 3], [1, 2, 4, 5, 6, 7, 8], [1, 2, 9, 3, 7], [1, 2, 6, 4]], [3, 5, 2, 4]
+_TRIED_TOKENS = 3
 
 
-class BatchedDecoder:
-    """Feeds one token of every sequence of a batch per call, after it has read the prompts.
+def write_on(
+    model: LoadedModel,
+    texts: Sequence[list[int]],
+    limits: Sequence[int],
+    temperatures: Sequence[float],
+    ends: Set[int],
+) -> Generator[None]:
+    """Let the target continue texts together, each until it ends, loops or reaches its limit; yield after each call.
+
+    What is drawn depends on the seed of `mx.random`. Closing the generator frees the memory.
 
     Args:
         model: The target.
-        prefix: Token ids that all sequences begin with; computed once.
-        prompts: Token ids that follow in each sequence; may be empty; fastest if sorted by length.
+        texts: Token ids, at least one each; new tokens are added to them, the one that ends a text included.
+        limits: The most tokens to add to each text; at least 1.
+        temperatures: Temperature of each text; 0 takes the most likely token.
+        ends: Tokens that end a text.
     """
+    starts, stops = [len(text) for text in texts], [[token] for token in ends]
+    generator = BatchGenerator(
+        model.network, stop_tokens=stops, completion_batch_size=len(texts), prefill_step_size=_CALL_TOKENS
+    )
+    generator.insert(texts, limits, samplers=[partial(_draw, each) for each in temperatures])
+    with closing(generator):
+        while _step(generator, texts, starts):
+            yield
 
-    def __init__(self, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> None:
-        self._network = model.network
-        shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
-        _feed(model.network, [prefix], shared)
-        parts: list[list[Any]] = []
-        for part in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
-            group = prompts[part.start : part.stop]
-            width = max(map(len, group))
-            parts.append([BatchKVCache.merge([layer] * len(group)) for layer in shared])
-            for cache in parts[-1]:
-                cache.prepare(right_padding=[width - len(prompt) for prompt in group])
-            _feed(model.network, group, parts[-1])
-            for cache in parts[-1]:
-                cache.finalize()
-            mx.eval([cache.state[:2] for cache in parts[-1]])
-        while len(parts) > 1:  # Joining in pairs copies less than one after the other.
-            for ours, theirs in zip(parts[::2], parts[1::2], strict=False):
-                for cache, other in zip(ours, theirs, strict=True):
-                    cache.extend(other)
-                    mx.eval(cache.state[:2])
-                    other.keys = other.values = None  # This frees their memory.
-            parts = parts[::2]
-        self._layers = parts[0]
 
-    def step(self, tokens: Sequence[int]) -> mx.array:
-        """Feed one token of each sequence; return the (batch, vocabulary) logits, lazy."""
-        logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
-        return logits[:, -1]
+def _draw(temperature: float, logprobs: mx.array) -> mx.array:
+    """Draw a token for each row of (n, vocabulary) from the nucleus after the temperature; at 0 take the argmax."""
+    if not temperature:
+        return mx.argmax(logprobs, axis=-1)
+    ids, values = top_k(logprobs.astype(mx.float32), min(_CANDIDATES, logprobs.shape[-1]))
+    return mx.take_along_axis(ids, _nucleus(values / temperature)[:, None], axis=-1)[:, 0]
 
-    def keep(self, sequences: Sequence[int]) -> None:
-        """Drop all sequences but these indices."""
-        chosen = mx.array(list(sequences))
-        for layer in self._layers:
-            layer.filter(chosen)
-            mx.eval(layer.state[:2])
+
+def _step(generator: BatchGenerator, texts: Sequence[list[int]], starts: Sequence[int]) -> bool:
+    """Make one call and add its tokens to the texts; return whether there was anything to do."""
+    read, written = generator.next()
+    for each in written:
+        texts[each.uid].append(each.token)
+    over = [each.uid for each in written if each.finish_reason or loops(texts[each.uid][starts[each.uid] :])]
+    if over:
+        generator.remove(over)  # Those that it ended itself are no longer there.
         mx.clear_cache()
+    return bool(read or written)
 
 
-def parts_of_a_call(lengths: Sequence[int], token_limit: int) -> list[range]:
-    """Split neighbouring sequences into parts of at most `token_limit`, padded; a part may be one longer sequence."""
-    starts, longest = [0], 0
-    for index, length in enumerate(lengths):
-        longest = max(longest, length)
-        if index > starts[-1] and (index + 1 - starts[-1]) * longest > token_limit:
-            starts.append(index)
-            longest = length
-    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(lengths)], strict=True)]
-
-
-def padded(rows: Sequence[Sequence[int]]) -> mx.array:
-    """Return rows of token ids, padded on the right: later tokens cannot change a token's keys, values and state."""
-    width = max(map(len, rows))
-    return mx.array([[*row, *[0] * (width - len(row))] for row in rows])
-
-
-def _feed(network: nn.Module, rows: Sequence[Sequence[int]], caches: list[Any]) -> None:
-    if any(rows):
-        trunk: nn.Module = network.get("model", network)
-        trunk(padded(rows), cache=caches)
+def loops(tokens: Sequence[int]) -> bool:
+    """Return whether the last `_LOOP_LENGTH` runs of `_LOOP_RUN` tokens all occurred before."""
+    runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
+    return bool(runs) and set(runs[:-_LOOP_LENGTH]).issuperset(runs[-_LOOP_LENGTH:])
 
 
 def check_batched_decoding(model: LoadedModel) -> None:
@@ -131,25 +122,26 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
     """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
-    decoder = BatchedDecoder(model, _PREFIX, _PROMPTS)
-    decoder.step(_STEPS[0])
-    logits = decoder.step(_STEPS[1])
-    rows = on_host(logits)
     errors, noise = list[float](), list[float]()
-    for sequence, prompt in enumerate(_PROMPTS):
-        tokens = [*_PREFIX, *prompt, *(step[sequence] for step in _STEPS)]
-        expected = _alone(model, [tokens])
-        errors += row_errors(rows[sequence : sequence + 1], expected)
-        noise += row_errors(_alone(model, [[token] for token in tokens]), expected)
-    return median_error(errors), rounding_limit(noise, logits.dtype)
+    with closing(BatchGenerator(model.network, prefill_step_size=_TRIED_TOKENS)) as generator:
+        generator.insert(_PROMPTS, _LIMITS)
+        while responses := generator.next_generated():
+            for each in responses:
+                if each.finish_reason:
+                    *tokens, _ = each.all_tokens
+                    expected = _alone(model, [tokens])
+                    errors += row_errors(on_host(each.logprobs[None]), expected)
+                    noise += row_errors(_alone(model, [[token] for token in tokens]), expected)
+                    dtype = each.logprobs.dtype
+    return median_error(errors), rounding_limit(noise, dtype)
 
 
 def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-    """Return the (1, vocabulary) logits after the last token of a sequence fed in several calls."""
+    """Return the (1, vocabulary) log-probabilities after the last token of a sequence fed in several calls."""
     caches = make_prompt_cache(model.network)
     for tokens in calls:
-        logits = model.network(mx.array([tokens]), cache=caches)
-    return on_host(logits[0, -1:])
+        logits = model.network(mx.array([tokens]), cache=caches)[:, -1]
+    return on_host(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
 
 
 def hidden_states(
@@ -158,10 +150,12 @@ def hidden_states(
     """Yield the index of each conversation with its (tokens, width) states; those of similar length share a call."""
     model.hooks.read(reads)
     order = sorted(range(len(conversations)), key=lambda index: len(conversations[index].tokens))
-    for part in parts_of_a_call([len(conversations[index].tokens) for index in order], _STATE_TOKENS):
-        group = order[part.start : part.stop]
-        model.network(padded([conversations[index].tokens for index in group]))
+    for group in batched(order, _STATE_SEQUENCES):
+        width = len(conversations[group[-1]].tokens)
+        rows = [conversations[index].tokens for index in group]
+        # Padded on the right: later tokens cannot change a token's state.
+        model.network(mx.array([[*row, *[0] * (width - len(row))] for row in rows]))
         assert model.hooks.hidden is not None
         states = fetch(model.hooks.hidden.astype(mx.float16))
-        for index, row in zip(group, states, strict=True):
-            yield index, row[: len(conversations[index].tokens)]
+        for index, row, state in zip(group, rows, states, strict=True):
+            yield index, state[: len(row)]

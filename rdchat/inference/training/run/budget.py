@@ -79,7 +79,7 @@ def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, 
     caches = make_prompt_cache(model.network)
     model.network(mx.array([[0]]), cache=caches)
     token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
-    logits_bytes = 3 * 4 * size  # They are on the device, in float32, and on the host.
+    logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
     sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
     sequences = max(min(sequences, (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes), 1)
     state_bytes, window_bytes = 2 * width, max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))

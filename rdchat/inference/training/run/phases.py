@@ -89,7 +89,7 @@ def make_data(
     def progress(tokens: int) -> TrainingProgress:
         speed = (tokens - before) / pace.spent_s
         left_s = max(limit - tokens, 0) / speed if speed else None
-        return TrainingProgress(Phase.DATA, min(tokens / limit, 1.0), speed, left_s=left_s)
+        return TrainingProgress(Phase.DATA, min(tokens / limit, 1.0), speed or None, left_s=left_s)
 
     while total < limit:
         for tokens in maker.make_shard():

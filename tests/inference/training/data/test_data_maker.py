@@ -94,6 +94,16 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
+def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, whole: Path) -> None:
+    template = chat_template(model)
+    ends, lengths = {*template.ends, template.after[0]}, set()
+    for item in (item for batch in read(whole, 8) for item in batch if item.number % 3):
+        question = item.tokens[len(template.before) : item.answer_start - len(template.after)]
+        assert not ends & set(question)
+        lengths.add((item.number % 2, len(question) - len("say something")))
+    assert {(1, 5), (0, 0)} < lengths, "some are finished early, others reach their limit"
+
+
 def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedModel, whole: Path) -> None:
     """A context of 512 characters is far too short for an article."""
     for batch in read(whole, 4):
