@@ -58,7 +58,7 @@ def prefill(
                 if was_stopped(error):
                     model.pace.shorten()
                 raise
-            cache.tokens += chunk
+            cache.extend(chunk)
             if mx.get_cache_memory() > _MEMORY_SHARE * mx.get_active_memory():
                 mx.clear_cache()
         model.pace.note(len(chunk), perf_counter() - began)

@@ -8,14 +8,14 @@ followed them has a chance at each node.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import cycle, islice
+from itertools import cycle, islice, takewhile
 
 from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 
 # Maximum tokens of a path below the root.
 DEEPEST = 32
-# Stands between texts of `Occurrences`; it is never a token.
+# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower.
 SEPARATOR = -1
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
@@ -205,16 +205,24 @@ class LookupIndex:
         """Return the matches of the ending, in the chat and in earlier replies."""
         if self._matches is None:
             tokens = self._text.tokens
-            ending = tokens[-LONGEST_MATCH:]
-            self._matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
+            ending = text_tokens(tokens[: -LONGEST_MATCH - 1 : -1])[::-1]
+            matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
+            self._matches = [match for match in matches if match.following]
             if self._earlier is not None:
                 self._matches += self._earlier.matches(ending)
         return self._matches
 
 
+def text_tokens(tokens: list[int]) -> list[int]:
+    """Return tokens up to the first that is none of text: a separator, or a part of an image."""
+    return list(takewhile(lambda token: token >= 0, tokens)) if tokens and min(tokens) < 0 else tokens
+
+
 def _followed(tokens: list[int], end: int) -> list[int]:
-    """Return what followed a position; at the text's end it continues with itself, as a loop does."""
+    """Return what followed a position, up to an image; at the text's end it continues with itself, as a loop does."""
     following = tokens[end : end + DEEPEST]
+    if min(following) < 0:
+        return text_tokens(following)
     return following if len(following) == DEEPEST else list(islice(cycle(following), DEEPEST))
 
 

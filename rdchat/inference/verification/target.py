@@ -226,7 +226,9 @@ class LoadedModel:
         return frozenset(self.tokenizer.eos_token_ids)
 
     def decode(self, token_ids: list[int], /) -> str:
-        """Return the text of tokens, special ones included."""
+        """Return the text of tokens, special ones included; tokens of images have none."""
+        if token_ids and min(token_ids) < 0:
+            token_ids = [token for token in token_ids if token >= 0]
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_text(self, token_id: int) -> str:
@@ -268,7 +270,7 @@ class LoadedModel:
             raise ModelError(
                 "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
             )
-        if not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+        if max(ids) >= self.info.vocabulary_size:
             raise ModelError(
                 f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",

@@ -1,0 +1,246 @@
+"""Turns the pixels of an image into what a family's tower takes, as transformers' processors for Pillow do.
+
+A family adds two functions and an entry of `PROCESSORS`. The layout needs only the size of an image, so tokens are
+counted without its pixels. Pillow resizes, and only the child for images imports it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.errors import ModelError, one_line
+from rdchat.files.foreign_files import REFETCH_HINT
+
+type Pixels = npt.NDArray[np.uint8]
+type Settings = Mapping[str, Any]
+"""The entries of a model's preprocessor_config.json. Where a tile has a fixed number of tokens, `token_side` is added:
+the rows, and columns, of tokens of a tile."""
+
+_LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
+_CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+# Qwen's own processor refuses longer images, such as a line of 20,000 pixels; here their short side is stretched.
+_LONGEST_RATIO = 200
+# The limit for an image of several tiles.
+_LONGEST_EDGE = 4096
+_MAX_NUMBER = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tokens of an image.
+
+    Attributes:
+        grids: Rows and columns of tokens of each tile, in the order of the prompt.
+        size: Width and height in pixels to which the image is scaled first.
+        tiles: Rows and columns of tiles, behind which a tile of the whole image stands; (0, 0) if there is one tile.
+    """
+
+    grids: tuple[tuple[int, int], ...]
+    size: tuple[int, int]
+    tiles: tuple[int, int] = (0, 0)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that stand for pixels."""
+        return sum(rows * columns for rows, columns in self.grids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What a tower needs of one image.
+
+    Attributes:
+        patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
+            Others: (tiles, channels, side, side).
+    """
+
+    patches: npt.NDArray[np.float32]
+    layout: Layout
+
+
+class Processor(NamedTuple):
+    """A family's way to prepare images. A limit of tokens that is None is the model's own.
+
+    Attributes:
+        layout: Takes width, height, settings and the limit of tokens.
+        patches: Takes pixels (height, width, 3), settings and their layout; returns those of `Prepared`.
+    """
+
+    layout: Callable[[int, int, Settings, int | None], Layout]
+    patches: Callable[[Pixels, Settings, Layout], npt.NDArray[np.float32]]
+
+    def prepare(self, rgb: Pixels, settings: Settings, max_tokens: int | None) -> Prepared:
+        """Return what the family's tower needs of an image.
+
+        Raises:
+            ModelError: If the settings are invalid.
+        """
+        layout = self.layout(rgb.shape[1], rgb.shape[0], settings, max_tokens)
+        return Prepared(self.patches(rgb, settings, layout), layout)
+
+
+def qwen_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Qwen2-VL and later: about the size of the image, within the limits of pixels."""
+    side = _whole(settings, "patch_size", 14) * _whole(settings, "merge_size", 2)
+    least = _whole(settings, "min_pixels", _edge(settings, "size", "shortest_edge", 56 * 56))
+    most = _whole(settings, "max_pixels", _edge(settings, "size", "longest_edge", 28 * 28 * 1280))
+    if max_tokens is not None:
+        most = min(most, max(least, max_tokens * side**2))
+    height, width = (max(each, math.ceil(max(width, height) / _LONGEST_RATIO)) for each in (height, width))
+    rows, columns = round(height / side), round(width / side)
+    if rows * columns * side**2 > most:
+        shrink = math.sqrt(height * width / most)
+        rows, columns = (max(1, math.floor(each / shrink / side)) for each in (height, width))
+    elif rows * columns * side**2 < least:
+        grow = math.sqrt(least / (height * width))
+        rows, columns = (math.ceil(each * grow / side) for each in (height, width))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, channels * frames * side * side) of a still image; all frames are the same."""
+    side, merge = _whole(settings, "patch_size", 14), _whole(settings, "merge_size", 2)
+    ((rows, columns),) = layout.grids
+    cut = (
+        _resized(rgb, layout.size, settings, _BICUBIC)
+        .reshape(rows, merge, side, columns, merge, side, 3)
+        .transpose(0, 3, 1, 4, 6, 2, 5)
+    )
+    numbers = _normal(cut.reshape(-1, 3, side, side), settings, _CLIP_MEAN, _CLIP_STD)
+    frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2), axis=2)
+    return frames.reshape(len(frames), -1)
+
+
+def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
+    grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
+    longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
+    size = _fitted(width, height, longest)
+    if not settings.get("do_image_splitting", True):
+        return Layout((grid,), size)
+    rows, columns = _tiles(*size, edge)
+    while max_tokens is not None and rows * columns * grid[0] ** 2 > max_tokens and longest > edge:
+        longest = (math.ceil(longest / edge) - 1) * edge
+        size = _fitted(width, height, longest)
+        rows, columns = _tiles(*size, edge)
+    if rows == columns == 1:
+        return Layout((grid,), size)
+    return Layout((grid,) * (rows * columns + 1), size, (rows, columns))
+
+
+def _fitted(width: int, height: int, longest: int) -> tuple[int, int]:
+    """Return the size whose longer side has `longest` pixels, and whose other side is even, or 1."""
+    short = int(longest / (width / height) if width >= height else longest * (width / height))
+    short = max(1, short + short % 2)
+    return (longest, short) if width >= height else (short, longest)
+
+
+def _tiles(width: int, height: int, edge: int) -> tuple[int, int]:
+    """Return rows and columns of the tiles that an image is enlarged to."""
+    if width >= height:
+        columns = math.ceil(width / edge)
+        return max(1, math.ceil(int(columns * edge / (width / height)) / edge)), columns
+    rows = math.ceil(height / edge)
+    return rows, max(1, math.ceil(int(rows * edge * (width / height)) / edge))
+
+
+def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return tiles (tiles, channels, edge, edge), row after row, the whole image last."""
+    edge, (rows, columns) = _edge(settings, "max_image_size", "longest_edge", 364), layout.tiles
+    image = _resized(rgb, layout.size, settings, _LANCZOS)
+    if rows:
+        image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
+    whole = _resized(image, (edge, edge), settings, _LANCZOS)[None]
+    tiles = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3) if rows else whole[:0]
+    return _normal(np.concatenate([tiles, whole]).transpose(0, 3, 1, 2), settings)
+
+
+def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
+    """Return the layout for Gemma 3: every image is scaled to one square."""
+    side = _whole(settings, "token_side")
+    return Layout(((side, side),), (_edge(settings, "size", "width", 224), _edge(settings, "size", "height", 224)))
+
+
+def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return one tile (1, channels, height, width)."""
+    return _normal(_resized(rgb, layout.size, settings, _BILINEAR).transpose(2, 0, 1)[None], settings)
+
+
+PROCESSORS = {
+    "qwen": Processor(qwen_layout, qwen_patches),
+    "idefics3": Processor(idefics3_layout, idefics3_patches),
+    "gemma3": Processor(gemma3_layout, gemma3_patches),
+}
+"""The processors by the names that families give."""
+
+
+def _resized(rgb: Pixels, size: tuple[int, int], settings: Settings, usual: int) -> Pixels:
+    """Scale an image to a width and height, with the filter that the settings name, or the usual one."""
+    from PIL import Image  # noqa: PLC0415  only the child for images needs it
+
+    number = settings.get("resample", usual)
+    if number not in set(Image.Resampling):
+        raise _invalid("resample", number)
+    return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling(number)))
+
+
+def _normal(
+    pixels: Pixels,
+    settings: Settings,
+    usual_mean: tuple[float, ...] = (0.5, 0.5, 0.5),
+    usual_std: tuple[float, ...] = (0.5, 0.5, 0.5),
+) -> npt.NDArray[np.float32]:
+    """Return the normalised numbers of pixels (n, channels, height, width).
+
+    A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
+    """
+    scale, mean, std = (
+        _channels(settings, key, usual) if settings.get(switch, True) else np.full(3, neutral)
+        for key, switch, usual, neutral in (
+            ("rescale_factor", "do_rescale", (1 / 255,) * 3, 1.0),
+            ("image_mean", "do_normalize", usual_mean, 0.0),
+            ("image_std", "do_normalize", usual_std, 1.0),
+        )
+    )
+    scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
+    table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    numbers = np.empty(pixels.shape, np.float32)
+    for channel in range(3):
+        numbers[:, channel] = table[pixels[:, channel], channel]
+    return numbers
+
+
+def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """Return a setting that is a number, or one for each channel, as three numbers."""
+    value = settings.get(key)
+    value = usual if value is None else value
+    try:
+        numbers = np.broadcast_to(np.array(value, np.float64), 3)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _invalid(key, value) from error
+    if not np.isfinite(numbers).all() or (key == "image_std" and not numbers.all()):
+        raise _invalid(key, value)
+    return numbers
+
+
+def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
+    """Return a positive whole number of the settings."""
+    value = settings.get(key)
+    value = usual if value is None else value
+    if type(value) is not int or not 0 < value < _MAX_NUMBER:
+        raise _invalid(key, value)
+    return value
+
+
+def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:
+    """Return a number of a size of the settings, such as `size` with `longest_edge`."""
+    value = settings.get(key)
+    return _whole(value if isinstance(value, Mapping) else {edge: value}, edge, usual)
+
+
+def _invalid(key: str, value: object) -> ModelError:
+    return ModelError(f"The model's settings for images are invalid: {key} is {one_line(value)}.", REFETCH_HINT)
