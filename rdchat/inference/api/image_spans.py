@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ImageSpan:
-    """The tokens of one image in a prompt.
+    """The tokens of one image in a prompt, or of one tile of it.
 
     Attributes:
         start: Index of the first.
@@ -18,12 +18,14 @@ class ImageSpan:
         shift: Is added to the positions of all tokens behind the image. An image of r x c tokens that takes max(r, c)
             positions has max(r, c) - r * c.
         whole: Whether the rows see each other, so that a cache holds all of them or none.
+        columns: Tokens in a row of it.
     """
 
     start: int
     count: int
     shift: int = 0
     whole: bool = False
+    columns: int = 1
 
     @property
     def end(self) -> int:

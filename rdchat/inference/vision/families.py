@@ -1,0 +1,218 @@
+"""The families of models that see. A family is one entry of a table.
+
+Which one a folder belongs to, and whether it has a tower at all, is decided by the names of its tensors: copies made by
+mlx-lm keep the configuration of a tower and have none. Names are those of original checkpoints and of mlx-vlm's copies.
+No MLX here.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
+from rdchat.inference.models.model_config import read_config, text_config
+from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
+from rdchat.inference.vision.processors import Layout
+
+type _Config = Mapping[str, Any]
+
+_ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector)\.", re.ASCII)
+_DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
+_QWEN3_VL_SECTIONS, _QWEN3_5_SECTIONS = (24, 20, 20), (11, 11, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How the models of a family see.
+
+    Attributes:
+        name: For people.
+        prefixes: For each prefix of the tower's own names, those that files have in its place.
+        needs: Own names that no other family has all of.
+        tower: Name of its function among `image_rows.TOWERS`.
+        processor: Name of its entry among `processors.PROCESSORS`.
+        placeholder: What chat templates write for an image.
+        expanded: What takes its place in the text, from the layout of an image.
+        token_side: From a configuration to the rows, and columns, of tokens of a tile; None where images decide it.
+        by_axis: Whether positions are those of `positions`.
+        blocks: Whether the rows of an image see each other, also later ones.
+        scaled: Whether the network multiplies all rows, so that those of images are divided before.
+    """
+
+    name: str
+    prefixes: Mapping[str, tuple[str, ...]]
+    needs: tuple[str, ...]
+    tower: str
+    processor: str
+    placeholder: str
+    expanded: Callable[[Layout], str]
+    token_side: Callable[[_Config], int] | None = None
+    by_axis: bool = False
+    blocks: bool = False
+    scaled: bool = False
+
+    def sections(self, config: _Config) -> tuple[int, ...]:
+        """Return the numbers of frequencies of `Seam`."""
+        text = text_config(config)
+        rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+        usual = _QWEN3_VL_SECTIONS if str(config["model_type"]).startswith("qwen3_vl") else _QWEN3_5_SECTIONS
+        return tuple(rope.get("mrope_section", usual)) if self.by_axis else ()
+
+    def image_settings(self, folder: Path) -> dict[str, Any]:
+        """Return the settings for the family's processor.
+
+        Raises:
+            ModelError: If a file cannot be read.
+        """
+        settings: dict[str, Any] = {}
+        for name in ("processor_config.json", "preprocessor_config.json"):
+            if (path := folder / name).exists():
+                found = read_object(path)
+                settings |= found.get("image_processor", found if name.startswith("pre") else {})
+        return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
+
+    def fill(self, prompt: str, layouts: Sequence[Layout], mark: str) -> str:
+        """Return a rendered prompt in which the expansion of each image stands for its placeholder.
+
+        Args:
+            prompt: A template's output.
+            layouts: The images, in order.
+            mark: What stands before a placeholder that was typed, which stays as it is.
+
+        Raises:
+            ModelError: If the template did not write one placeholder for each image.
+        """
+        first, *others = re.split(f"(?<!{re.escape(mark)}){re.escape(self.placeholder)}", prompt)
+        if len(others) != len(layouts):
+            raise ModelError("The model's chat template leaves out an image of this chat.", "Choose another model.")
+        return first + "".join(self.expanded(each) + text for each, text in zip(layouts, others, strict=True))
+
+
+class Vision(NamedTuple):
+    """What a model folder has to see with.
+
+    Attributes:
+        family: None for a model that does not see.
+        tensors: For each of the tower's own names, the name in the files.
+        tower_bytes: Size of these tensors.
+        reason: Why it does not see although its configuration says so; otherwise empty.
+    """
+
+    family: Family | None
+    tensors: Mapping[str, str]
+    tower_bytes: int
+    reason: str
+
+    @property
+    def deep(self) -> int:
+        """The number of inner layers of the tower that give features."""
+        return sum(_DEEP.fullmatch(name) is not None for name in self.tensors)
+
+
+def family_of(folder: Path) -> Family | None:
+    """Return the family of a model folder that sees; raises as `vision_of` does."""
+    return vision_of(folder).family
+
+
+def vision_of(folder: Path) -> Vision:
+    """Return what a model folder has to see with.
+
+    Raises:
+        ModelError: If it is not a model folder, or is damaged.
+    """
+    return vision_among(read_config(folder), read_headers(folder, weight_files(folder, entries_of(folder))))
+
+
+def vision_among(config: _Config, tensors: Mapping[str, StoredTensor]) -> Vision:
+    """Return what a model with this configuration and these tensors has to see with."""
+    if not isinstance(config.get("vision_config"), Mapping):
+        return Vision(None, {}, 0, "")
+    for family in FAMILIES:
+        own = _own_names(family, tensors)
+        if own.keys() >= set(family.needs):
+            return Vision(family, own, sum(tensors[name].stored_bytes for name in own.values()), "")
+    known = any(map(_ANY_TOWER.search, tensors))
+    return Vision(None, {}, 0, "rdchat does not know how this model sees." if known else "This copy has no vision.")
+
+
+def _own_names(family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
+    own = dict[str, str]()
+    for prefix, others in family.prefixes.items():
+        other = next((each for each in others if any(name.startswith(each) for name in tensors)), None)
+        if other is not None:
+            own |= {prefix + name.removeprefix(other): name for name in tensors if name.startswith(other)}
+    return own
+
+
+def image_token(config: _Config) -> int:
+    """Return the id of the token that stands for pixels.
+
+    Raises:
+        ModelError: If the configuration has none.
+    """
+    found = config.get("image_token_id", config.get("image_token_index"))
+    if type(found) is not int:
+        raise ModelError("The model's config.json has no token for images.", REFETCH_HINT)
+    return found
+
+
+def _tiles(layout: Layout) -> str:
+    """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image."""
+    (high, broad), (rows, columns) = layout.grids[-1], layout.tiles
+    begin, pixels = "<fake_token_around_image>", "<image>" * (high * broad)
+    names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]
+    tiles = "".join("".join(row) + "\n" for row in names)
+    return ("\n" if tiles else "").join([tiles, f"{begin}<global-img>{pixels}{begin}"])
+
+
+def _smol_side(config: _Config) -> int:
+    eyes = config["vision_config"]
+    return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
+
+
+FAMILIES = (
+    Family(
+        name="Qwen",
+        prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
+        needs=("merger.linear_fc1.weight", "pos_embed.weight", "patch_embed.proj.weight"),
+        tower="qwen",
+        processor="qwen",
+        placeholder="<|image_pad|>",
+        expanded=lambda layout: "<|image_pad|>" * layout.tokens,
+        by_axis=True,
+    ),
+    Family(
+        name="SmolVLM",
+        prefixes={
+            "tower.": ("model.vision_model.", "vision_model."),
+            "projector.": ("model.connector.modality_projection.", "connector.modality_projection."),
+        },
+        needs=("projector.proj.weight", "tower.embeddings.position_embedding.weight"),
+        tower="shuffled siglip",
+        processor="idefics3",
+        placeholder="<image>",
+        expanded=_tiles,
+        token_side=_smol_side,
+    ),
+    Family(
+        name="Gemma 3",
+        prefixes={
+            "tower.": tuple(
+                f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")
+            ),
+            "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
+        },
+        needs=("projector.mm_input_projection_weight", "tower.embeddings.position_embedding.weight"),
+        tower="pooled siglip",
+        processor="gemma3",
+        placeholder="<start_of_image>",
+        expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.tokens}<end_of_image>\n\n",
+        token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
+        blocks=True,
+        scaled=True,
+    ),
+)
+"""All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

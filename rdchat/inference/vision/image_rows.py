@@ -1,0 +1,191 @@
+"""The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a prompt's calls."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
+import mlx.core as mx
+import numpy as np
+
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import REFETCH_HINT, entries_of
+from rdchat.inference.api.image_spans import ImageSpan
+from rdchat.inference.models.model_config import read_config
+from rdchat.inference.models.safetensors_file import weight_files
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.memory_errors import memory_errors
+from rdchat.inference.vision.families import Vision
+from rdchat.inference.vision.positions import positions_by_axis
+from rdchat.inference.vision.processors import Prepared
+from rdchat.inference.vision.seam import CallRows
+from rdchat.inference.vision.towers import qwen, siglip
+from rdchat.inference.vision.towers.tower_weights import TowerWeights
+
+TOWERS = {"qwen": qwen.rows, "shuffled siglip": siglip.shuffled_rows, "pooled siglip": siglip.pooled_rows}
+"""The functions that families name."""
+_LIMIT_BYTES = 2**28
+
+
+class SeenImage(NamedTuple):
+    """What a network gets of an image.
+
+    Attributes:
+        rows: (tokens, width).
+        deep: Features for the first layers, each (tokens, width).
+    """
+
+    rows: mx.array
+    deep: tuple[mx.array, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all of them."""
+        return sum(each.nbytes for each in (self.rows, *self.deep))
+
+
+class ImageRows:
+    """Computes the rows of images, and keeps those that were used last.
+
+    The tower is loaded at the first image, and freed with this object.
+
+    Args:
+        folder: The model's.
+        vision: What it has to see with; it has a family.
+        limit_bytes: Memory of all rows that are kept; those of the latest image are in any case.
+    """
+
+    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = _LIMIT_BYTES) -> None:
+        assert vision.family is not None
+        self._folder, self._tensors, self._limit = folder, vision.tensors, limit_bytes
+        self._family, self._config = vision.family, dict[str, Any]()
+        self._weights: TowerWeights | None = None
+        self._kept = OrderedDict[str, SeenImage]()
+
+    def find(self, key: str) -> SeenImage | None:
+        """Return the rows of an image if they are kept."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def see(self, key: str, image: Prepared, waiting: Callable[[], None] = lambda: None) -> SeenImage:
+        """Return the rows of an image.
+
+        Args:
+            key: Hash of the very pixels.
+            image: The image as the family's processor prepared it.
+            waiting: Called after each layer of the tower; an exception that it raises ends the work.
+
+        Raises:
+            ModelError: If the tower's weights or settings are damaged.
+            OutOfMemoryError: If there was not enough memory.
+        """
+        if (kept := self.find(key)) is not None:
+            return kept
+
+        def evaluate(state: mx.array) -> None:
+            mx.eval(state)
+            waiting()
+
+        with memory_errors("to read an image"):
+            weights = self._weights or self._load()
+            try:
+                seen = self._compute(weights, image, evaluate)
+            except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+                # Weights and settings are foreign data.
+                raise ModelError(f"The vision part of {self._folder.name} is damaged.", REFETCH_HINT) from error
+        self._kept[key] = seen
+        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > self._limit:
+            self._kept.popitem(last=False)
+        return seen
+
+    def prompt(self, ids: Sequence[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
+        """Return a prompt with the rows of its images.
+
+        Args:
+            ids: Its tokens, negative where they stand for pixels.
+            spans: Where these are.
+            images: All of its images, in order.
+        """
+        seen = _joined(images)
+        # As mlx-lm rounds it for Gemma 3.
+        scale = float(np.array(mx.array(seen.rows.shape[-1] ** 0.5, mx.bfloat16).astype(mx.float32)))
+        return SeenPrompt(ids, spans, seen, self._family.by_axis, scale if self._family.scaled else 1.0)
+
+    def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
+        tower = TOWERS[self._family.tower]
+        tiles = image.patches if image.patches.ndim == 4 else image.patches[None]
+        found = [
+            tower(weights, self._config, mx.array(tile).astype(weights.dtype), grid, evaluate)
+            for tile, grid in zip(tiles, image.layout.grids, strict=True)
+        ]
+        seen = _joined(SeenImage(*each) for each in found)
+        mx.eval(seen)
+        return seen
+
+    def _load(self) -> TowerWeights:
+        stored: dict[str, mx.array] = {}
+        for path in weight_files(self._folder, entries_of(self._folder)):
+            stored |= cast(dict[str, mx.array], mx.load(str(path)))
+        arrays = {own: stored[name] for own, name in self._tensors.items()}
+        if not on_gpu():
+            # 16 bits are slow there.
+            floats = {name: array.astype(mx.float32) for name, array in arrays.items() if array.dtype != mx.uint32}
+            arrays |= floats
+        mx.eval(arrays)
+        self._config, self._weights = read_config(self._folder), TowerWeights(arrays)
+        return self._weights
+
+
+def _joined(images: Iterable[SeenImage]) -> SeenImage:
+    images = list(images)
+    deep = zip(*(image.deep for image in images), strict=True)
+    return SeenImage(mx.concatenate([image.rows for image in images]), tuple(mx.concatenate([*each]) for each in deep))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPrompt:
+    """A prompt with the rows of its images.
+
+    Attributes:
+        ids: Its tokens, negative where they stand for pixels.
+        spans: The runs of these, in order.
+        image: The rows of all of them, one behind the other.
+        by_axis: Whether positions are by axis.
+        scale: What the network multiplies all rows by.
+    """
+
+    ids: Sequence[int]
+    spans: Sequence[ImageSpan]
+    image: SeenImage
+    by_axis: bool = False
+    scale: float = 1.0
+
+    def call(self, start: int, end: int, embed: Callable[[mx.array], mx.array]) -> CallRows | None:
+        """Return what a call with the tokens from `start` to `end` gets; None if it is plain text.
+
+        Args:
+            start: Index of the first token.
+            end: Index of the first token behind them.
+            embed: From ids, (n,), to embeddings, (n, width), as the network's table has them.
+        """
+        ids = np.array(self.ids[start:end])
+        inside = ids < 0
+        if not inside.any():
+            return None
+        before = sum(each < 0 for each in self.ids[:start])
+        at, is_image = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0)), mx.array(inside)[:, None]
+        text = embed(mx.array(np.maximum(ids, 0)))
+        rows = (self.image.rows[at] / self.scale).astype(text.dtype)
+        deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
+        positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
+        blocks = np.full(len(ids), -1)
+        for number, span in enumerate(self.spans):
+            if span.whole:
+                blocks[max(span.start - start, 0) : max(span.end - start, 0)] = number
+        embeddings = mx.where(is_image, rows, text)[None]
+        return CallRows(embeddings, positions, deep, mx.array(blocks) if blocks.max() >= 0 else None)

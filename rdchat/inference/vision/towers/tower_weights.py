@@ -1,0 +1,91 @@
+"""The weights of a tower by name, floats or quantised by MLX, and the layers that towers are made of."""
+
+from collections.abc import Mapping
+
+import mlx.core as mx
+
+from rdchat.errors import ModelError
+
+# Attention of many patches is computed in parts, since MLX may hold the weights of a part in memory.
+_QUERIES = 1024
+
+
+class TowerWeights:
+    """The weights of a tower, or of a part of it.
+
+    Args:
+        arrays: By name: floats, or affine packed words with `scales` and `biases` beside them.
+        prefix: Of all names.
+    """
+
+    def __init__(self, arrays: Mapping[str, mx.array], prefix: str = "") -> None:
+        self._arrays, self._prefix = arrays, prefix
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """The type of its floats."""
+        return next(each.dtype for each in self._arrays.values() if mx.issubdtype(each.dtype, mx.floating))
+
+    def __contains__(self, name: str) -> bool:
+        return self._prefix + name in self._arrays
+
+    def __getitem__(self, name: str) -> mx.array:
+        return self._arrays[self._prefix + name]
+
+    def part(self, prefix: str) -> "TowerWeights":
+        """Return the weights below a prefix."""
+        return TowerWeights(self._arrays, self._prefix + prefix)
+
+    def parts(self, prefix: str) -> list["TowerWeights"]:
+        """Return the weights of layers, whose numbers follow a prefix."""
+        start = self._prefix + prefix
+        numbers = {int(name.removeprefix(start).partition(".")[0]) for name in self._arrays if name.startswith(start)}
+        return [self.part(f"{prefix}{number}.") for number in sorted(numbers)]
+
+    def linear(self, name: str, x: mx.array) -> mx.array:
+        """Return (..., outputs) for x (..., inputs)."""
+        weight = self[f"{name}.weight"]
+        if f"{name}.scales" in self:
+            packing = self._packing(name, x.shape[-1])
+            y = mx.quantized_matmul(x, weight, self[f"{name}.scales"], self[f"{name}.biases"], True, *packing)
+        else:
+            y = x @ weight.T
+        return y + self[f"{name}.bias"] if f"{name}.bias" in self else y
+
+    def norm(self, name: str, x: mx.array, epsilon: float = 1e-6) -> mx.array:
+        """Return the layer norm over the last axis."""
+        return mx.fast.layer_norm(x, self[f"{name}.weight"], self[f"{name}.bias"], epsilon)
+
+    def table(self, name: str, width: int) -> mx.array:
+        """Return (rows, width): a table of embeddings."""
+        weight = self[f"{name}.weight"]
+        if f"{name}.scales" not in self:
+            return weight
+        return mx.dequantize(weight, self[f"{name}.scales"], self[f"{name}.biases"], *self._packing(name, width))
+
+    def patch_kernel(self, name: str, channels: int = 3) -> mx.array:
+        """Return (width, channels, ..., patch, patch): a kernel that cuts patches.
+
+        PyTorch's has the channels in this place; copies by mlx-vlm have them last.
+        """
+        kernel = self[f"{name}.weight"]
+        return kernel if kernel.shape[1] == channels else mx.moveaxis(kernel, -1, 1)
+
+    def _packing(self, name: str, width: int) -> tuple[int, int]:
+        """Return group size and bits of a matrix with this many inputs."""
+        scales, packed = self[f"{name}.scales"], self[f"{name}.weight"]
+        if f"{name}.biases" not in self:
+            raise ModelError(
+                "The vision part of the model is quantised in a way that rdchat does not know.", "Choose another copy."
+            )
+        return width // scales.shape[-1], packed.shape[-1] * 32 // width
+
+
+def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+    """Return (n, heads * size): attention of all rows to all, for q, k and v (n, heads, size)."""
+    q, k, v = (part.swapaxes(0, 1)[None] for part in (q, k, v))
+    parts = [
+        mx.fast.scaled_dot_product_attention(q[:, :, at : at + _QUERIES], k, v, scale=q.shape[-1] ** -0.5)
+        for at in range(0, q.shape[2], _QUERIES)
+    ]
+    return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)

@@ -1,0 +1,176 @@
+"""Writes the golden files of models that see: what transformers computes with weights that are drawn by their names.
+
+    python scripts/golden_vision.py OUT
+
+It runs with a Python that has torch (a CPU is enough) and transformers 5.23; neither is needed by rdchat or its tests.
+OUT is tests/inference/vision/golden. models.json has, for each family, the config.json that transformers writes, the
+shapes of the checkpoint's tensors by name, a prompt with two images, and the grids of tokens of their tiles. Tensors
+and pixels are drawn as `tests.inference.drawn_weights` and `tests.inference.vision.golden_models` do. NAME.npz has what
+the whole model computes:
+
+    rows (tokens, width)        the rows of both images
+    deep (layers, tokens, width)  features for the first layers (DeepStack)
+    logits (length, vocabulary)   of the prompt
+    written (n,)                  the next tokens at temperature 0
+"""
+
+import json
+import math
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+VOCABULARY, IMAGE, START, END, WRITTEN = 96, 90, 91, 92, 12
+TEXT: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "max_position_embeddings": 512, "num_hidden_layers": 4,
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+QWEN = {"image_token_id": IMAGE, "video_token_id": 89, "vision_start_token_id": START, "vision_end_token_id": END}
+QWEN_EYES: dict[str, Any] = {
+    "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
+    "out_hidden_size": 64, "num_position_embeddings": 36,
+}  # fmt: skip
+DEEP = QWEN_EYES | {"deepstack_visual_indexes": [0, 1, 2]}
+QWEN3_VL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [6, 5, 5]}}
+QWEN3_5: dict[str, Any] = {
+    "full_attention_interval": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25, "mrope_section": [3, 3, 2],
+    },
+}  # fmt: skip
+SIGLIP = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4,
+    "image_size": 32,
+}  # fmt: skip
+LLAMA = TEXT | {"model_type": "llama", "head_dim": 16}
+SMOL = {"image_token_id": IMAGE, "scale_factor": 2, "tie_word_embeddings": False, "vision_config": SIGLIP}
+GEMMA3: dict[str, Any] = TEXT | {
+    "num_hidden_layers": 6, "query_pre_attn_scalar": 16, "sliding_window": 12, "head_dim": 16,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+}  # fmt: skip
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3_vl": ("Qwen3VL", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL}),
+    "qwen3_vl_moe": ("Qwen3VLMoe", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL | EXPERTS}),
+    "qwen3_5": ("Qwen3_5", QWEN | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5}),
+    "qwen3_5_moe": (
+        "Qwen3_5Moe",
+        QWEN
+        | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5 | EXPERTS | {"shared_expert_intermediate_size": 32}},
+    ),
+    "smolvlm": ("SmolVLM", SMOL | {"text_config": LLAMA}),
+    "idefics3": ("Idefics3", SMOL | {"text_config": LLAMA}),
+    "gemma3": (
+        "Gemma3",
+        {
+            "image_token_index": IMAGE, "boi_token_index": START, "eoi_token_index": END, "mm_tokens_per_image": 16,
+            "vision_config": SIGLIP, "text_config": GEMMA3,
+        },
+    ),
+}  # fmt: skip
+
+
+def drawn(name: str, shape: list[int]) -> np.ndarray:
+    """Return a tensor as `tests.inference.drawn_weights` draws it; scripts import no tests."""
+    noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
+    if len(shape) > 1 and min(shape[-2:]) > 1:
+        return noise * np.float32((4 if "embed" in name else 1) / math.sqrt(shape[-1]))
+    about_one = "norm" in name or name.endswith((".D", ".A_log"))
+    return np.float32(about_one) + np.float32(0.2) * noise
+
+
+def pixels(number: int, shape: list[int]) -> np.ndarray:
+    """Return the numbers of an image."""
+    return np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
+
+
+def make(name: str, config: dict[str, Any], folder: str) -> tuple[Any, dict[str, list[int]]]:
+    """Return a model with drawn weights, and the shapes of its checkpoint, whose config.json stays in a folder."""
+    made = getattr(transformers, f"{name}Config")(**json.loads(json.dumps(config)))
+    kind = getattr(transformers, f"{name}ForConditionalGeneration")
+    kind(made).save_pretrained(folder)
+    file = Path(folder, "model.safetensors")
+    with safe_open(file, "np") as held:
+        shapes = {key: held.get_slice(key).get_shape() for key in held.keys()}  # noqa: SIM118
+    save_file({key: drawn(key, shape) for key, shape in shapes.items()}, file, {"format": "pt"})
+    return kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval(), shapes
+
+
+def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
+    """Return the ids of a prompt with two images, and the grids of the tiles of each."""
+    if kind.startswith("qwen"):
+        grids = [[(3, 4)], [(2, 5)]]
+    else:
+        # The first image of SmolVLM has two tiles and one of the whole.
+        grids = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
+    random = np.random.default_rng(1)
+    ids = random.integers(3, 80, 7).tolist()
+    for tiles in grids:
+        for high, broad in tiles:
+            ids += [START, *[IMAGE] * (high * broad), END]
+        ids += random.integers(3, 80, 5).tolist()
+    return ids, grids
+
+
+def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> dict[str, torch.Tensor]:
+    """Return the inputs of a whole model."""
+    tokens = torch.tensor([ids])
+    inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    if kind.startswith("qwen"):
+        patches = [pixels(number, [4 * high * broad, 96]) for number, ((high, broad),) in enumerate(grids)]
+        inputs["pixel_values"] = torch.tensor(np.concatenate(patches))
+        inputs["image_grid_thw"] = torch.tensor([[1, 2 * high, 2 * broad] for ((high, broad),) in grids])
+        inputs["mm_token_type_ids"] = (tokens == IMAGE).long()
+        return inputs
+    tiles = torch.tensor(np.concatenate([pixels(number, [len(each), 3, 32, 32]) for number, each in enumerate(grids)]))
+    if kind == "gemma3":
+        return inputs | {"pixel_values": tiles, "token_type_ids": (tokens == IMAGE).long()}
+    return inputs | {"pixel_values": tiles[None]}
+
+
+def write(kind: str, out: Path) -> dict[str, Any]:
+    """Write the arrays of a family; return its entry of models.json."""
+    name, config = FAMILIES[kind]
+    with tempfile.TemporaryDirectory() as folder:
+        model, shapes = make(name, config, folder)
+        written = json.loads(Path(folder, "config.json").read_text())
+    ids, grids = prompt_of(kind)
+    inputs = inputs_of(kind, ids, grids)
+    seen = model.model.get_image_features(**{key: inputs[key] for key in inputs if key.startswith(("pixel", "image"))})
+    rows = seen.pooler_output
+    rows = (torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows).flatten(0, -2)
+    deep = getattr(seen, "deepstack_features", None) or ()
+    logits = model(**inputs, use_cache=False).logits[0]
+    model.model.rope_deltas = None
+    following = model.generate(
+        **inputs, max_new_tokens=WRITTEN, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=False
+    )
+    np.savez_compressed(
+        out / f"{kind}.npz",
+        rows=rows.numpy(),
+        deep=np.array([each.numpy() for each in deep], np.float32),
+        logits=logits.numpy(),
+        written=following[0, len(ids) :].numpy(),
+    )
+    return {"config": written, "shapes": shapes, "ids": ids, "grids": grids}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    transformers.logging.set_verbosity_error()
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    cases = {kind: write(kind, target) for kind in FAMILIES}
+    lines = (f"{json.dumps(kind)}: {json.dumps(case)}" for kind, case in cases.items())
+    (target / "models.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

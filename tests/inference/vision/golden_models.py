@@ -1,0 +1,108 @@
+"""Small models that see, with what transformers computes; `scripts/golden_vision.py` writes the files."""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.vision.families import image_token, vision_of
+from rdchat.inference.vision.image_rows import ImageRows, SeenPrompt
+from rdchat.inference.vision.positions import with_images
+from rdchat.inference.vision.processors import Layout, Prepared
+from rdchat.inference.vision.seam import Seam
+from tests.inference.drawn_weights import drawn
+from tests.inference.model_folders import folder_of
+
+HERE = Path(__file__).parent / "golden"
+GOLDEN: dict[str, dict[str, Any]] = json.loads((HERE / "models.json").read_text())
+
+
+def tensors_of(kind: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a checkpoint."""
+    return {name: drawn(name, shape) for name, shape in GOLDEN[kind]["shapes"].items()}
+
+
+def expected(kind: str) -> dict[str, np.ndarray]:
+    """Return what transformers computes."""
+    with np.load(HERE / f"{kind}.npz") as arrays:
+        return dict(arrays)
+
+
+def prepared(kind: str) -> list[Prepared]:
+    """Return the images of the prompt."""
+    images = []
+    for number, grids in enumerate(GOLDEN[kind]["grids"]):
+        shape = [4 * grids[0][0] * grids[0][1], 96] if kind.startswith("qwen") else [len(grids), 3, 32, 32]
+        patches = np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
+        images.append(Prepared(patches, Layout(tuple(map(tuple, grids)), (32, 32))))
+    return images
+
+
+def golden_folder(place: Path, kind: str) -> Path:
+    """Write the folder of a golden model."""
+    return folder_of(place, GOLDEN[kind]["config"], tensors_of(kind))
+
+
+class SeeingModel:
+    """A loaded golden model with its prompt.
+
+    Attributes:
+        model: The target, with rdchat's hooks and the seam.
+        rows: Its tower.
+        seen: The images of the prompt.
+        ids: The prompt's ids, negative for images.
+    """
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.model: LoadedModel = load_model(folder, "float32")
+        self.config, self.vision = GOLDEN[kind]["config"], vision_of(folder)
+        self.family = self.vision.family
+        assert self.family is not None
+        self.rows = ImageRows(folder, self.vision)
+        self.images = prepared(kind)
+        self.seen = [self.rows.see(f"{kind} {number}", image) for number, image in enumerate(self.images)]
+        self.seam = Seam(self.model.network, self.family.sections(self.config), self.vision.deep)
+        layouts = [(f"{kind} {number}", image.layout) for number, image in enumerate(self.images)]
+        self.ids, self.spans = with_images(GOLDEN[kind]["ids"], image_token(self.config), layouts, self.family)
+        self.embed = TargetEmbeddings(self.model.network, self.model.info.vocabulary_size).embed
+        self.prompt: SeenPrompt = self.rows.prompt(self.ids, self.spans, self.seen)
+
+    def cache(self) -> KVCache:
+        """Return an empty cache for the prompt."""
+        cache = KVCache(self.model.network)
+        cache.take_images(self.spans)
+        return cache
+
+    def read(self, cache: KVCache, ends: Sequence[int] = (), prompt: SeenPrompt | None = None) -> np.ndarray:
+        """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows."""
+        prompt, logits = prompt or self.prompt, []
+        for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
+            rows, ids = prompt.call(start, end, self.embed), mx.array(np.maximum(prompt.ids[start:end], 0))[None]
+            if rows is None:
+                logits.append(self.model.network(ids, cache=cache.layers)[0])
+            else:
+                with self.seam.call(rows), nullcontext() if rows.blocks is None else cache.seeing(rows.blocks):
+                    logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
+            cache.evaluate()
+            cache.extend(prompt.ids[start:end])
+        return np.array(mx.concatenate(logits))
+
+    def feed(self, cache: KVCache, tokens: Sequence[int]) -> np.ndarray:
+        """Feed tokens of text one by one; return the logits behind the last."""
+        for token in tokens:
+            logits = self.model.network(mx.array([[token]]), cache=cache.layers)[0, -1]
+            cache.extend([token])
+        return np.array(logits)
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference, as a part of the span of the second."""
+    return float(np.abs(one - other).max() / (other.max() - other.min()))

@@ -1,0 +1,137 @@
+"""Rows of images equal transformers', from original checkpoints, copies by mlx-vlm and quantised ones."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rdchat.errors import ModelError
+from rdchat.inference.vision.families import vision_of
+from rdchat.inference.vision.image_rows import ImageRows
+from rdchat.inference.vision.towers import tower_weights
+from tests.grids import share
+from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, prepared, tensors_of
+
+type Tensors = dict[str, np.ndarray]
+EQUAL = 1e-5
+
+
+def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the rows of both images of a golden model, and their deep features."""
+    rows = ImageRows(folder, vision_of(folder))
+    seen = [rows.see(str(number), image) for number, image in enumerate(prepared(kind))]
+    deep = [np.concatenate(each) for each in zip(*(image.deep for image in seen), strict=True)]
+    return np.concatenate([image.rows for image in seen]), deep
+
+
+def copied(kind: str, tensors: Tensors) -> Tensors:
+    """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
+    changed = {}
+    for name, array in tensors.items():
+        if kind == "smolvlm":
+            short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
+        else:
+            short = name.replace("model.visual.", "vision_tower.").replace("model.language_model", "language_model.model")
+        short = f"language_model.{short}" if short.startswith("lm_head") else short
+        is_kernel = "patch_embed" in name and array.ndim > 2
+        changed[short] = np.moveaxis(array, 1, -1) if is_kernel else array
+    return changed
+
+
+def quantised(tensors: Tensors, bits: int, is_eye: Callable[[str], bool]) -> tuple[Tensors, Tensors]:
+    """Return a checkpoint whose tower is quantised, and one with the floats that this means."""
+    packed, floats = dict(tensors), dict(tensors)
+    for name, array in tensors.items():
+        if is_eye(name) and array.ndim == 2 and array.shape[1] % 32 == 0:
+            parts = mx.quantize(mx.array(array), 32, bits)
+            base = name.removesuffix("weight")
+            packed |= {base + part: np.array(each) for part, each in zip(("weight", "scales", "biases"), parts, strict=True)}
+            floats[name] = np.array(mx.dequantize(*parts, 32, bits))
+    return packed, floats
+
+
+@pytest.mark.parametrize("kind", sorted(GOLDEN))
+def test_rows_equal_those_of_transformers(tmp_path: Path, kind: str) -> None:
+    rows, deep = rows_of(golden_folder(tmp_path / "model", kind), kind)
+    wanted = expected(kind)
+    assert apart(rows, wanted["rows"]) < EQUAL
+    assert len(deep) == len(wanted["deep"])
+    assert all(apart(*pair) < EQUAL for pair in zip(deep, wanted["deep"], strict=True))
+
+
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
+def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
+    assert apart(rows_of(folder, kind)[0], expected(kind)["rows"]) < EQUAL
+
+
+@pytest.mark.parametrize(("kind", "bits"), share([("qwen3_vl", 4), ("smolvlm", 8), ("qwen3_vl", 8), ("smolvlm", 4)], 2))
+def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, bits: int) -> None:
+    """Matrices and tables of positions."""
+    folder = golden_folder(tmp_path / "model", kind)
+    file, found = folder / "model.safetensors", []
+    for tensors in quantised(load_file(file), bits, lambda name: "vis" in name or "connector" in name):
+        save_file(tensors, file, {"format": "mlx"})
+        found.append(rows_of(folder, kind)[0])
+    assert apart(*found) < EQUAL
+    assert apart(found[0], expected(kind)["rows"]) > 100 * EQUAL
+
+
+def test_packing_without_biases_is_refused(tmp_path: Path) -> None:
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    packed, _ = quantised(load_file(folder / "model.safetensors"), 4, lambda name: "vision" in name)
+    save_file({name: each for name, each in packed.items() if not name.endswith("biases")}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="quantised in a way"):
+        rows_of(folder, "smolvlm")
+
+
+def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = golden_folder(tmp_path / "model", "qwen3_vl")
+    monkeypatch.setattr(tower_weights, "_QUERIES", 7)
+    assert apart(rows_of(folder, "qwen3_vl")[0], expected("qwen3_vl")["rows"]) < EQUAL
+
+
+@pytest.mark.parametrize("harm", ["missing", "shape"])
+def test_a_damaged_tower_is_an_error(tmp_path: Path, harm: str) -> None:
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    tensors, name = load_file(folder / "model.safetensors"), "model.vision_model.encoder.layers.1.mlp.fc1.weight"
+    if harm == "missing":
+        del tensors[name]
+    else:
+        tensors[name] = tensors[name][:, 1:].copy()
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match="damaged"):
+        rows_of(folder, "smolvlm")
+
+
+def test_rows_are_kept_up_to_a_limit(tmp_path: Path) -> None:
+    """The latest are kept even if they alone are more."""
+    folder, (image, other) = golden_folder(tmp_path / "model", "smolvlm"), prepared("smolvlm")
+    rows = ImageRows(folder, vision_of(folder))
+    first = rows.see("a", image)
+    assert rows.see("a", image) is first
+    rows = ImageRows(folder, vision_of(folder), limit_bytes=first.nbytes + 1)
+    seen = [rows.see(key, each) for key, each in (("a", image), ("b", other), ("a", image))]
+    assert rows.find("b") is None or rows.find("a") is seen[0]
+    assert rows.find("a") is not None
+    alone = ImageRows(folder, vision_of(folder), limit_bytes=1)
+    assert alone.see("a", image) is alone.find("a")
+
+
+def test_work_ends_between_two_layers(tmp_path: Path) -> None:
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    rows, calls = ImageRows(folder, vision_of(folder)), []
+
+    def waiting() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        rows.see("a", prepared("smolvlm")[0], waiting)
+    assert len(calls) == 3
+    assert rows.find("a") is None
