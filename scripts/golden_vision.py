@@ -35,6 +35,7 @@ TEXT: dict[str, Any] = {
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+SHARED = {"shared_expert_intermediate_size": 32}
 QWEN = {"image_token_id": IMAGE, "video_token_id": 89, "vision_start_token_id": START, "vision_end_token_id": END}
 QWEN_EYES: dict[str, Any] = {
     "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
@@ -65,8 +66,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5": ("Qwen3_5", QWEN | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5}),
     "qwen3_5_moe": (
         "Qwen3_5Moe",
-        QWEN
-        | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5 | EXPERTS | {"shared_expert_intermediate_size": 32}},
+        QWEN | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5 | EXPERTS | SHARED},
     ),
     "smolvlm": ("SmolVLM", SMOL | {"text_config": LLAMA}),
     "idefics3": ("Idefics3", SMOL | {"text_config": LLAMA}),
@@ -108,11 +108,9 @@ def make(name: str, config: dict[str, Any], folder: str) -> tuple[Any, dict[str,
 
 def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
     """Return the ids of a prompt with two images, and the grids of the tiles of each."""
-    if kind.startswith("qwen"):
-        grids = [[(3, 4)], [(2, 5)]]
-    else:
-        # The first image of SmolVLM has two tiles and one of the whole.
-        grids = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
+    # The first image of SmolVLM has two tiles and one of the whole.
+    squares = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
+    grids = [[(3, 4)], [(2, 5)]] if kind.startswith("qwen") else squares
     random = np.random.default_rng(1)
     ids = random.integers(3, 80, 7).tolist()
     for tiles in grids:

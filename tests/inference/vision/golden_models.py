@@ -1,7 +1,7 @@
 """Small models that see, with what transformers computes; `scripts/golden_vision.py` writes the files."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_rows import ImageRows, SeenPrompt
 from rdchat.inference.vision.positions import with_images
 from rdchat.inference.vision.processors import Layout, Prepared
-from rdchat.inference.vision.seam import Seam
+from rdchat.inference.vision.seam import CallRows, Seam
 from tests.inference.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
@@ -81,7 +81,13 @@ class SeeingModel:
         cache.take_images(self.spans)
         return cache
 
-    def read(self, cache: KVCache, ends: Sequence[int] = (), prompt: SeenPrompt | None = None) -> np.ndarray:
+    def read(
+        self,
+        cache: KVCache,
+        ends: Sequence[int] = (),
+        change: Callable[[CallRows], CallRows] = lambda rows: rows,
+        prompt: SeenPrompt | None = None,
+    ) -> np.ndarray:
         """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows."""
         prompt, logits = prompt or self.prompt, []
         for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
@@ -89,6 +95,7 @@ class SeeingModel:
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])
             else:
+                rows = change(rows)
                 with self.seam.call(rows), nullcontext() if rows.blocks is None else cache.seeing(rows.blocks):
                     logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
             cache.evaluate()

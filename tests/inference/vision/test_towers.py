@@ -17,6 +17,7 @@ from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden
 
 type Tensors = dict[str, np.ndarray]
 EQUAL = 1e-5
+PACKED = ("weight", "scales", "biases")
 
 
 def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -34,7 +35,9 @@ def copied(kind: str, tensors: Tensors) -> Tensors:
         if kind == "smolvlm":
             short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
         else:
-            short = name.replace("model.visual.", "vision_tower.").replace("model.language_model", "language_model.model")
+            short = name.replace("model.visual.", "vision_tower.").replace(
+                "model.language_model", "language_model.model"
+            )
         short = f"language_model.{short}" if short.startswith("lm_head") else short
         is_kernel = "patch_embed" in name and array.ndim > 2
         changed[short] = np.moveaxis(array, 1, -1) if is_kernel else array
@@ -48,7 +51,9 @@ def quantised(tensors: Tensors, bits: int, is_eye: Callable[[str], bool]) -> tup
         if is_eye(name) and array.ndim == 2 and array.shape[1] % 32 == 0:
             parts = mx.quantize(mx.array(array), 32, bits)
             base = name.removesuffix("weight")
-            packed |= {base + part: np.array(each) for part, each in zip(("weight", "scales", "biases"), parts, strict=True)}
+            packed |= {
+                base + part: np.array(each) for part, each in zip(("weight", "scales", "biases"), parts, strict=True)
+            }
             floats[name] = np.array(mx.dequantize(*parts, 32, bits))
     return packed, floats
 
@@ -84,7 +89,9 @@ def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, 
 def test_packing_without_biases_is_refused(tmp_path: Path) -> None:
     folder = golden_folder(tmp_path / "model", "smolvlm")
     packed, _ = quantised(load_file(folder / "model.safetensors"), 4, lambda name: "vision" in name)
-    save_file({name: each for name, each in packed.items() if not name.endswith("biases")}, folder / "model.safetensors")
+    save_file(
+        {name: each for name, each in packed.items() if not name.endswith("biases")}, folder / "model.safetensors"
+    )
     with pytest.raises(ModelError, match="quantised in a way"):
         rows_of(folder, "smolvlm")
 
