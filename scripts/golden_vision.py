@@ -34,7 +34,14 @@ TEXT: dict[str, Any] = {
     "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "max_position_embeddings": 512, "num_hidden_layers": 4,
     "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1}
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "decoder_sparse_step": 1,
+    "norm_topk_prob": True,
+    "mlp_only_layers": [],
+}
 SHARED = {"shared_expert_intermediate_size": 32}
 QWEN = {"image_token_id": IMAGE, "video_token_id": 89, "vision_start_token_id": START, "vision_end_token_id": END}
 QWEN_EYES: dict[str, Any] = {
@@ -58,7 +65,7 @@ LLAMA = TEXT | {"model_type": "llama", "head_dim": 16}
 SMOL = {"image_token_id": IMAGE, "scale_factor": 2, "tie_word_embeddings": False, "vision_config": SIGLIP}
 GEMMA3: dict[str, Any] = TEXT | {
     "num_hidden_layers": 6, "query_pre_attn_scalar": 16, "sliding_window": 12, "head_dim": 16,
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "sliding_window_pattern": 3,
 }  # fmt: skip
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_vl": ("Qwen3VL", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL}),
@@ -68,8 +75,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen3_5Moe",
         QWEN | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5 | EXPERTS | SHARED},
     ),
+    # Idefics3 computes the same.
     "smolvlm": ("SmolVLM", SMOL | {"text_config": LLAMA}),
-    "idefics3": ("Idefics3", SMOL | {"text_config": LLAMA}),
     "gemma3": (
         "Gemma3",
         {
@@ -102,6 +109,10 @@ def make(name: str, config: dict[str, Any], folder: str) -> tuple[Any, dict[str,
     file = Path(folder, "model.safetensors")
     with safe_open(file, "np") as held:
         shapes = {key: held.get_slice(key).get_shape() for key in held.keys()}  # noqa: SIM118
+    if "VLMoe" in name:
+        # Published checkpoints have the experts' matrices the other way; transformers turns them when it reads them.
+        turned = {key for key in shapes if key.endswith((".gate_up_proj", ".down_proj"))}
+        shapes |= {key: [shapes[key][0], *shapes[key][:0:-1]] for key in turned}
     save_file({key: drawn(key, shape) for key, shape in shapes.items()}, file, {"format": "pt"})
     return kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval(), shapes
 
@@ -136,17 +147,22 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
     return inputs | {"pixel_values": tiles[None]}
 
 
+def joined(rows: Any) -> torch.Tensor:
+    """Return the rows of all images, (tokens, width), which some classes keep apart."""
+    return (torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows).flatten(0, -2)
+
+
 def write(kind: str, out: Path) -> dict[str, Any]:
     """Write the arrays of a family; return its entry of models.json."""
     name, config = FAMILIES[kind]
     with tempfile.TemporaryDirectory() as folder:
         model, shapes = make(name, config, folder)
         written = json.loads(Path(folder, "config.json").read_text())
+    # transformers reads some settings, and writes what they mean; published files have them.
+    written["text_config"] = config["text_config"] | written["text_config"]
     ids, grids = prompt_of(kind)
     inputs = inputs_of(kind, ids, grids)
     seen = model.model.get_image_features(**{key: inputs[key] for key in inputs if key.startswith(("pixel", "image"))})
-    rows = seen.pooler_output
-    rows = (torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows).flatten(0, -2)
     deep = getattr(seen, "deepstack_features", None) or ()
     logits = model(**inputs, use_cache=False).logits[0]
     model.model.rope_deltas = None
@@ -155,8 +171,8 @@ def write(kind: str, out: Path) -> dict[str, Any]:
     )
     np.savez_compressed(
         out / f"{kind}.npz",
-        rows=rows.numpy(),
-        deep=np.array([each.numpy() for each in deep], np.float32),
+        rows=joined(seen.pooler_output).numpy(),
+        deep=np.array([joined(each).numpy() for each in deep], np.float32),
         logits=logits.numpy(),
         written=following[0, len(ids) :].numpy(),
     )

@@ -40,7 +40,7 @@ def copied(kind: str, tensors: Tensors) -> Tensors:
             )
         short = f"language_model.{short}" if short.startswith("lm_head") else short
         is_kernel = "patch_embed" in name and array.ndim > 2
-        changed[short] = np.moveaxis(array, 1, -1) if is_kernel else array
+        changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
     return changed
 
 

@@ -44,12 +44,11 @@ class TowerWeights:
 
     def linear(self, name: str, x: mx.array) -> mx.array:
         """Return (..., outputs) for x (..., inputs)."""
-        weight = self[f"{name}.weight"]
         if f"{name}.scales" in self:
-            packing = self._packing(name, x.shape[-1])
-            y = mx.quantized_matmul(x, weight, self[f"{name}.scales"], self[f"{name}.biases"], True, *packing)
+            words, scales, biases, group, bits = self._packed(name, x.shape[-1])
+            y = mx.quantized_matmul(x, words, scales, biases, True, group, bits)
         else:
-            y = x @ weight.T
+            y = x @ self[f"{name}.weight"].T
         return y + self[f"{name}.bias"] if f"{name}.bias" in self else y
 
     def norm(self, name: str, x: mx.array, epsilon: float = 1e-6) -> mx.array:
@@ -58,10 +57,9 @@ class TowerWeights:
 
     def table(self, name: str, width: int) -> mx.array:
         """Return (rows, width): a table of embeddings."""
-        weight = self[f"{name}.weight"]
         if f"{name}.scales" not in self:
-            return weight
-        return mx.dequantize(weight, self[f"{name}.scales"], self[f"{name}.biases"], *self._packing(name, width))
+            return self[f"{name}.weight"]
+        return mx.dequantize(*self._packed(name, width))
 
     def patch_kernel(self, name: str, channels: int = 3) -> mx.array:
         """Return (width, channels, ..., patch, patch): a kernel that cuts patches.
@@ -71,14 +69,14 @@ class TowerWeights:
         kernel = self[f"{name}.weight"]
         return kernel if kernel.shape[1] == channels else mx.moveaxis(kernel, -1, 1)
 
-    def _packing(self, name: str, width: int) -> tuple[int, int]:
-        """Return group size and bits of a matrix with this many inputs."""
-        scales, packed = self[f"{name}.scales"], self[f"{name}.weight"]
+    def _packed(self, name: str, width: int) -> tuple[mx.array, mx.array, mx.array, int, int]:
+        """Return words, scales and biases of a matrix with this many inputs, and its group size and bits."""
         if f"{name}.biases" not in self:
             raise ModelError(
                 "The vision part of the model is quantised in a way that rdchat does not know.", "Choose another copy."
             )
-        return width // scales.shape[-1], packed.shape[-1] * 32 // width
+        words, scales, biases = (self[f"{name}.{part}"] for part in ("weight", "scales", "biases"))
+        return words, scales, biases, width // scales.shape[-1], words.shape[-1] * 32 // width
 
 
 def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
