@@ -21,7 +21,6 @@ type _Config = Mapping[str, Any]
 
 _ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector)\.", re.ASCII)
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
-_QWEN3_VL_SECTIONS, _QWEN3_5_SECTIONS = (24, 20, 20), (11, 11, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Family:
         """Return the numbers of frequencies of `Seam`."""
         text = text_config(config)
         rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-        usual = _QWEN3_VL_SECTIONS if str(config["model_type"]).startswith("qwen3_vl") else _QWEN3_5_SECTIONS
+        usual = (24, 20, 20) if str(config["model_type"]).startswith("qwen3_vl") else (11, 11, 10)
         return tuple(rope.get("mrope_section", usual)) if self.by_axis else ()
 
     def image_settings(self, folder: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class ImageRows:
     def __init__(self, folder: Path, vision: Vision, limit_bytes: int = _LIMIT_BYTES) -> None:
         assert vision.family is not None
         self._folder, self._tensors, self._limit = folder, vision.tensors, limit_bytes
-        self._family, self._config = vision.family, dict[str, Any]()
+        self._family, self._settings = vision.family, dict[str, Any]()
         self._weights: TowerWeights | None = None
         self._kept = OrderedDict[str, SeenImage]()
 
@@ -95,6 +95,7 @@ class ImageRows:
             weights = self._weights or self._load()
             try:
                 seen = self._compute(weights, image, evaluate)
+                mx.eval(seen)
             except (LookupError, ValueError, TypeError, ArithmeticError) as error:
                 # Weights and settings are foreign data.
                 raise ModelError(f"The vision part of {self._folder.name} is damaged.", REFETCH_HINT) from error
@@ -113,31 +114,28 @@ class ImageRows:
         """
         seen = _joined(images)
         # As mlx-lm rounds it for Gemma 3.
-        scale = float(np.array(mx.array(seen.rows.shape[-1] ** 0.5, mx.bfloat16).astype(mx.float32)))
-        return SeenPrompt(ids, spans, seen, self._family.by_axis, scale if self._family.scaled else 1.0)
+        scale = float(mx.array(seen.rows.shape[-1] ** 0.5, mx.bfloat16)) if self._family.scaled else 1.0
+        return SeenPrompt(ids, spans, seen, self._family.by_axis, scale)
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
         tower = TOWERS[self._family.tower]
         tiles = image.patches if image.patches.ndim == 4 else image.patches[None]
         found = [
-            tower(weights, self._config, mx.array(tile).astype(weights.dtype), grid, evaluate)
+            tower(weights, self._settings, mx.array(tile), grid, evaluate)
             for tile, grid in zip(tiles, image.layout.grids, strict=True)
         ]
-        seen = _joined(SeenImage(*each) for each in found)
-        mx.eval(seen)
-        return seen
+        return _joined(SeenImage(*each) for each in found)
 
     def _load(self) -> TowerWeights:
         stored: dict[str, mx.array] = {}
         for path in weight_files(self._folder, entries_of(self._folder)):
             stored |= cast(dict[str, mx.array], mx.load(str(path)))
         arrays = {own: stored[name] for own, name in self._tensors.items()}
-        if not on_gpu():
-            # 16 bits are slow there.
-            floats = {name: array.astype(mx.float32) for name, array in arrays.items() if array.dtype != mx.uint32}
-            arrays |= floats
+        # 16 bits are slow on a CPU.
+        wider = {} if on_gpu() else {name: each for name, each in arrays.items() if each.dtype != mx.uint32}
+        arrays |= {name: each.astype(mx.float32) for name, each in wider.items()}
         mx.eval(arrays)
-        self._config, self._weights = read_config(self._folder), TowerWeights(arrays)
+        self._settings, self._weights = read_config(self._folder)["vision_config"], TowerWeights(arrays)
         return self._weights
 
 
@@ -183,9 +181,6 @@ class SeenPrompt:
         rows = (self.image.rows[at] / self.scale).astype(text.dtype)
         deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
         positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
-        blocks = np.full(len(ids), -1)
-        for number, span in enumerate(self.spans):
-            if span.whole:
-                blocks[max(span.start - start, 0) : max(span.end - start, 0)] = number
-        embeddings = mx.where(is_image, rows, text)[None]
-        return CallRows(embeddings, positions, deep, mx.array(blocks) if blocks.max() >= 0 else None)
+        image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")
+        blocks = mx.array(np.where(inside, image, 0) - 1) if self.spans[0].whole else None
+        return CallRows(mx.where(is_image, rows, text)[None], positions, deep, blocks)

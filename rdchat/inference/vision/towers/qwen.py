@@ -20,7 +20,7 @@ _DEEP_LAYERS = (8, 16, 24)
 
 def rows(
     weights: TowerWeights,
-    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
     patches: mx.array,
     grid: tuple[int, int],
     evaluate: Callable[[mx.array], None],
@@ -29,16 +29,15 @@ def rows(
 
     Args:
         weights: The tower's.
-        config: The content of config.json.
+        settings: The part `vision_config` of config.json.
         patches: (n, channels * times * patch * patch), in blocks.
         grid: The image's rows and columns of tokens.
         evaluate: Called with the state after each layer.
     """
-    settings = config["vision_config"]
     merge, heads = settings.get("spatial_merge_size", 2), settings.get("num_heads", 16)
     row, column = _places(grid, merge)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
-    x = patches @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
+    x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), row, column)
     turned = _rotation(row, column, width // heads)

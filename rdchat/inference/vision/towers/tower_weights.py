@@ -21,11 +21,6 @@ class TowerWeights:
     def __init__(self, arrays: Mapping[str, mx.array], prefix: str = "") -> None:
         self._arrays, self._prefix = arrays, prefix
 
-    @property
-    def dtype(self) -> mx.Dtype:
-        """The type of its floats."""
-        return next(each.dtype for each in self._arrays.values() if mx.issubdtype(each.dtype, mx.floating))
-
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._arrays
 
