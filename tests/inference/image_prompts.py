@@ -90,7 +90,7 @@ def alone(model: LoadedModel, prompt: ImagePrompt) -> mx.array:
 
 def fresh(model: LoadedModel, prompt: ImagePrompt) -> KVCache:
     cache = KVCache(model.network)
-    cache.take_images(prompt.images)
+    cache.images = prompt.images
     return cache
 
 

@@ -99,7 +99,7 @@ class PrefixCaches:
         self._remove(cache)
         self._put_aside(cache, max_shared, owner)
         cache.trim_to(max_shared)
-        cache.take_images(images)
+        cache.images = images
         self._put_back(cache, prompt, owner)
         self._drop(self._limit_bytes - cache.nbytes, keep=0)
         return cache
