@@ -199,8 +199,10 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     low, high = min(0.0, float(numbers.min())), float(numbers.max())
     ranges = _WHOLE_RANGES if image.mode == "F" else _WHOLE_RANGES[1:]
     full = next((each for each in ranges if high <= each), high)
-    numbers -= low
-    numbers *= 255 / (full - low)
+    scale = 255 / (full - low)
+    # The difference of two numbers may be too large for 32 bits.
+    numbers *= scale
+    numbers -= low * scale
     return Image.fromarray(numbers.clip(0, 255, out=numbers).astype(np.uint8))
 
 

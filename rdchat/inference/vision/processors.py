@@ -120,7 +120,7 @@ def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int
     grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
     size = _fitted(width, height, longest)
-    if not settings.get("do_image_splitting", True):
+    if not _given(settings, "do_image_splitting", True):
         return Layout((grid,), size)
     rows, columns = _tiles(*size, edge)
     while max_tokens is not None and rows * columns * grid[0] ** 2 > max_tokens and longest > edge:
@@ -182,8 +182,8 @@ def _resized(rgb: Pixels, size: tuple[int, int], settings: Settings, usual: int)
     """Scale an image to a width and height, with the filter that the settings name, or the usual one."""
     from PIL import Image  # noqa: PLC0415  only the child for images needs it
 
-    number = settings.get("resample", usual)
-    if number not in set(Image.Resampling):
+    number = _given(settings, "resample", usual)
+    if type(number) is not int or number not in set(Image.Resampling):
         raise _invalid("resample", number)
     return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling(number)))
 
@@ -199,7 +199,7 @@ def _normal(
     A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
     """
     scale, mean, std = (
-        _channels(settings, key, usual) if settings.get(switch, True) else np.full(3, neutral)
+        _channels(settings, key, usual) if _given(settings, switch, True) else np.full(3, neutral)
         for key, switch, usual, neutral in (
             ("rescale_factor", "do_rescale", (1 / 255,) * 3, 1.0),
             ("image_mean", "do_normalize", usual_mean, 0.0),
@@ -216,8 +216,7 @@ def _normal(
 
 def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """Return a setting that is a number, or one for each channel, as three numbers."""
-    value = settings.get(key)
-    value = usual if value is None else value
+    value = _given(settings, key, usual)
     try:
         numbers = np.broadcast_to(np.array(value, np.float64), 3)
     except (TypeError, ValueError, OverflowError) as error:
@@ -229,11 +228,16 @@ def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDA
 
 def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
     """Return a positive whole number of the settings."""
-    value = settings.get(key)
-    value = usual if value is None else value
+    value = _given(settings, key, usual)
     if type(value) is not int or not 0 < value < _MAX_NUMBER:
         raise _invalid(key, value)
     return value
+
+
+def _given(settings: Settings, key: str, usual: Any) -> Any:
+    """Return a setting; the usual value if it is missing or null."""
+    value = settings.get(key)
+    return usual if value is None else value
 
 
 def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:
