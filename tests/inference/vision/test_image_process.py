@@ -19,9 +19,11 @@ from PIL import Image, PngImagePlugin
 
 from rdchat import host
 from rdchat.errors import ImageRefusedError, ModelError
+from rdchat.inference.vision import pixels_child
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.child_limits import Limits
+from rdchat.work.job import Job
 from tests.inference.vision.pictures import drawn, encoded, photo, stored
 from tests.time_limits import at_most
 
@@ -125,6 +127,15 @@ def test_heic_is_refused_with_a_remedy_where_the_system_cannot_read_it(
     (tmp_path / "a.heic").write_bytes(struct.pack(">I", 8 + len(brands)) + b"ftyp" + brands + bytes(99))
     with pytest.raises(ImageRefusedError, match=r"a HEIC image, which rdchat reads only on a Mac\. .*JPEG"):
         images.look(tmp_path / "a.heic")
+
+
+def test_heic_is_read_through_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another program stands here for the one of a Mac."""
+    path = tmp_path / "a.heic"
+    path.write_bytes(b"\0\0\0\x14ftypheic\0\0\0\0mif1" + bytes(99))
+    monkeypatch.setattr(host, "convert_to_png", lambda _image, png: png.write_bytes(encoded(photo(), "PNG")))
+    facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
+    assert facts == {"width": 37, "height": 23, "format": "HEIC", "note": ""}
 
 
 def test_settings_of_a_model_are_blamed_and_not_the_image(images: ImageProcess, tmp_path: Path) -> None:
