@@ -26,6 +26,8 @@ _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.2613
 _LONGEST_RATIO = 200
 # The limit for an image of several tiles.
 _LONGEST_EDGE = 4096
+# Models have up to 36.
+_MAX_TILES = 1000
 _MAX_NUMBER = 2**40
 
 
@@ -129,6 +131,8 @@ def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int
         rows, columns = _tiles(*size, edge)
     if rows == columns == 1:
         return Layout((grid,), size)
+    if rows * columns > _MAX_TILES:
+        raise _invalid("max_image_size", edge)
     return Layout((grid,) * (rows * columns + 1), size, (rows, columns))
 
 
@@ -154,9 +158,11 @@ def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDA
     image = _resized(rgb, layout.size, settings, _LANCZOS)
     if rows:
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
-    whole = _resized(image, (edge, edge), settings, _LANCZOS)[None]
-    tiles = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3) if rows else whole[:0]
-    return _normal(np.concatenate([tiles, whole]).transpose(0, 3, 1, 2), settings)
+    tiles = _resized(image, (edge, edge), settings, _LANCZOS)[None]
+    if rows:
+        parts = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3)
+        tiles = np.concatenate([parts, tiles])
+    return _normal(tiles.transpose(0, 3, 1, 2), settings)
 
 
 def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
@@ -206,8 +212,11 @@ def _normal(
             ("image_std", "do_normalize", usual_std, 1.0),
         )
     )
-    scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
-    table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    with np.errstate(all="ignore"):
+        scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
+        table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    if not np.isfinite(table).all():
+        raise _invalid("a number of a colour", "not finite")
     numbers = np.empty(pixels.shape, np.float32)
     for channel in range(3):
         numbers[:, channel] = table[pixels[:, channel], channel]
@@ -218,12 +227,9 @@ def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDA
     """Return a setting that is a number, or one for each channel, as three numbers."""
     value = _given(settings, key, usual)
     try:
-        numbers = np.broadcast_to(np.array(value, np.float64), 3)
+        return np.broadcast_to(np.array(value, np.float64), 3)
     except (TypeError, ValueError, OverflowError) as error:
         raise _invalid(key, value) from error
-    if not np.isfinite(numbers).all() or (key == "image_std" and not numbers.all()):
-        raise _invalid(key, value)
-    return numbers
 
 
 def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
