@@ -10,6 +10,7 @@ import plistlib
 import re
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ _TF32 = "MLX_ENABLE_TF32"
 _THERMAL_STATE_SERIOUS = 2
 # This is rusage_info_v0 in macOS's <sys/resource.h>; the eighth number is ri_phys_footprint.
 _RUSAGE = struct.Struct("16x10Q")
+_SIPS_S = 15.0
 _PEER = struct.Struct("iII")
 # The number is an argument of `confstr`, in macOS's <unistd.h>.
 _DARWIN_USER_TEMP_DIR = 65537
@@ -269,6 +271,21 @@ def _read_footprint(pid: int) -> int:
     if ctypes.CDLL(None).proc_pid_rusage(ctypes.c_int(pid), ctypes.c_int(0), usage):
         return 0
     return int(_RUSAGE.unpack(usage.raw)[7])
+
+
+def convert_to_png(image: Path, png: Path) -> bool:
+    """Write an image that only the system can read, such as HEIC, as PNG; False where that is not possible.
+
+    Not yet tried on a Mac.
+    """
+    return MACOS and bool(_attempt(lambda: _run_sips(image, png), "An image could not be converted"))
+
+
+def _run_sips(image: Path, png: Path) -> bool:
+    command = ["/usr/bin/sips", "-s", "format", "png", str(image.absolute()), "--out", str(png)]
+    nowhere = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=_SIPS_S, check=False)  # noqa: S603  the system's own program
+    return done.returncode == 0 and png.is_file()
 
 
 def give_freed_memory_back() -> None:

@@ -44,7 +44,7 @@ class KVCache:
     Attributes:
         layers: The argument for the network: a cache for each layer, or a list of caches.
         tokens: Ids that the network has been fed.
-        images: The images of the text that it begins, in order; it may end before or inside some of them.
+        images: The images of the text that its tokens begin, in order; they may end before or inside some of them.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -116,11 +116,6 @@ class KVCache:
         self._shift()
 
     # Images
-
-    def take_images(self, images: Sequence[ImageSpan]) -> None:
-        """Take the images of a prompt that begins with the cache's tokens."""
-        self.images = images
-        self._shift()
 
     def cuts_image(self, length: int) -> bool:
         """Return whether the first `length` tokens have only a part of an image that may not be divided."""

@@ -99,7 +99,7 @@ class PrefixCaches:
         self._remove(cache)
         self._put_aside(cache, max_shared, owner)
         cache.trim_to(max_shared)
-        cache.take_images(images)
+        cache.images = images
         self._put_back(cache, prompt, owner)
         self._drop(self._limit_bytes - cache.nbytes, keep=0)
         return cache
@@ -114,7 +114,7 @@ class PrefixCaches:
         """Append the rows of a prompt's tokens that were put aside."""
         for tail in sorted(self._of(owner, _Tail), key=lambda each: each.start):
             end = shared_prefix(tail.tokens, prompt)
-            if tail.start <= len(cache.tokens) < end and not cache.cuts_image(end):
+            if tail.start <= len(cache.tokens) < end:
                 tail.move(cache, end)
                 self._remove(tail)
                 if len(tail.tokens) - tail.start >= _MIN_TAIL:

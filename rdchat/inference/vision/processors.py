@@ -26,6 +26,8 @@ _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.2613
 _LONGEST_RATIO = 200
 # The limit for an image of several tiles.
 _LONGEST_EDGE = 4096
+# Models have up to 36.
+_MAX_TILES = 1000
 _MAX_NUMBER = 2**40
 
 
@@ -120,7 +122,7 @@ def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int
     grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
     size = _fitted(width, height, longest)
-    if not settings.get("do_image_splitting", True):
+    if not _given(settings, "do_image_splitting", True):
         return Layout((grid,), size)
     rows, columns = _tiles(*size, edge)
     while max_tokens is not None and rows * columns * grid[0] ** 2 > max_tokens and longest > edge:
@@ -129,6 +131,8 @@ def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int
         rows, columns = _tiles(*size, edge)
     if rows == columns == 1:
         return Layout((grid,), size)
+    if rows * columns > _MAX_TILES:
+        raise _invalid("max_image_size", edge)
     return Layout((grid,) * (rows * columns + 1), size, (rows, columns))
 
 
@@ -154,9 +158,11 @@ def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDA
     image = _resized(rgb, layout.size, settings, _LANCZOS)
     if rows:
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
-    whole = _resized(image, (edge, edge), settings, _LANCZOS)[None]
-    tiles = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3) if rows else whole[:0]
-    return _normal(np.concatenate([tiles, whole]).transpose(0, 3, 1, 2), settings)
+    tiles = _resized(image, (edge, edge), settings, _LANCZOS)[None]
+    if rows:
+        parts = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3)
+        tiles = np.concatenate([parts, tiles])
+    return _normal(tiles.transpose(0, 3, 1, 2), settings)
 
 
 def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
@@ -182,8 +188,8 @@ def _resized(rgb: Pixels, size: tuple[int, int], settings: Settings, usual: int)
     """Scale an image to a width and height, with the filter that the settings name, or the usual one."""
     from PIL import Image  # noqa: PLC0415  only the child for images needs it
 
-    number = settings.get("resample", usual)
-    if number not in set(Image.Resampling):
+    number = _given(settings, "resample", usual)
+    if type(number) is not int or number not in set(Image.Resampling):
         raise _invalid("resample", number)
     return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling(number)))
 
@@ -199,15 +205,18 @@ def _normal(
     A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
     """
     scale, mean, std = (
-        _channels(settings, key, usual) if settings.get(switch, True) else np.full(3, neutral)
+        _channels(settings, key, usual) if _given(settings, switch, True) else np.full(3, neutral)
         for key, switch, usual, neutral in (
             ("rescale_factor", "do_rescale", (1 / 255,) * 3, 1.0),
             ("image_mean", "do_normalize", usual_mean, 0.0),
             ("image_std", "do_normalize", usual_std, 1.0),
         )
     )
-    scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
-    table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    with np.errstate(all="ignore"):
+        scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
+        table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    if not np.isfinite(table).all():
+        raise _invalid("a number of a colour", "not finite")
     numbers = np.empty(pixels.shape, np.float32)
     for channel in range(3):
         numbers[:, channel] = table[pixels[:, channel], channel]
@@ -216,24 +225,25 @@ def _normal(
 
 def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """Return a setting that is a number, or one for each channel, as three numbers."""
-    value = settings.get(key)
-    value = usual if value is None else value
+    value = _given(settings, key, usual)
     try:
-        numbers = np.broadcast_to(np.array(value, np.float64), 3)
+        return np.broadcast_to(np.array(value, np.float64), 3)
     except (TypeError, ValueError, OverflowError) as error:
         raise _invalid(key, value) from error
-    if not np.isfinite(numbers).all() or (key == "image_std" and not numbers.all()):
-        raise _invalid(key, value)
-    return numbers
 
 
 def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
     """Return a positive whole number of the settings."""
-    value = settings.get(key)
-    value = usual if value is None else value
+    value = _given(settings, key, usual)
     if type(value) is not int or not 0 < value < _MAX_NUMBER:
         raise _invalid(key, value)
     return value
+
+
+def _given(settings: Settings, key: str, usual: Any) -> Any:
+    """Return a setting; the usual value if it is missing or null."""
+    value = settings.get(key)
+    return usual if value is None else value
 
 
 def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:

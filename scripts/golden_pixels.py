@@ -1,0 +1,86 @@
+"""Writes the golden file of image processors: hashes of what transformers' processors for Pillow make of pictures.
+
+    python scripts/golden_pixels.py tests/inference/vision/golden/processors.json
+
+It runs with a Python that has transformers 5.23, Pillow and NumPy; torch is not needed. A case has rdchat's processor
+and settings, the cap of tokens, and for each size the SHA-256 of the patches, float32, with their shape and their mean.
+transformers knows no cap: its limit of pixels is lowered instead.
+"""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transformers
+from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+SIZES = [(640, 480), (1920, 1080), (2016, 1512), (1000, 50), (100, 100), (1, 1), (33, 700), (15, 2000)]
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "rescale_factor": 0.00392156862745098,
+    "resample": 3,
+}
+QWEN3 = HALF | {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
+QWEN3_SIZE = {"shortest_edge": 65536, "longest_edge": 16777216}
+QWEN2 = CLIP | {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+SMOL = HALF | {"max_image_size": {"longest_edge": 512}, "resample": 1, "do_image_splitting": True}
+SMALL_TILES = HALF | {"max_image_size": {"longest_edge": 384}, "size": {"longest_edge": 1536}}
+GEMMA = HALF | {"size": {"height": 896, "width": 896}, "resample": 2}
+# rdchat's processor, its settings and cap; transformers' class, and the settings that differ there
+CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
+    ("qwen", QWEN3 | {"size": QWEN3_SIZE}, None, Qwen2VLImageProcessorPil, {}),
+    ("qwen", QWEN3 | {"size": QWEN3_SIZE}, 256, Qwen2VLImageProcessorPil,
+     {"size": QWEN3_SIZE | {"longest_edge": 256 * 32**2}}),
+    ("qwen", QWEN2 | {"min_pixels": 3136, "max_pixels": 1003520}, None, Qwen2VLImageProcessorPil, {}),
+    ("idefics3", SMOL | {"size": {"longest_edge": 2048}, "token_side": 8}, None, SmolVLMImageProcessorPil, {}),
+    ("idefics3", SMOL | {"size": {"longest_edge": 2048}, "token_side": 8}, 256, SmolVLMImageProcessorPil,
+     {"size": {"longest_edge": 1024}}),
+    ("idefics3", SMALL_TILES | {"token_side": 9}, None, Idefics3ImageProcessorPil, {}),
+    ("idefics3", SMOL | {"size": {"longest_edge": 512}, "do_image_splitting": False, "token_side": 8}, None,
+     SmolVLMImageProcessorPil, {}),
+    ("gemma3", GEMMA | {"token_side": 16}, None, Gemma3ImageProcessorPil, {}),
+]  # fmt: skip
+
+
+def drawn(width: int, height: int) -> np.ndarray:
+    """Draw the picture of `tests.inference.vision.pictures`."""
+    y, x, channel = np.ogrid[:height, :width, :3]
+    return ((x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256).astype(np.uint8)
+
+
+def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
+    """Return transformers' patches: those of Qwen as they are, else tiles (tiles, channels, height, width)."""
+    values = np.asarray(processor(Image.fromarray(drawn(width, height)), return_tensors="np")["pixel_values"])
+    # Idefics3 has a list of images for each text of the batch.
+    return values[0] if values.ndim == 5 else values
+
+
+def main() -> None:
+    cases = []
+    for name, settings, cap, kind, others in CASES:
+        # Later limits of pixels count, as in the classes of transformers.
+        processor = kind(**({key: value for key, value in settings.items() if key != "token_side"} | others))
+        sizes = {}
+        # Thin images have few tiles, so rdchat's cap leaves them as they are.
+        is_tiled = name == "idefics3" and cap is not None
+        for width, height in (each for each in SIZES if not is_tiled or max(each) < 4 * min(each)):
+            patches = patches_of(processor, width, height)
+            assert patches.dtype == np.float32
+            digest = hashlib.sha256(np.ascontiguousarray(patches)).hexdigest()
+            sizes[f"{width}x{height}"] = {"shape": patches.shape, "sha256": digest, "mean": float(patches.mean())}
+        cases.append({"processor": name, "settings": settings, "max_tokens": cap, "sizes": sizes})
+    text = json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=1)
+    Path(sys.argv[1]).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
