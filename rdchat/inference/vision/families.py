@@ -164,7 +164,7 @@ def _tiles(layout: Layout) -> str:
     begin, pixels = "<fake_token_around_image>", "<image>" * (high * broad)
     names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]
     tiles = "".join("".join(row) + "\n" for row in names)
-    return ("\n" if tiles else "").join([tiles, f"{begin}<global-img>{pixels}{begin}"])
+    return f"{tiles + tiles[-1:]}{begin}<global-img>{pixels}{begin}"
 
 
 def _smol_side(config: _Config) -> int:

@@ -28,7 +28,6 @@ from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
 TOWERS = {"qwen": qwen.rows, "shuffled siglip": siglip.shuffled_rows, "pooled siglip": siglip.pooled_rows}
 """The functions that families name."""
-_LIMIT_BYTES = 2**28
 
 
 class SeenImage(NamedTuple):
@@ -42,11 +41,6 @@ class SeenImage(NamedTuple):
     rows: mx.array
     deep: tuple[mx.array, ...] = ()
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of all of them."""
-        return sum(each.nbytes for each in (self.rows, *self.deep))
-
 
 class ImageRows:
     """Computes the rows of images, and keeps those that were used last.
@@ -59,7 +53,7 @@ class ImageRows:
         limit_bytes: Memory of all rows that are kept; those of the latest image are in any case.
     """
 
-    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = _LIMIT_BYTES) -> None:
+    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = 2**28) -> None:
         assert vision.family is not None
         self._folder, self._tensors, self._limit = folder, vision.tensors, limit_bytes
         self._family, self._settings = vision.family, dict[str, Any]()
@@ -100,7 +94,7 @@ class ImageRows:
                 # Weights and settings are foreign data.
                 raise ModelError(f"The vision part of {self._folder.name} is damaged.", REFETCH_HINT) from error
         self._kept[key] = seen
-        while len(self._kept) > 1 and sum(each.nbytes for each in self._kept.values()) > self._limit:
+        while len(self._kept) > 1 and _bytes(self._kept.values()) > self._limit:
             self._kept.popitem(last=False)
         return seen
 
@@ -137,6 +131,10 @@ class ImageRows:
         mx.eval(arrays)
         self._settings, self._weights = read_config(self._folder)["vision_config"], TowerWeights(arrays)
         return self._weights
+
+
+def _bytes(images: Iterable[SeenImage]) -> int:
+    return sum(each.nbytes for rows, deep in images for each in (rows, *deep))
 
 
 def _joined(images: Iterable[SeenImage]) -> SeenImage:

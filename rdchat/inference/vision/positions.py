@@ -41,25 +41,20 @@ def with_images(
     Raises:
         ModelError: If the prompt does not have the tokens of just these images.
     """
-    changed, spans, at = list(ids), list[ImageSpan](), 0
+    changed, spans, at, fits = list(ids), list[ImageSpan](), 0, True
     for key, layout in images:
         own = image_ids(key, layout.tokens)
         for rows, columns in layout.grids:
             count = rows * columns
             start = changed.index(token, at) if token in changed[at:] else at
             at = start + count
-            if changed[start:at] != [token] * count:
-                raise _unlike()
+            fits = fits and changed[start:at] == [token] * count
             changed[start:at], own = own[:count], own[count:]
             shift = max(rows, columns) - count if family.by_axis else 0
             spans.append(ImageSpan(start, count, shift, family.blocks, columns))
-    if token in changed:
-        raise _unlike()
+    if not fits or token in changed:
+        raise ModelError("The model's tokenizer does not keep the images of this chat apart.", "Choose another model.")
     return changed, spans
-
-
-def _unlike() -> ModelError:
-    return ModelError("The model's tokenizer does not keep the images of this chat apart.", "Choose another model.")
 
 
 def image_ids(key: str, count: int) -> list[int]:

@@ -78,7 +78,7 @@ class SeeingModel:
     def cache(self) -> KVCache:
         """Return an empty cache for the prompt."""
         cache = KVCache(self.model.network)
-        cache.take_images(self.spans)
+        cache.images = self.spans
         return cache
 
     def read(

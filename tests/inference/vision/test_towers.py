@@ -121,7 +121,7 @@ def test_rows_are_kept_up_to_a_limit(tmp_path: Path) -> None:
     rows = ImageRows(folder, vision_of(folder))
     first = rows.see("a", image)
     assert rows.see("a", image) is first
-    rows = ImageRows(folder, vision_of(folder), limit_bytes=first.nbytes + 1)
+    rows = ImageRows(folder, vision_of(folder), limit_bytes=first.rows.nbytes + 1)
     seen = [rows.see(key, each) for key, each in (("a", image), ("b", other), ("a", image))]
     assert rows.find("b") is None or rows.find("a") is seen[0]
     assert rows.find("a") is not None

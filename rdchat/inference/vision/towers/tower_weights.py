@@ -67,9 +67,7 @@ class TowerWeights:
     def _packed(self, name: str, width: int) -> tuple[mx.array, mx.array, mx.array, int, int]:
         """Return words, scales and biases of a matrix with this many inputs, and its group size and bits."""
         if f"{name}.biases" not in self:
-            raise ModelError(
-                "The vision part of the model is quantised in a way that rdchat does not know.", "Choose another copy."
-            )
+            raise ModelError("The tower is quantised in a way that rdchat does not know.", "Choose another copy.")
         words, scales, biases = (self[f"{name}.{part}"] for part in ("weight", "scales", "biases"))
         return words, scales, biases, width // scales.shape[-1], words.shape[-1] * 32 // width
 
