@@ -72,7 +72,7 @@ def _make_drafter(folder: Path, model: Path) -> None:
 def _make_heads(place: Path) -> None:
     """Write published drafters of the other kinds, with random weights, for the model."""
     from rdchat.inference.drafting.heads.block_network import Markov
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
     from tests.inference.drafting.block.block_drafters import written_block
     from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 

@@ -86,7 +86,7 @@ def wait_for_lock(place: CachedRepository) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("who", ["child", "app"])
 def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path, who: str) -> None:
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
     from rdchat.inference.models.model_files import check_model_folder
 
     files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}

@@ -25,7 +25,7 @@ from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache

@@ -15,6 +15,9 @@ Messages = tuple[ChatMessage, ...]
 
 _ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
+IMAGES = "images"
+"""Field of a turn with the number of its images; chat templates get parts in its place."""
+UNSEEN = "(an image that this model cannot see)"
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
 
@@ -154,6 +157,8 @@ def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[
             DeepSeek's takes text.
     """
     turn: dict[str, Any] = {"role": message.role.value, "content": mark(message.content, message.own_control)}
+    if message.images:
+        turn[IMAGES] = len(message.images)
     if message.tool_calls:
         turn["tool_calls"] = [marked(_call(call, as_text), mark) for call in message.tool_calls]
     named = {"name": message.name, "tool_call_id": message.tool_call_id} | dict.fromkeys(
@@ -190,6 +195,17 @@ def marked(value: Any, mark: Mark) -> Any:
     return value
 
 
+def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return a conversation for a model that does not see: a line stands for each image."""
+    return [_unseen(each) if each.images else each for each in messages]
+
+
+def _unseen(message: ChatMessage) -> ChatMessage:
+    lines = ChatMessage(message.role, "\n".join([UNSEEN] * len(message.images)))
+    both = lines.joined(message) if message.content else lines
+    return replace(message, content=both.content, own_control=both.own_control, images=())
+
+
 def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Remove thoughts; where a message had nothing else, join its neighbours, as templates expect."""
     answers = [message if message.answer is None else _answer(message, message.answer) for message in messages]
@@ -197,7 +213,7 @@ def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _has_text(message: ChatMessage) -> bool:
-    return bool(message.content.strip() or message.tool_calls) or message.role is Role.TOOL
+    return bool(message.content.strip() or message.tool_calls or message.images) or message.role is Role.TOOL
 
 
 def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:

@@ -201,6 +201,7 @@ class TokenizerCalls:
         texts: Sequence[str] = (),
         variables: dict[str, Any] | None = None,
         begins: bool = False,
+        images: tuple[str, Sequence[str]] = ("", ()),
     ) -> dict[str, Any]:
         """Return the token ids of a conversation; see `PromptTokenizer`.
 
@@ -213,9 +214,12 @@ class TokenizerCalls:
             texts: The text of each message that the prompt must have.
             variables: What else the template gets.
             begins: Whether to add the tokens with which the tokenizer begins and ends a text.
+            images: What the template writes for an image, and the text of each.
         """
         tokenizer, both = self.tokenizers[folder], Marks(*marks)
         rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
+        if images[1]:
+            rendered = tokenizer.fill(rendered, *images, both)
         return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 
 

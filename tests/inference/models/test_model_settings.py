@@ -17,9 +17,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import load_file, save_file
 
 from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.fact_cache import cached_facts, stamp_of
-from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.prompts.class_settings import class_settings
 from tests.grids import share

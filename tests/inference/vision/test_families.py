@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import FAMILIES, family_of, image_token, vision_of
 from rdchat.inference.vision.image_rows import TOWERS
 from rdchat.inference.vision.processors import PROCESSORS, Layout

@@ -49,6 +49,8 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import memory_errors
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
+from rdchat.inference.vision.eyes import ModelEyes
+from rdchat.inference.vision.families import vision_of
 from rdchat.thoughts import markers_among
 
 # Smaller models lose the thread at the usual temperature.
@@ -146,7 +148,10 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
-    prompts = ModelPrompts(process, folder, tokenizer)
+    seeing = vision_of(folder).family is not None
+    hooks = ModelHooks(network)
+    eyes = ModelEyes(folder, network, rows) if seeing else None
+    prompts = ModelPrompts(process, folder, tokenizer, eyes and eyes.prompts)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
@@ -165,15 +170,14 @@ def load_model(
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
     )
-    hooks = ModelHooks(network)
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
-    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
+    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts, eyes)
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:
     """Return what a model can verify, as kept from an earlier start with the same files, versions and precision."""
-    code = stamp_of(Path(__file__).parents[1] / "verification").digest
+    code = stamp_of(Path(__file__).with_name("verification")).digest
     setting = f"{info.dtype} {info.device} {version('mlx')} {code}"
     if (known := stored_capability(info.path, stamp, setting)) is not None:
         use_capability(network, hooks, info.vocabulary_size, known)
