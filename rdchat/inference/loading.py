@@ -151,7 +151,7 @@ def load_model(
     seeing = vision_of(folder).family is not None
     hooks = ModelHooks(network)
     eyes = ModelEyes(folder, network, rows) if seeing else None
-    prompts = ModelPrompts(process, folder, tokenizer, eyes and eyes.prompts)
+    prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,

@@ -37,6 +37,7 @@ def prefill(
     prompt: list[int],
     cancelled: Callable[[], bool],
     ledger: Ledger,
+    *,
     feed: Feed | None = None,
 ) -> Iterator[int]:
     """Feed the prompt without its last token, from where the cache ends.
@@ -57,9 +58,8 @@ def prefill(
     while done < len(prompt) - 1 and not cancelled():
         end = min(done + model.prefill_chunk, len(prompt) - 1)
         # An image whose rows see each other comes in one call.
-        end = next(
-            (image.end for image in cache.images if cache.cuts_image(end) and image.start < end < image.end), end
-        )
+        cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
+        end = next(cut, end)
         chunk = prompt[done:end]
         began = perf_counter()
         with ledger.stage(Stage.PREFILL):
@@ -247,7 +247,9 @@ class ReplyIterator:
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
-        for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, self._see()):
+        for done in prefill(
+            self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=self._see()
+        ):
             self._pass_prompt(read, done)
             read = done
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)

@@ -1,0 +1,56 @@
+"""Folders of small models that see, which chats can use, and their images."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+
+from rdchat.inference.api.images import ChatImage
+from rdchat.inference.vision.image_process import shared_images
+from tests.inference.vision.golden_models import GOLDEN, golden_folder
+from tests.inference.vision.pictures import photo, stored
+
+_TEMPLATE = """{% for message in messages %}<|im_start|>{{ message['role'] }}
+{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}\
+{% if part['type'] == 'image' %}PLACE{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+_PLACES = {"qwen": "<|vision_start|><|image_pad|><|vision_end|>", "smolvlm": "<image>", "gemma3": "<start_of_image>"}
+_SETTINGS = {
+    "qwen": {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1600}},
+    "smolvlm": {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}},
+    "gemma3": {"size": {"height": 32, "width": 32}},
+}
+_CHARACTERS = "\nabcdefghijklmnopqrstuvwxyz .,?<>_-012345ACHNR"
+
+
+def seeing_folder(place: Path, kind: str) -> Path:
+    """Write the folder of a golden model with a tokenizer of characters, a chat template and settings for images."""
+    folder, name, config = golden_folder(place, kind), "qwen" if "qwen" in kind else kind, GOLDEN[kind]["config"]
+    pixels = config.get("image_token_id", config.get("image_token_index"))
+    special = {"<|im_start|>": 60, "<|im_end|>": 61, "<|vision_start|>": 91, "<|vision_end|>": 92}
+    special |= {"<fake_token_around_image>": 62, "<global-img>": 63, "<start_of_image>": 64, "<end_of_image>": 65}
+    special |= {f"<row_{row}_col_{column}>": 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
+    special[{"qwen": "<|image_pad|>", "smolvlm": "<image>", "gemma3": "<image_soft_token>"}[name]] = pixels
+    words = {character: number for number, character in enumerate(_CHARACTERS)} | special
+    words |= {f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="."))
+    tokenizer.pre_tokenizer = Split("", "isolated")
+    tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(own))
+    (folder / "chat_template.jinja").write_text(_TEMPLATE.replace("PLACE", _PLACES[name]))
+    (folder / "preprocessor_config.json").write_text(json.dumps(_SETTINGS[name]))
+    return folder
+
+
+def picture(folder: Path, width: int = 40, height: int = 24) -> ChatImage:
+    """Store an image, and return it as a message has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = stored(folder, photo(width, height))
+    facts = shared_images().look(path)
+    return ChatImage(path, hashlib.sha256(path.read_bytes()).hexdigest(), facts.width, facts.height, path.name)
