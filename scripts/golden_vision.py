@@ -12,6 +12,7 @@ the whole model computes:
     deep (layers, tokens, width)  features for the first layers (DeepStack)
     logits (length, vocabulary)   of the prompt
     written (n,)                  the next tokens at temperature 0
+    others (tokens, width)        of Qwen3-VL: the rows of four more images, of the grids OTHERS
 """
 
 import json
@@ -28,6 +29,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+OTHERS = [(1, 1), (1, 7), (7, 1), (5, 5)]
 VOCABULARY, IMAGE, START, END, WRITTEN = 96, 90, 91, 92, 12
 TEXT: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
@@ -169,12 +171,18 @@ def write(kind: str, out: Path) -> dict[str, Any]:
     following = model.generate(
         **inputs, max_new_tokens=WRITTEN, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=False
     )
+    more = {}
+    if kind == "qwen3_vl":
+        extra = inputs_of(kind, ids, [[grid] for grid in OTHERS])
+        images = {key: extra[key] for key in ("pixel_values", "image_grid_thw")}
+        more = {"others": joined(model.model.get_image_features(**images).pooler_output).numpy()}
     np.savez_compressed(
         out / f"{kind}.npz",
         rows=joined(seen.pooler_output).numpy(),
         deep=np.array([joined(each).numpy() for each in deep], np.float32),
         logits=logits.numpy(),
         written=following[0, len(ids) :].numpy(),
+        **more,
     )
     return {"config": written, "shapes": shapes, "ids": ids, "grids": grids}
 

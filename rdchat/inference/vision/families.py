@@ -56,22 +56,28 @@ class Family:
     def sections(self, config: _Config) -> tuple[int, ...]:
         """Return the numbers of frequencies of `Seam`."""
         text = text_config(config)
-        rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-        usual = (24, 20, 20) if str(config["model_type"]).startswith("qwen3_vl") else (11, 11, 10)
-        return tuple(rope.get("mrope_section", usual)) if self.by_axis else ()
+        rope = text.get("rope_parameters") or text.get("rope_scaling")
+        found = rope.get("mrope_section") if isinstance(rope, Mapping) else None
+        usual = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
+        sections = found if isinstance(found, list) and [*map(type, found)] == [int] * 3 else usual
+        return tuple(sections) if self.by_axis else ()
 
     def image_settings(self, folder: Path) -> dict[str, Any]:
         """Return the settings for the family's processor.
 
         Raises:
-            ModelError: If a file cannot be read.
+            ModelError: If a file cannot be read, or has no such numbers.
         """
         settings: dict[str, Any] = {}
         for name in ("processor_config.json", "preprocessor_config.json"):
             if (path := folder / name).exists():
                 found = read_object(path)
-                settings |= found.get("image_processor", found if name.startswith("pre") else {})
-        return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
+                inner = found.get("image_processor", found if name.startswith("pre") else {})
+                settings |= inner if isinstance(inner, dict) else {}
+        try:
+            return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
 
     def fill(self, prompt: str, layouts: Sequence[Layout], mark: str) -> str:
         """Return a rendered prompt in which the expansion of each image stands for its placeholder.
@@ -141,8 +147,7 @@ def _own_names(family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str,
     own = dict[str, str]()
     for prefix, others in family.prefixes.items():
         other = next((each for each in others if any(name.startswith(each) for name in tensors)), None)
-        if other is not None:
-            own |= {prefix + name.removeprefix(other): name for name in tensors if name.startswith(other)}
+        own |= {prefix + name.removeprefix(other): name for name in tensors if other and name.startswith(other)}
     return own
 
 

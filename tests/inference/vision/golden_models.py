@@ -36,13 +36,13 @@ def expected(kind: str) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def prepared(kind: str) -> list[Prepared]:
-    """Return the images of the prompt."""
+def prepared(kind: str, images_grids: Sequence[Sequence[Sequence[int]]] = ()) -> list[Prepared]:
+    """Return the images of the prompt, or some of other grids."""
     images = []
-    for number, grids in enumerate(GOLDEN[kind]["grids"]):
+    for number, grids in enumerate(images_grids or GOLDEN[kind]["grids"]):
         shape = [4 * grids[0][0] * grids[0][1], 96] if kind.startswith("qwen") else [len(grids), 3, 32, 32]
         patches = np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
-        images.append(Prepared(patches, Layout(tuple(map(tuple, grids)), (32, 32))))
+        images.append(Prepared(patches, Layout(tuple((rows, columns) for rows, columns in grids), (32, 32))))
     return images
 
 

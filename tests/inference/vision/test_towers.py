@@ -67,6 +67,22 @@ def test_rows_equal_those_of_transformers(tmp_path: Path, kind: str) -> None:
     assert all(apart(*pair) < EQUAL for pair in zip(deep, wanted["deep"], strict=True))
 
 
+def test_images_of_one_token_and_of_one_line(tmp_path: Path) -> None:
+    """Positions stretch from corner to corner, also where the table is larger or smaller than the image."""
+    folder = golden_folder(tmp_path / "model", "qwen3_vl")
+    rows, images = ImageRows(folder, vision_of(folder)), prepared("qwen3_vl", [[(1, 1)], [(1, 7)], [(7, 1)], [(5, 5)]])
+    seen = [rows.see(str(number), image).rows for number, image in enumerate(images)]
+    assert apart(np.concatenate(seen), expected("qwen3_vl")["others"]) < EQUAL
+
+
+@pytest.mark.parametrize("stored", [mx.float16, mx.bfloat16])
+def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    arrays = {name: mx.array(each).astype(stored) for name, each in tensors_of("smolvlm").items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), arrays)
+    assert apart(rows_of(folder, "smolvlm")[0], expected("smolvlm")["rows"]) < 2e-2
+
+
 @pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)

@@ -35,7 +35,9 @@ def rows(
         evaluate: Called with the state after each layer.
     """
     merge, heads = settings.get("spatial_merge_size", 2), settings.get("num_heads", 16)
-    row, column = _places(grid, merge)
+    # Patches come block by block.
+    places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
+    row, column = places.swapaxes(2, 3).reshape(2, -1)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
     x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]
@@ -57,14 +59,6 @@ def rows(
 
 def _merged(merger: TowerWeights, blocks: mx.array) -> mx.array:
     return merger.linear("linear_fc2", nn.gelu(merger.linear("linear_fc1", blocks)))
-
-
-def _places(grid: tuple[int, int], merge: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the row and the column of each patch, block by block."""
-    high, broad = grid
-    places = np.indices((merge * high, merge * broad)).reshape(2, high, merge, broad, merge)
-    row, column = places.swapaxes(2, 3).reshape(2, -1)
-    return row, column
 
 
 def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np.int64]) -> mx.array:

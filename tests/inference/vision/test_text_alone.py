@@ -1,0 +1,78 @@
+"""The text models of SmolVLM and Idefics3 load as llama, with their own names; see `model_config.own_config`."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+from safetensors.numpy import load_file, save_file
+
+from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.ranks.sharding import Split, split_of
+from tests.inference.model_folders import change_config
+from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, tensors_of
+from tests.inference.vision.test_towers import copied
+
+IDS = GOLDEN["smolvlm"]["ids"]
+# Rows of text before the first image.
+TEXT = IDS.index(90)
+
+
+def text_logits(folder: Path, dtype: str = "float32") -> np.ndarray:
+    network = load_model(folder, dtype).network
+    return np.array(network(mx.array([IDS[:TEXT]]), cache=make_prompt_cache(network))[0].astype(mx.float32))
+
+
+@pytest.mark.parametrize("model_type", ["smolvlm", "idefics3"])
+def test_text_is_that_of_the_whole_model(tmp_path: Path, model_type: str) -> None:
+    """They were refused: mlx-lm has no such module."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    change_config(folder, model_type=model_type)
+    assert check_model_folder(folder).architecture == model_type
+    model = load_model(folder, "float32")
+    assert (model.info.architecture, model.info.warning) == (model_type, "")
+    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+
+
+def test_copies_by_mlx_vlm_load(tmp_path: Path) -> None:
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    save_file(copied("smolvlm", tensors_of("smolvlm")), folder / "model.safetensors", {"format": "mlx"})
+    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_copies_load(tmp_path: Path, bits: int) -> None:
+    folder, found = golden_folder(tmp_path / "model", "smolvlm"), []
+    arrays, floats = copied("smolvlm", tensors_of("smolvlm")), dict[str, mx.array]()
+    packed = {name: mx.array(array) for name, array in arrays.items()}
+    for name, array in list(packed.items()):
+        if name.startswith("language_model") and array.ndim == 2:
+            words, scales, biases = mx.quantize(array, 32, bits)
+            floats[name] = mx.dequantize(words, scales, biases, 32, bits)
+            packed |= {name: words, f"{name[:-6]}scales": scales, f"{name[:-6]}biases": biases}
+    plain = {name: each for name, each in (packed | floats).items() if not name.endswith(("scales", "biases"))}
+    for tensors, settings in ((packed, {"group_size": 32, "bits": bits}), (plain, None)):
+        mx.save_safetensors(str(folder / "model.safetensors"), tensors, {"format": "mlx"})
+        change_config(folder, quantization=settings)
+        found.append(text_logits(folder))
+    assert apart(*found) < 1e-5
+    assert apart(found[0], expected("smolvlm")["logits"][:TEXT]) > 1e-4
+
+
+@pytest.mark.parametrize("said", [True, False, None])
+def test_rows_in_the_file_decide_whether_they_are_tied(tmp_path: Path, said: bool | None) -> None:
+    """The class of transformers has the setting at the top of the configuration, and not beside the text model's."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    change_config(folder, tie_word_embeddings=said)
+    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    if said:
+        assert "lm_head" not in load_model(folder, "float32").network
+
+
+def test_they_can_be_split(tmp_path: Path) -> None:
+    assert split_of(golden_folder(tmp_path / "model", "smolvlm"), 2) is Split.TENSOR
