@@ -36,7 +36,9 @@ def seeing_folder(place: Path, kind: str) -> Path:
     special |= {f"<row_{row}_col_{column}>": 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
     special[{"qwen": "<|image_pad|>", "smolvlm": "<image>", "gemma3": "<image_soft_token>"}[name]] = pixels
     words = {character: number for number, character in enumerate(_CHARACTERS)} | special
-    words |= {f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()}
+    words |= {
+        f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()
+    }
     tokenizer = Tokenizer(WordLevel(words, unk_token="."))
     tokenizer.pre_tokenizer = Split("", "isolated")
     tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])

