@@ -213,10 +213,9 @@ class ScriptedDrafter(Drafter):
         self._done += len(tokens)
 
 
-def random_drafter(model: LoadedModel, **changes: object) -> HeadModel:
+def random_drafter(model: LoadedModel, size: int = len(ALPHABET), **changes: object) -> HeadModel:
     """Return a recurrent drafter of random weights; `changes` are fields of its `HeadConfig`."""
     mx.random.seed(1)
-    size = len(ALPHABET)
     width = TargetEmbeddings(model.network, size).width
     config = {"hidden_size": width, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
     with mx.stream(mx.cpu):

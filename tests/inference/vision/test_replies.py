@@ -8,10 +8,11 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.images import ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api.requests import DRAFTERS, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
 KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3")
@@ -31,7 +32,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ChatImage]:
 
 def asked(*messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0) -> GenerationRequest:
     sampling = SamplingParams(temperature=temperature, max_tokens=12)
-    return GenerationRequest(messages, sampling, 7, draft=DraftSettings(mode))
+    return GenerationRequest(messages, sampling, 7, draft=settings_of(mode))
 
 
 def answer(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
@@ -43,15 +44,19 @@ def answer(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_prompt_lookup_changes_no_token(
+def test_no_mode_changes_a_token(
     kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
     model = models[kind]
     for seen in (images[:1], images):
         message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(seen))
         plain = answer(ChatSession(model), asked(message, temperature=temperature))
-        drafted = answer(ChatSession(model), asked(message, temperature=temperature, mode=Mode.LOOKUP))
-        assert drafted.token_ids == plain.token_ids
+        for mode in DRAFTERS:
+            session = ready_session(model, model)
+            drafted = answer(session, asked(message, temperature=temperature, mode=mode))
+            assert drafted.token_ids == plain.token_ids, mode
+        automatic = answer(ready_session(model, model), asked(message, temperature=temperature, mode=Mode.AUTO))
+        assert automatic.token_ids == plain.token_ids
         blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
         assert blind.token_ids != plain.token_ids or temperature == 0
 
@@ -77,7 +82,7 @@ def test_a_further_turn_reads_only_what_is_new(
 def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
-    session = ChatSession(models[kind])
+    session = ChatSession(models[kind], cache_bytes=2**30)
     first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
     other = replace(images[0], digest="0" * 64)
     again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,))))
