@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.images import ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DRAFTERS, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.caches import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -100,3 +101,51 @@ def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[C
     text = model.decode(model.encode_chat((message,), continue_last=False))
     assert "(an image that this model cannot see)" in text
     assert text.index("(an image") < text.index("What is it?")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_edits_and_another_reply_are_those_of_a_new_chat(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
+) -> None:
+    """The cache is trimmed before, behind and between images."""
+    model, session = models[kind], ChatSession(models[kind], cache_bytes=2**30)
+    first = ChatMessage(Role.USER, "one", images=(images[0],))
+    said = ChatMessage(Role.ASSISTANT, "two")
+    for last in (
+        ChatMessage(Role.USER, "three", images=(images[1], images[2])),
+        ChatMessage(Role.USER, "three", images=(images[1], images[0])),
+        ChatMessage(Role.USER, "three and more", images=(images[1],)),
+        ChatMessage(Role.USER, "three and less", images=(images[1],)),
+        ChatMessage(Role.USER, "none"),
+    ):
+        for _ in range(2):
+            kept = answer(session, asked(first, said, last, temperature=0.9))
+            assert kept.token_ids == answer(ChatSession(model), asked(first, said, last, temperature=0.9)).token_ids
+    assert answer(session, asked(first)).token_ids == answer(ChatSession(model), asked(first)).token_ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_on_disk_has_the_images(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
+    model, folder = models[kind], CacheFolder(tmp_path / "chat", 2**30)
+    folder.path.mkdir()
+    turns = [ChatMessage(Role.USER, "one " * 10, images=tuple(images))]
+    request = replace(asked(*turns), keep=folder)
+    session = ChatSession(model)
+    first = answer(session, request)
+    session.disk.finish(10.0)
+    turns += [ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, "more")]
+    again = answer(ChatSession(model), replace(asked(*turns), keep=folder))
+    assert again.statistics.disk_prompt_tokens > 0
+    assert again.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
+
+
+def test_cancelling_ends_the_reading_of_an_image(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    session = ChatSession(models["smolvlm"])
+    events = session.generate(asked(ChatMessage(Role.USER, "one", images=tuple(images))))
+    events.cancel()
+    *_, end = events
+    assert isinstance(end, ReplyEnd)
+    assert end.finish_reason is FinishReason.CANCELLED
