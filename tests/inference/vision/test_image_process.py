@@ -24,7 +24,7 @@ from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.child_limits import Limits
 from rdchat.work.job import Job
-from tests.inference.vision.pictures import drawn, encoded, photo, stored
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile, stored
 from tests.time_limits import at_most
 
 SETTINGS = {"size": {"shortest_edge": 3136, "longest_edge": 1003520}}
@@ -79,15 +79,21 @@ def test_damage_behind_the_first_frame_does_no_harm(images: ImageProcess, tmp_pa
     assert images.look(tmp_path / "a.gif").width == 37
 
 
-def test_nothing_but_pixels_leaves_the_process(images: ImageProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF", "GIF"])
+def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, tmp_path: Path) -> None:
     exif, texts = Image.Exif(), PngImagePlugin.PngInfo()
     exif[0x010E] = "at home"
     texts.add_text("Comment", "at home")
-    path = stored(tmp_path, photo(), exif=exif, pnginfo=texts, dpi=(300, 300))
-    drawing = Image.open(io.BytesIO(images.draw(path, (1000, 1000))))
-    assert np.array_equal(np.asarray(drawing), drawn(37, 23))
-    assert not drawing.info
-    assert not drawing.getexif()
+    more = {"exif": exif, "icc_profile": profile("sRGB at home", swapped=False)}
+    more |= {"PNG": {"pnginfo": texts, "dpi": (300, 300)}, "JPEG": {"comment": b"at home", "dpi": (300, 300)}}.get(
+        kind, {}
+    )
+    path = stored(tmp_path, photo(), kind, **({"comment": b"at home"} if kind == "GIF" else more))
+    assert len(re.findall(b"at home|a\0t\0 \0h\0o\0m\0e", path.read_bytes())) >= (1 if kind == "GIF" else 2)
+    data = images.draw(path, (1000, 1000))
+    chunks = re.findall(rb"IHDR|IDAT|IEND|tEXt|iTXt|zTXt|eXIf|iCCP|pHYs|tIME", data)
+    assert set(chunks) == {b"IHDR", b"IDAT", b"IEND"}
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels_of(path.read_bytes()))
 
 
 def test_a_drawing_is_scaled_down_and_never_up(images: ImageProcess, tmp_path: Path) -> None:
