@@ -47,7 +47,7 @@ def outcome_of(images: ImageProcess, path: Path) -> tuple[str, str]:
         line = str(error)
         if not line.isprintable() or not error.message.startswith(path.name):
             return "bad line", line
-        reason = re.sub(r"[\d,.]+(?= )", "#", error.message.removeprefix(path.name).strip())
+        reason = re.sub(r"\d[\d,.]*(?= )", "#", error.message.removeprefix(path.name).strip())
         ended = images._child.pid is None or images._child.starts > max(before, 1)
         return ("ended" if ended else "refused"), reason
     except Exception as error:

@@ -14,7 +14,7 @@ from rdchat.inference.vision.processors import Layout, Prepared, Settings
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 
-# The largest images, of 100 megapixels, take some seconds and 1.3 GB.
+# Images of 100 megapixels take up to 5 s, and up to 1.7 GB (WebP).
 _LIMITS = Limits(30.0, 2 * 2**30)
 # The child takes a third of a second to start.
 _IDLE_S = 120.0

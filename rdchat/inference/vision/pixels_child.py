@@ -93,7 +93,8 @@ def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) ->
     data, _ = _read(Path(path), name, Path(out))
     image = decoded(data, name)
     image.thumbnail((size[0], size[1]), Image.Resampling.LANCZOS)
-    image.save(out, "PNG", icc_profile=None)
+    image.info.clear()
+    image.save(out, "PNG")
     return {}
 
 
@@ -148,26 +149,26 @@ def decoded(data: bytes, name: str) -> Image.Image:
     Raises:
         ImageRefusedError: If it is damaged, too large, or no image.
     """
-    image = _opened(data, name)
     try:
-        image.load()
-        _turn(image)
-        return _over_white(image)
-    except MemoryError:
+        # Nothing but the call holds the image, so that its memory is free once it is converted.
+        return _over_white(_turned(_opened(data, name)))
+    except (ImageRefusedError, MemoryError):
         raise
     # As in `_opened`.
     except Exception as error:
         raise ImageRefusedError(f"{name} is damaged: not all of it can be decoded.", _SAVE_AGAIN) from error
 
 
-def _turn(image: Image.Image) -> None:
-    """Turn an image as its EXIF asks; a damaged EXIF turns nothing."""
+def _turned(image: Image.Image) -> Image.Image:
+    """Decode an image and turn it as its EXIF asks; a damaged EXIF turns nothing."""
+    image.load()
     try:
         ImageOps.exif_transpose(image, in_place=True)
     except MemoryError:
         raise
     except Exception:
-        return
+        return image
+    return image
 
 
 def _over_white(image: Image.Image) -> Image.Image:
@@ -175,15 +176,15 @@ def _over_white(image: Image.Image) -> Image.Image:
     profile, alpha = image.info.get("icc_profile"), None
     if image.mode in {"I", "F"} or image.mode.startswith("I;16"):
         image = _in_eight_bits(image)
-    elif image.mode in {"LA", "La"}:
-        alpha = image.convert("LA").getchannel("A")
-        image = image.convert("LA").getchannel("L")
     elif image.has_transparency_data:
-        alpha = image.convert("RGBA").getchannel("A")
-        image = image.convert("RGBA").convert("RGB")
+        grey = image.mode in {"LA", "La"}
+        with_alpha, without = ("LA", "L") if grey else ("RGBA", "RGB")
+        image = image if image.mode == with_alpha else image.convert(with_alpha)
+        alpha, image = image.getchannel("A"), image.convert(without)
     elif image.mode not in _SPACES.values():
         image = image.convert("L" if image.mode == "1" else "RGB")
-    image = _in_srgb(image, profile).convert("RGB")
+    image = _in_srgb(image, profile)
+    image = image if image.mode == "RGB" else image.convert("RGB")
     if alpha is None:
         return image
     white = Image.new("RGB", image.size, "white")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageCms
 
 from rdchat.inference.vision.pixels_child import decoded
 
@@ -40,3 +40,14 @@ def stored(folder: Path, image: Image.Image, kind: str = "PNG", **options: Any) 
 def pixels_of(data: bytes) -> npt.NDArray[np.uint8]:
     """Return the pixels that a model gets of a file."""
     return np.asarray(decoded(data, "a picture"))
+
+
+def profile(description: str = "Swapped", *, swapped: bool = True) -> bytes:
+    """Return a profile of sRGB, in which red and blue are swapped, so that a conversion is seen."""
+    data = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    name = "sRGB built-in".encode("utf-16-be")
+    assert name in data
+    data = data.replace(name, description.ljust(13)[:13].encode("utf-16-be"))
+    if swapped:
+        data = data.replace(b"rXYZ", b"____", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"____", b"bXYZ", 1)
+    return data

@@ -5,11 +5,11 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms, PngImagePlugin
+from PIL import Image, PngImagePlugin
 
 from rdchat.errors import ImageRefusedError
 from rdchat.inference.vision.pixels_child import decoded
-from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile
 
 # How to store a picture so that an orientation of EXIF turns it back.
 TURNED = {
@@ -111,17 +111,6 @@ def test_grey_of_any_floats_is_a_picture() -> None:
     for numbers in ([np.nan, np.inf, -np.inf, 3], [-3e38, 0, 1, 3e38], [-5, -4, -3, -2], [0, 0, 0, 0], [np.nan] * 4):
         image = Image.fromarray(np.array([numbers], np.float32))
         assert pixels_of(encoded(image, "TIFF")).shape == (1, 4, 3)
-
-
-def profile(description: str = "Swapped", *, swapped: bool = True) -> bytes:
-    """Return a profile of sRGB, in which red and blue are swapped, so that a conversion is seen."""
-    data = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    name = "sRGB built-in".encode("utf-16-be")
-    assert name in data
-    data = data.replace(name, description.ljust(13)[:13].encode("utf-16-be"))
-    if swapped:
-        data = data.replace(b"rXYZ", b"____", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"____", b"bXYZ", 1)
-    return data
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])

@@ -1,5 +1,6 @@
 """The process that decodes images: no file harms the app, and nothing but pixels leaves it."""
 
+import contextlib
 import io
 import os
 import re
@@ -24,7 +25,7 @@ from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.child_limits import Limits
 from rdchat.work.job import Job
-from tests.inference.vision.pictures import drawn, encoded, photo, stored
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile, stored
 from tests.time_limits import at_most
 
 SETTINGS = {"size": {"shortest_edge": 3136, "longest_edge": 1003520}}
@@ -79,15 +80,21 @@ def test_damage_behind_the_first_frame_does_no_harm(images: ImageProcess, tmp_pa
     assert images.look(tmp_path / "a.gif").width == 37
 
 
-def test_nothing_but_pixels_leaves_the_process(images: ImageProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF", "GIF"])
+def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, tmp_path: Path) -> None:
     exif, texts = Image.Exif(), PngImagePlugin.PngInfo()
     exif[0x010E] = "at home"
     texts.add_text("Comment", "at home")
-    path = stored(tmp_path, photo(), exif=exif, pnginfo=texts, dpi=(300, 300))
-    drawing = Image.open(io.BytesIO(images.draw(path, (1000, 1000))))
-    assert np.array_equal(np.asarray(drawing), drawn(37, 23))
-    assert not drawing.info
-    assert not drawing.getexif()
+    more = {"exif": exif, "icc_profile": profile("sRGB at home", swapped=False)}
+    more |= {"PNG": {"pnginfo": texts, "dpi": (300, 300)}, "JPEG": {"comment": b"at home", "dpi": (300, 300)}}.get(
+        kind, {}
+    )
+    path = stored(tmp_path, photo(), kind, **({"comment": b"at home"} if kind == "GIF" else more))
+    assert len(re.findall(b"at home|a\0t\0 \0h\0o\0m\0e", path.read_bytes())) >= (1 if kind == "GIF" else 2)
+    data = images.draw(path, (1000, 1000))
+    chunks = re.findall(rb"IHDR|IDAT|IEND|tEXt|iTXt|zTXt|eXIf|iCCP|pHYs|tIME", data)
+    assert set(chunks) == {b"IHDR", b"IDAT", b"IEND"}
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels_of(path.read_bytes()))
 
 
 def test_a_drawing_is_scaled_down_and_never_up(images: ImageProcess, tmp_path: Path) -> None:
@@ -143,13 +150,55 @@ def test_settings_of_a_model_are_blamed_and_not_the_image(images: ImageProcess, 
         images.prepare(stored(tmp_path, photo()), "qwen", {"patch_size": 0}, None)
 
 
+def png_of(width: int, height: int, body: bytes, *others: bytes) -> bytes:
+    """Return a PNG with this compressed body, and other chunks before it."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = (struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
+              for each in (head, *others, b"IDAT" + body))  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def riff(*parts: bytes) -> bytes:
+    body = b"WEBP" + b"".join(parts)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+NOTHING = zlib.compress(bytes(100_000_000), 9)
+HOSTILE = {
+    "bomb of text": png_of(1, 1, zlib.compress(bytes(4)), b"zTXtComment\0\0" + NOTHING),
+    "bomb of a profile": png_of(1, 1, zlib.compress(bytes(4)), b"iCCPprofile\0\0" + NOTHING),
+    "more pixels than its size": png_of(1, 1, NOTHING),
+    "line of 2**31 pixels": png_of(2**31 - 1, 1, b""),
+    "no pixels": png_of(0, 9, b""),
+    "pages in a ring": b"II*\0\x08\0\0\0" + b"\0\0" + b"\x08\0\0\0",
+    "65535 entries": b"II*\0\x08\0\0\0\xff\xff" + b"\0\x01\x04\0\xff\xff\xff\xff\x08\0\0\0" * 9,
+    "strips of 4 GB": encoded(photo(), "TIFF").replace(struct.pack("<HHII", 279, 4, 1, 37 * 23 * 3),
+                                                      struct.pack("<HHII", 279, 4, 1, 2**32 - 1)),
+    "canvas of 2**48 pixels": riff(b"VP8X\x0a\0\0\0\x02\0\0\0" + b"\xff" * 6),
+    "ring of boxes": b"\0\0\0\x14ftypmif1\0\0\0\0avif" + b"\0\0\0\0meta" * 9,
+    "bitmap of 2**31 lines": b"BM" + struct.pack("<IIIIiiHHIIiiII", 54, 0, 54, 40, 9, -(2**31), 1, 24, *[0] * 6),
+    "screen without size": b"GIF89a" + bytes(9) + b",\0\0\0\0\xff\xff\xff\xff\0\x08\0;",
+    "jpeg without an end": encoded(photo(), "JPEG")[:-2] + b"\xff\xd8\xff\xe0" * 99,
+    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/tmp/x) (w) file\n",
+    "drawing": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_a_picture_or_is_refused(name: str, images: ImageProcess, tmp_path: Path) -> None:
+    path = tmp_path / "hostile"
+    path.write_bytes(HOSTILE[name])
+    starts = images._child.starts
+    with at_most(60), contextlib.suppress(ImageRefusedError):
+        assert images.look(path).width < 100
+    assert images._child.pid is not None, "it ended the process"
+    assert images._child.starts <= max(starts, 1)
+
+
 def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) -> None:
     row = b"\0" + bytes(3 * 9_000)
-    body = b"IDAT" + zlib.compress(row * 9_000, 9)
-    head = b"IHDR" + struct.pack(">IIBBBBB", 9_000, 9_000, 8, 2, 0, 0, 0)
-    chunks = [struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each)) for each in (head, body)]
     bomb = tmp_path / "bomb.png"
-    bomb.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    bomb.write_bytes(png_of(9_000, 9_000, zlib.compress(row * 9_000, 9)))
     assert bomb.stat().st_size < 500_000
     small = stored(tmp_path, photo(), "JPEG")
     for limits, words in (
