@@ -114,10 +114,11 @@ class ImageProcess:
     ) -> T:
         """Return `read` of the child's answer and the file that it wrote."""
         name = one_line(name or path.name)
-        with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        # One that is cancelled may still write there for a moment.
+        with tempfile.TemporaryDirectory(prefix="rdchat-image-", ignore_cleanup_errors=True) as folder:
             out = Path(folder) / "out"
             arguments = {"path": str(path.absolute()), "name": name, "out": str(out), **more}
-            job = self._child.submit(do, arguments, self._limits, read=lambda answer: _read(read, answer, out))
+            job = self._child.submit(do, arguments, self._limits, read=lambda answer: read(answer, out))
             try:
                 result: T = job.result(waiting)
             except ChildError as error:
@@ -128,14 +129,6 @@ class ImageProcess:
             except RdchatError as error:
                 raise ImageRefusedError(f"{name} could not be read. {error.message}", error.hint) from error
             return result
-
-
-def _read[T](read: Callable[[Any, Path], T], answer: Any, out: Path) -> T:
-    """Return `read` of an answer; a ValueError, which ends the child, if the file is missing or cut off."""
-    try:
-        return read(answer, out)
-    except (OSError, EOFError) as error:
-        raise ValueError("no file") from error
 
 
 def _facts_of(answer: Any) -> ImageFacts:

@@ -122,7 +122,8 @@ def test_colours_of_a_profile_become_those_of_srgb(kind: str, mode: str) -> None
 
 
 def test_a_profile_of_srgb_changes_no_number() -> None:
-    data = encoded(photo(), "PNG", icc_profile=profile("sRGB IEC61966", swapped=False))
+    # It is swapped, so that a conversion would be seen.
+    data = encoded(photo(), "PNG", icc_profile=profile("sRGB IEC61966"))
     assert np.array_equal(pixels_of(data), drawn(37, 23))
 
 

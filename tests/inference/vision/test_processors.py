@@ -86,6 +86,11 @@ def test_settings_that_cannot_be_used_are_named(wrong: dict[str, Any]) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_no_side_is_longer_than_4096_before_it_is_cut_into_tiles() -> None:
+    layout = PROCESSORS["idefics3"].layout(9000, 4500, SETTINGS["idefics3"] | {"size": {"longest_edge": 8192}}, None)
+    assert layout.size == (4096, 2048)
+
+
 def test_tiles_without_number_are_refused() -> None:
     wrong = {"token_side": 8, "size": {"longest_edge": 4096}, "max_image_size": {"longest_edge": 1}}
     with pytest.raises(ModelError, match="max_image_size is 1"):

@@ -1,8 +1,11 @@
 """A text model of mlx-lm with the seam computes what transformers' whole model does, whole, in chunks and in trees."""
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from weakref import ref
 
 import mlx.core as mx
 import numpy as np
@@ -153,3 +156,17 @@ def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
     model.read(held)
     held.trim_to(inside)
     assert len(held.tokens) == 0
+
+
+def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:
+    """The seam does not refer to it."""
+    model = SeeingModel(golden_folder(tmp_path / "model", "qwen3_vl"), "qwen3_vl")
+    model.read(model.cache())
+    held, seam = ref(model.model.network), model.seam
+    gc.disable()
+    try:
+        del model
+        assert held() is None
+        assert seam is not None
+    finally:
+        gc.enable()

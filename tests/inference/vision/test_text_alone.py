@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.ranks.sharding import Split, split_of
+from rdchat.inference.vision.families import vision_of
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, tensors_of
 from tests.inference.vision.test_towers import copied
@@ -34,6 +35,26 @@ def test_text_is_that_of_the_whole_model(tmp_path: Path, model_type: str) -> Non
     model = load_model(folder, "float32")
     assert (model.info.architecture, model.info.warning) == (model_type, "")
     assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+
+
+def test_further_settings_of_published_files_do_no_harm(tmp_path: Path) -> None:
+    """SmolVLM's text_config has those of a resampler that it does not use."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    perceiver = {"model_type": "vllama3", "num_key_value_heads": 1, "resampler_n_latents": 64, "resampler_depth": 6}
+    more = {
+        "_flash_attn_2_enabled": True,
+        "is_llama_config": True,
+        "perceiver_config": perceiver,
+        "use_resampler": False,
+    }
+    more |= {"pixel_shuffle_factor": 4, "qk_layer_norms": False, "rope_interleaved": False, "neftune_noise_alpha": 0.0}
+    config = GOLDEN["smolvlm"]["config"]
+    eyes = config["vision_config"] | {"max_image_size": {"longest_edge": 512}, "size": {"longest_edge": 2048}}
+    change_config(folder, text_config=config["text_config"] | more, vision_config=eyes, vocab_size=96)
+    model = load_model(folder, "float32")
+    assert model.info.warning == ""
+    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+    assert vision_of(folder).family is not None
 
 
 def test_copies_by_mlx_vlm_load(tmp_path: Path) -> None:

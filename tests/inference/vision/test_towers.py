@@ -1,7 +1,9 @@
 """Rows of images equal transformers', from original checkpoints, copies by mlx-vlm and quantised ones."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
+from weakref import ref
 
 import mlx.core as mx
 import numpy as np
@@ -114,7 +116,7 @@ def test_packing_without_biases_is_refused(tmp_path: Path) -> None:
 
 def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = golden_folder(tmp_path / "model", "qwen3_vl")
-    monkeypatch.setattr(tower_weights, "_QUERIES", 7)
+    monkeypatch.setattr(tower_weights, "_PAIRS", 300)
     assert apart(rows_of(folder, "qwen3_vl")[0], expected("qwen3_vl")["rows"]) < EQUAL
 
 
@@ -143,6 +145,21 @@ def test_rows_are_kept_up_to_a_limit(tmp_path: Path) -> None:
     assert rows.find("a") is not None
     alone = ImageRows(folder, vision_of(folder), limit_bytes=1)
     assert alone.see("a", image) is alone.find("a")
+
+
+def test_a_tower_is_freed_with_its_rows(tmp_path: Path) -> None:
+    """Without Python's collector: a model that is unloaded frees its memory at once."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    rows = ImageRows(folder, vision_of(folder))
+    rows.see("a", prepared("smolvlm")[0])
+    held = ref(rows._weights)
+    assert held() is not None
+    gc.disable()
+    try:
+        del rows
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_work_ends_between_two_layers(tmp_path: Path) -> None:

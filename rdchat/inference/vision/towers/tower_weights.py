@@ -6,8 +6,8 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 
-# Attention of many patches is computed in parts, since MLX may hold the weights of a part in memory.
-_QUERIES = 1024
+# Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
+_PAIRS = 2**22
 
 
 class TowerWeights:
@@ -75,8 +75,9 @@ class TowerWeights:
 def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
     """Return (n, heads * size): attention of all rows to all, for q, k and v (n, heads, size)."""
     q, k, v = (part.swapaxes(0, 1)[None] for part in (q, k, v))
-    parts = [
-        mx.fast.scaled_dot_product_attention(q[:, :, at : at + _QUERIES], k, v, scale=q.shape[-1] ** -0.5)
-        for at in range(0, q.shape[2], _QUERIES)
-    ]
+    parts, count = [], max(_PAIRS // q.shape[2], 1)
+    for at in range(0, q.shape[2], count):
+        parts.append(mx.fast.scaled_dot_product_attention(q[:, :, at : at + count], k, v, scale=q.shape[-1] ** -0.5))
+        # Otherwise memory for all parts is taken at once.
+        mx.eval(parts[-1])
     return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)
