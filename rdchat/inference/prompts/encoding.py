@@ -174,23 +174,6 @@ class PromptTokenizer:
                     return re.sub(stand_in, lambda match: texts[int(match[1])], prompt)
         raise _refusal(f"it leaves out a message with the role {role}, or a part of it")
 
-    def fill(self, prompt: str, placeholder: str, expanded: Sequence[str], marks: Marks) -> str:
-        """Return a rendered prompt in which the text of each image stands for its placeholder.
-
-        Args:
-            prompt: A template's output.
-            placeholder: What templates write for an image; where it was typed, it is marked and stays.
-            expanded: The text of each image, in order.
-            marks: The marks in the prompt.
-
-        Raises:
-            TemplateRefusedError: If the template did not write one placeholder for each image.
-        """
-        first, *others = re.split(f"(?<!{re.escape(marks.before)}){re.escape(placeholder)}", prompt)
-        if len(others) != len(expanded):
-            raise _refusal(f"it has a place for {len(others)} of its {len(expanded)} images")
-        return first + "".join(image + text for image, text in zip(expanded, others, strict=True))
-
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
         """Return the ids of a rendered text; marked parts are encoded as ordinary text.
 
@@ -279,6 +262,24 @@ class PromptTokenizer:
         if backend.pre_tokenizer is not None:
             words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
         return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def filled(prompt: str, placeholder: str, expanded: Sequence[str], mark: str) -> str:
+    """Return a rendered prompt in which the text of each image stands for its placeholder.
+
+    Args:
+        prompt: A template's output.
+        placeholder: What templates write for an image.
+        expanded: The text of each image, in order.
+        mark: What stands before a placeholder that is text, which stays as it is.
+
+    Raises:
+        TemplateRefusedError: If the template did not write one placeholder for each image.
+    """
+    first, *others = re.split(f"(?<!{re.escape(mark)}){re.escape(placeholder)}", prompt)
+    if len(others) != len(expanded):
+        raise _refusal(f"it has a place for {len(others)} of its {len(expanded)} images")
+    return first + "".join(image + text for image, text in zip(expanded, others, strict=True))
 
 
 def _in_parts(turn: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,8 +32,12 @@ _MAX_CONTEXTS = 4
 class ImageTexts(Protocol):
     """How the images of a conversation stand in a prompt's text."""
 
-    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> tuple[str, list[str]]:
-        """Return what chat templates write for an image, and the text of each in its place."""
+    @property
+    def placeholder(self) -> str:
+        """What chat templates write for an image."""
+
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
+        """Return the text of each image."""
 
 
 class ModelPrompts:
@@ -102,7 +106,7 @@ class ModelPrompts:
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
         if self.sight is not None and (images := images_of(messages)):
-            encode = partial(encode, images=self.sight.expanded(images, cap))
+            encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap)))
         refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
             try:
@@ -148,7 +152,7 @@ class ModelPrompts:
         encode: Callable[..., list[int]],
     ) -> list[int]:
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
-        mark = partial(self._tokens.mark, marks=marks)
+        mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark) for message in messages]
         text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
@@ -168,6 +172,12 @@ class ModelPrompts:
             if not any(message.tool_calls for message in messages):
                 raise
         return encode(turns=[turn_of(message, mark, as_text=True) for message in messages])
+
+    def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
+        """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""
+        if self.sight is not None:
+            own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
+        return self._tokens.mark(text, own, marks)
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
+from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
@@ -219,7 +219,7 @@ class TokenizerCalls:
         tokenizer, both = self.tokenizers[folder], Marks(*marks)
         rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
         if images[1]:
-            rendered = tokenizer.fill(rendered, *images, both)
+            rendered = filled(rendered, *images, both.before)
         return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 
 

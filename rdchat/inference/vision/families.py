@@ -6,7 +6,7 @@ No MLX here.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,22 +78,6 @@ class Family:
             return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
-
-    def fill(self, prompt: str, layouts: Sequence[Layout], mark: str) -> str:
-        """Return a rendered prompt in which the expansion of each image stands for its placeholder.
-
-        Args:
-            prompt: A template's output.
-            layouts: The images, in order.
-            mark: What stands before a placeholder that was typed, which stays as it is.
-
-        Raises:
-            ModelError: If the template did not write one placeholder for each image.
-        """
-        first, *others = re.split(f"(?<!{re.escape(mark)}){re.escape(self.placeholder)}", prompt)
-        if len(others) != len(layouts):
-            raise ModelError("The model's chat template leaves out an image of this chat.", "Choose another model.")
-        return first + "".join(self.expanded(each) + text for each, text in zip(layouts, others, strict=True))
 
 
 class Vision(NamedTuple):

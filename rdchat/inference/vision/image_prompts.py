@@ -30,11 +30,16 @@ class ImagePrompts:
         self.family, self._settings = family, family.image_settings(folder)
         self._token = image_token(read_config(folder))
 
-    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> tuple[str, list[str]]:
-        """Return what chat templates write for an image, and the text of each in its place."""
+    @property
+    def placeholder(self) -> str:
+        """What chat templates write for an image."""
+        return self.family.placeholder
+
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
+        """Return the text of each image, in the place of its placeholder."""
         if len(images) > MAX_IMAGES:
             raise ImageRefusedError(f"This chat has {len(images)} images; a prompt takes {MAX_IMAGES}.", "Remove some.")
-        return self.family.placeholder, [self.family.expanded(self._layout(each, cap)) for each in images]
+        return [self.family.expanded(self._layout(each, cap)) for each in images]
 
     def place(
         self, ids: Sequence[int], images: Sequence[ChatImage], cap: ImageCap

@@ -8,6 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError
 from rdchat.inference.loading import load_model
+from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, family_of, image_token, vision_of
 from rdchat.inference.vision.image_rows import TOWERS
 from rdchat.inference.vision.processors import PROCESSORS, Layout
@@ -93,8 +94,8 @@ def test_expansions_are_those_of_transformers() -> None:
 
 
 def test_a_typed_placeholder_stays_text() -> None:
-    layouts = [Layout(((1, 2),), (1, 1))]
+    texts = [QWEN.expanded(Layout(((1, 2),), (1, 1)))]
     prompt = "a<|image_pad|>b\ue000<|image_pad|>\ue001"
-    assert QWEN.fill(prompt, layouts, "\ue000") == "a<|image_pad|><|image_pad|>b\ue000<|image_pad|>\ue001"
-    with pytest.raises(ModelError, match="leaves out"):
-        QWEN.fill(prompt, layouts * 2, "\ue000")
+    assert filled(prompt, QWEN.placeholder, texts, "\ue000") == "a<|image_pad|><|image_pad|>b\ue000<|image_pad|>\ue001"
+    with pytest.raises(ModelError, match="has a place for 1 of its 2"):
+        filled(prompt, QWEN.placeholder, texts * 2, "\ue000")

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import Family, image_token, vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.positions import with_images
@@ -57,8 +58,8 @@ def test_images_of_any_size_become_the_rows_of_their_tokens(
         text += family.placeholder + "b"
     # Each token for pixels is one word of the expanded text.
     pixels = {"qwen": "<|image_pad|>", "idefics3": "<image>", "gemma3": "<image_soft_token>"}[family.processor]
-    filled = family.fill(text, [layout for _, layout in images], "\ue000")
-    ids = [token if word == "\1" else 5 for word in filled.replace(pixels, "\0\1\0").split("\0") if word]
+    prompt = filled(text, family.placeholder, [family.expanded(layout) for _, layout in images], "\ue000")
+    ids = [token if word == "\1" else 5 for word in prompt.replace(pixels, "\0\1\0").split("\0") if word]
     changed, spans = with_images(ids, token, images, family)
     prompt = rows.prompt(changed, spans, seen)
     call = prompt.call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))

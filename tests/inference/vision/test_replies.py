@@ -131,7 +131,7 @@ def test_a_cache_on_disk_has_the_images(
     monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
     model, folder = models[kind], CacheFolder(tmp_path / "chat", 2**30)
     folder.path.mkdir()
-    turns = [ChatMessage(Role.USER, "one " * 10, images=tuple(images))]
+    turns = [ChatMessage(Role.USER, "one " * (10 if kind == "smolvlm" else 30), images=tuple(images))]
     request = replace(asked(*turns), keep=folder)
     session = ChatSession(model)
     first = answer(session, request)
@@ -149,3 +149,12 @@ def test_cancelling_ends_the_reading_of_an_image(models: dict[str, LoadedModel],
     *_, end = events
     assert isinstance(end, ReplyEnd)
     assert end.finish_reason is FinishReason.CANCELLED
+
+
+def test_a_placeholder_that_somebody_wrote_is_text(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    model = models["qwen3_vl"]
+    own = ChatMessage(Role.ASSISTANT, "a<|image_pad|>b", own_control=(1,))
+    typed = ChatMessage(Role.USER, "is <|image_pad|> a word?", images=(images[0],))
+    ids = model.encode_chat((ChatMessage(Role.USER, "one"), own, typed), continue_last=False)
+    assert model.decode(ids).count("<|image_pad|>") == 0 or 90 not in ids
+    assert sum(token < 0 for token in ids) == 15

@@ -6,9 +6,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
-from rdchat.inference.models.loading import load_model
 from safetensors.numpy import load_file, save_file
 
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.ranks.sharding import Split, split_of
 from rdchat.inference.vision.families import vision_of
