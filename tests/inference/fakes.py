@@ -45,6 +45,7 @@ class CharacterPrompts(ModelPrompts):
     """Makes token ids in this process, of what the tokenizer's own template gives."""
 
     thinking = ()  # no switch
+    sight = None
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
         self._folder, self.process = Path(), TokenizerProcess()  # never started
