@@ -221,10 +221,12 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
     def cancel() -> None:
         raise CancelledByPersonError
 
-    path = stored(tmp_path, Image.new("RGB", (3000, 2000)), "BMP")
+    # It takes some tenths of a second.
+    path = tmp_path / "large.png"
+    path.write_bytes(png_of(6_000, 6_000, zlib.compress((b"\0" + bytes(3 * 6_000)) * 6_000)))
     with pytest.raises(CancelledByPersonError):
         images.look(path, waiting=cancel)
-    assert images.look(path).width == 3000
+    assert images.look(path).width == 6_000
 
 
 def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
