@@ -111,7 +111,7 @@ def test_lookup_never_offers_an_image_and_matches_end_there(tokens: list[int], m
         assert min(index.draft(12, chain=chain).tokens, default=0) >= 0
         text = [*reversed(index._text.tokens)]
         behind = next((place for place, token in enumerate(text) if token < 0), len(text))
-        assert all(match.length <= behind and match.following for match in index._find_matches())
+        assert all(match.length <= behind and match.following[0] >= 0 for match in index._find_matches())
         index.extend(part)
 
 

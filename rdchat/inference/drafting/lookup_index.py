@@ -15,7 +15,7 @@ from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstim
 
 # Maximum tokens of a path below the root.
 DEEPEST = 32
-# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower.
+# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower. Neither is ever offered.
 SEPARATOR = -1
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
@@ -131,13 +131,18 @@ class Occurrences:
         return length
 
     def update(self) -> None:
-        """Index the runs that end before the last token, which has no successor yet. `find` does it too."""
+        """Index the runs that end before the last token, which has no successor yet. `find` does it too.
+
+        Those before a part of an image have none either.
+        """
         tokens = self.tokens
         for end in range(self._noted + 1, len(tokens)):
+            is_text = tokens[end] >= 0
             for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
                 key = tuple(tokens[max(end - run, 0) : end])
                 before.append(last.get(key, 0))
-                last[key] = end
+                if is_text:
+                    last[key] = end
         self._noted = max(self._noted, len(tokens) - 1)
 
 
@@ -205,24 +210,18 @@ class LookupIndex:
         """Return the matches of the ending, in the chat and in earlier replies."""
         if self._matches is None:
             tokens = self._text.tokens
-            ending = text_tokens(tokens[: -LONGEST_MATCH - 1 : -1])[::-1]
-            matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
-            self._matches = [match for match in matches if match.following]
+            ending = tokens[-LONGEST_MATCH:]
+            if ending and min(ending) < 0:
+                ending = list(takewhile(lambda token: token >= 0, reversed(ending)))[::-1]
+            self._matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
             if self._earlier is not None:
                 self._matches += self._earlier.matches(ending)
         return self._matches
 
 
-def text_tokens(tokens: list[int]) -> list[int]:
-    """Return tokens up to the first that is none of text: a separator, or a part of an image."""
-    return list(takewhile(lambda token: token >= 0, tokens)) if tokens and min(tokens) < 0 else tokens
-
-
 def _followed(tokens: list[int], end: int) -> list[int]:
-    """Return what followed a position, up to an image; at the text's end it continues with itself, as a loop does."""
+    """Return what followed a position; at the text's end it continues with itself, as a loop does."""
     following = tokens[end : end + DEEPEST]
-    if min(following) < 0:
-        return text_tokens(following)
     return following if len(following) == DEEPEST else list(islice(cycle(following), DEEPEST))
 
 
@@ -236,7 +235,7 @@ def _votes(
     total = 1.0
     for match in matches:
         length, following, earlier = match
-        if depth >= len(following):
+        if depth >= len(following) or following[depth] < 0:
             continue
         token, vote = following[depth], odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote

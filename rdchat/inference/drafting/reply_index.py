@@ -1,11 +1,12 @@
 """An index of earlier replies, for prompt lookup. No MLX here."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from threading import Lock
 from typing import override
 
 from rdchat.inference.api.requests import EarlierReplies, LookupMatch
-from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences, text_tokens
+from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
 
 MAX_TOKENS = 200_000
 # Limit in a new index, so that later replies have room.
@@ -58,7 +59,7 @@ class ReplyIndex(EarlierReplies):
         with self._lock:
             tokens = self._text.tokens
             matches = [
-                LookupMatch(length, text_tokens(tokens[end : end + DEEPEST]), True)
+                LookupMatch(length, list(takewhile(SEPARATOR.__ne__, tokens[end : end + DEEPEST])), True)
                 for end, length in self._text.find(ending, _MAX_MATCHES)
             ]
         return [match for match in matches if match.following]
