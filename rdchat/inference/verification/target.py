@@ -195,6 +195,10 @@ type Feed = Callable[[KVCache, int, int], None]
 class Eyes(Protocol):
     """What a model sees with."""
 
+    @property
+    def token(self) -> int:
+        """The id that stands for the pixels of an image, for a model that does not see them."""
+
     def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """Return the ids of a request's prompt with those of its images, and where they stand."""
 

@@ -45,6 +45,11 @@ class ModelEyes:
         self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
         self._embed = TargetEmbeddings(network, vocabulary_size).embed
 
+    @property
+    def token(self) -> int:
+        """See `Eyes`."""
+        return self.prompts.token
+
     def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """See `Eyes`."""
         images = images_of(request.messages)

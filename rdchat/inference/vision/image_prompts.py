@@ -24,11 +24,14 @@ class ImagePrompts:
     Args:
         folder: The model's folder.
         family: How it sees.
+
+    Attributes:
+        token: The id that stands for pixels.
     """
 
     def __init__(self, folder: Path, family: Family) -> None:
         self.family, self._settings = family, family.image_settings(folder)
-        self._token = image_token(read_config(folder))
+        self.token = image_token(read_config(folder))
 
     @property
     def placeholder(self) -> str:
@@ -46,7 +49,7 @@ class ImagePrompts:
     ) -> tuple[list[int], list[ImageSpan]]:
         """Return a prompt with the ids of its images, and where they stand; raises as `with_images` does."""
         keyed = ((self.key(each, cap), self._layout(each, cap)) for each in images)
-        return with_images(ids, self._token, keyed, self.family)
+        return with_images(ids, self.token, keyed, self.family)
 
     def tokens(self, image: ChatImage, cap: ImageCap) -> int:
         """Return the number of tokens that stand for an image's pixels."""
