@@ -2,19 +2,23 @@
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.chat.conversation import Message
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.pictures import Picture, picture_of
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save_content
@@ -61,6 +65,7 @@ class PendingRow(QScrollArea):
             self._by_id[file.id] = chip
             detail, color = chip_text(file, context, too_long=file in to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
+            chip.show_picture(picture_of(file.file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         discard(*old.values())
         self.row.set_chips(list(self._by_id.values()))
@@ -153,7 +158,7 @@ class FileAttacher(QObject):
         self._refusals: list[str] = []
         self._pasted = 0
         chips.remove_requested.connect(self._remove)
-        chips.choice_requested.connect(self.choose_part)
+        chips.choice_requested.connect(self._choose)
         controller.prompt_refused.connect(self._on_prompt_refused)
         self._files.changed.connect(self._show)
         self._files.refused.connect(self._show_refusal)
@@ -185,12 +190,27 @@ class FileAttacher(QObject):
         ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, accept="Attach")
 
     def view(self, file: AttachedFile) -> None:
-        """Show what was sent of a file; offer to save an image of a tool's result, which is not opened here."""
+        """Show an image among those of the chat, or what was sent of another file."""
+        if (picture := picture_of(file)) is not None:
+            # The path reads messages that were not needed yet.
+            self._open(picture, partial(_pictures_on, self._controller.chat.path[:]))
+            return
         if file.kind is FileKind.IMAGE:
             image = lambda: base64.b64decode(self._controller.replies.file_text(file))  # noqa: E731
             ask_to_save_content(self._parent.window(), "Save Image", file.name, _IMAGES, image)
             return
         FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
+
+    def _open(self, picture: Picture, find: Callable[[], list[Picture]]) -> None:
+        ImageWindow(picture, find, self._theme, self._parent.window()).show()
+
+    def _choose(self, file_id: int) -> None:
+        """Show a file that is an image, and ask which part of another one is sent."""
+        pictures = {file.id: picture for file in self._files.files if (picture := picture_of(file.file))}
+        if file_id in pictures:
+            self._open(pictures[file_id], lambda: list(pictures.values()))
+        else:
+            self.choose_part(file_id)
 
     def choose_part(self, file_id: int, question: str = "") -> None:
         """Ask which part of a file to send, for a question or for the typed text."""
@@ -241,7 +261,13 @@ def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tupl
     return (f"{text} · {file.part.label}" if file.part.label else text), "muted"
 
 
+def _pictures_on(path: Iterable[Message]) -> list[Picture]:
+    return [picture for message in path for file in message.files if (picture := picture_of(file))]
+
+
 def _tip(file: PendingFile) -> str:
+    if picture := picture_of(file.file):
+        return " ".join(each for each in (f"{picture.text} pixels.", file.file and file.file.note) if each)
     if file.read is None:
         return "This file is being read."
     part = f"Only {file.part.label} will be sent." if file.part and file.part.label else ""
