@@ -135,7 +135,7 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed)
+        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images)
 
     # Opening
 
@@ -247,7 +247,8 @@ class OpenChat(QObject):
             typed = self.typed
             # Files go to a server after a question only.
             like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
-            self.conversation = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=like)
+            named = text if text.strip() else next((file.name for file in self.files.files), "")
+            self.conversation = self._store.create_conversation(title_from_prompt(named), from_prompt=True, like=like)
             self.unsent.save(None, None, "")
             self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)

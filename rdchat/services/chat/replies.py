@@ -21,6 +21,7 @@ from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.reply_traces import TraceRecorder
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
+from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
 
 _NOT_STARTED = "Settings > Tools says why."
@@ -43,6 +44,7 @@ class Replies(QObject):
         traces: Stores their tokens.
         tools: The argument.
         file_text: Reads the text of a file in a prompt.
+        image_of: Reads an image in a prompt; not on the main thread.
 
     Signals:
         begun: A reply is to be written.
@@ -84,7 +86,7 @@ class Replies(QObject):
         self._store, self._storage = store, storage
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
-        self.file_text, self.tools = store.file_text, tools
+        self.file_text, self.image_of, self.tools = store.file_text, PromptImages(store).image, tools
         tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
@@ -198,7 +200,7 @@ class Replies(QObject):
             if not self.model.loading:
                 self._fail(live, self.model.failure)
             return
-        prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
+        prompt, conversation = live.prompt, live.conversation
         if not self.may_send(conversation):
             self.sending_asked.emit(live)
             return
@@ -220,7 +222,7 @@ class Replies(QObject):
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
-                prompt.with_files(text_of, check).turns(check),
+                prompt.with_files(self.file_text, check, image_of=self.image_of).turns(check),
                 sampling=sampling,
                 seed=seed,
                 draft=draft,

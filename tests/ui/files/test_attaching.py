@@ -174,7 +174,7 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
     drop(window, tmp_path / "a.png", tmp_path / "b.zip")
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: "b.zip" in note.text())
-    assert "a.png is an image" in note.text()
+    assert "a.png is damaged" in note.text()
     assert not chips(window)
 
 
