@@ -8,6 +8,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.services.chat.chat_prompt import FileText
 from rdchat.ui.files.pictures import Picture, SmallCopy, picture_of
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
@@ -137,6 +138,8 @@ class ImageTile(Chip):
 
     def sizeHint(self) -> QSize:
         size = self._copy.picture.size
+        if size.isEmpty():
+            return QSize(_TILE.height(), _TILE.height())
         fitting = size.scaled(_TILE, Qt.AspectRatioMode.KeepAspectRatio).boundedTo(size)
         return fitting.expandedTo(QSize(_SHORTEST, _SHORTEST))
 
@@ -193,15 +196,15 @@ class SentFiles(ChipRow):
 
     opened = Signal(object)
 
-    def __init__(self, files: Sequence[AttachedFile], theme: Theme, parent: QWidget) -> None:
+    def __init__(self, files: Sequence[AttachedFile], text_of: FileText, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self._theme = theme
+        self._theme, self._text_of = theme, text_of
         self.show_files(files)
 
     def show_files(self, files: Sequence[AttachedFile]) -> None:
         """Show these files instead."""
         discard(*self.chips)
-        images_first = sorted(files, key=lambda file: picture_of(file) is None)
+        images_first = sorted(files, key=lambda file: file.kind is not FileKind.IMAGE)
         self.set_chips([self._chip(file, self._theme) for file in images_first])
 
     def arrange(self, width: int) -> int:
@@ -212,14 +215,11 @@ class SentFiles(ChipRow):
 
     def _chip(self, file: AttachedFile, theme: Theme) -> Chip:
         chip: Chip
-        if (picture := picture_of(file)) is not None:
+        if (picture := picture_of(file, self._text_of)) is not None:
             chip = ImageTile(picture, file.note, theme, self)
         else:
             chip = FileChip(theme, "surface", removable=False, parent=self)
             part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
-            if file.kind is FileKind.IMAGE:
-                chip.show_file(file.name, "Image", tip="Click to save it. The model does not get it.")
-            else:
-                chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
+            chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
         chip.clicked.connect(lambda: self.opened.emit(file))
         return chip

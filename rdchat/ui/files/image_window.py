@@ -19,6 +19,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.work.job import Job
 
 _SMALLEST = QSize(420, 320)
+_UNKNOWN = QSize(800, 600)
 # The share of the screen that the window takes at most when it opens.
 _SHARE = 0.8
 _BAR = 60
@@ -72,8 +73,9 @@ class ImageWindow(SideWindow):
     def __init__(self, picture: Picture, find: Callable[[], Sequence[Picture]], theme: Theme, parent: QWidget) -> None:
         screen = parent.screen()
         self._largest = screen.availableSize()
-        fitting = picture.size.scaled(self._largest * _SHARE, Qt.AspectRatioMode.KeepAspectRatio)
-        size = (fitting.boundedTo(picture.size) + QSize(2 * LARGE, _BAR + LARGE)).expandedTo(_SMALLEST)
+        known = _UNKNOWN if picture.size.isEmpty() else picture.size
+        fitting = known.scaled(self._largest * _SHARE, Qt.AspectRatioMode.KeepAspectRatio)
+        size = (fitting.boundedTo(known) + QSize(2 * LARGE, _BAR + LARGE)).expandedTo(_SMALLEST)
         super().__init__(picture.name, size.toTuple(), _SMALLEST.toTuple(), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._main, self._pictures, self._index = MainThread(self), [picture], 0
@@ -154,7 +156,7 @@ class ImageWindow(SideWindow):
     def _show_place(self) -> None:
         count = len(self._pictures)
         place = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{place}{self.picture.text} pixels", "muted")
+        self.detail.show_text(f"{place}{self.picture.text}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)
@@ -162,7 +164,11 @@ class ImageWindow(SideWindow):
     def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:
         if picture is self.picture:
             image = QImage() if isinstance(outcome, RdchatError) else outcome
-            self.view.show_image(image, picture.size, str(outcome) if isinstance(outcome, RdchatError) else "")
+            self.view.show_image(
+                image,
+                image.size() if picture.size.isEmpty() else picture.size,
+                str(outcome) if isinstance(outcome, RdchatError) else "",
+            )
 
     def event(self, event: QEvent) -> bool:
         """Keep Copy and Save from the menus: there they belong to the main window."""

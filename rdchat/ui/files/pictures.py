@@ -1,7 +1,8 @@
 """Small copies of images, which the images' child draws: the window decodes no foreign file."""
 
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from PySide6.QtCore import QObject, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QImage, QPainter, QPainterPath
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
-from rdchat.errors import RdchatError
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
+from rdchat.errors import ImageRefusedError, RdchatError
 from rdchat.services.background.background_work import MainThread
+from rdchat.services.chat.chat_prompt import FileText
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import Theme
 from rdchat.work.job import Job, SerialThread
@@ -28,26 +30,29 @@ class Picture:
     """An image of a message.
 
     Attributes:
-        path: The file as it was given.
+        digest: See `AttachedFile`.
         name: Its name for people.
-        size: Width and height in pixels, turned as its EXIF asks.
+        size: Width and height in pixels, turned as its EXIF asks; empty until it was decoded.
+        read: Returns the file as it was given, in base64; not for the main thread.
     """
 
-    path: Path
+    digest: str
     name: str
     size: QSize
+    read: Callable[[], str] = field(compare=False)
 
     @property
     def text(self) -> str:
         """Its size for people."""
-        return f"{self.size.width():,} × {self.size.height():,}"  # noqa: RUF001  the sign of sizes
+        size = f"{self.size.width():,} × {self.size.height():,} pixels"  # noqa: RUF001  the sign of sizes
+        return "size not known yet" if self.size.isEmpty() else size
 
 
-def picture_of(file: AttachedFile | None) -> Picture | None:
-    """Return the picture of a file that is an image on this machine; None for any other file."""
-    if file is None or file.kind is not FileKind.IMAGE or file.path is None:
+def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:
+    """Return the picture of a file that is an image; None for any other file."""
+    if file.kind is not FileKind.IMAGE:
         return None
-    return Picture(file.path, file.name, QSize(file.width, file.height))
+    return Picture(file.digest, file.name, QSize(file.width, file.height), lambda: text_of(file))
 
 
 PICTURES = SerialThread("pictures")
@@ -63,8 +68,13 @@ def drawn(picture: Picture, size: QSize, job: Job[Any]) -> bytes:
     """Return an image as PNG, turned and without metadata, no larger than `size`; raises ImageRefusedError."""
     from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  imports NumPy
 
-    limit = size.width(), size.height()
-    return shared_images().draw(picture.path, limit, name=picture.name, waiting=job.check)
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        path = Path(folder) / "image"
+        try:
+            path.write_bytes(image_data(picture.read()))
+        except ValueError as error:
+            raise ImageRefusedError(f"{picture.name} is damaged.", "Attach it again.") from error
+        return shared_images().draw(path, (size.width(), size.height()), name=picture.name, waiting=job.check)
 
 
 class SmallCopy(QObject):
@@ -89,7 +99,8 @@ class SmallCopy(QObject):
     def paint(self, area: QRect, radius: float) -> None:
         """Fill an area of the widget with the image, cut at the longer sides, with round corners and a hairline."""
         colors, ratio = self._theme.colors, self._widget.devicePixelRatioF()
-        shown = self.picture.size.scaled(area.size(), Qt.AspectRatioMode.KeepAspectRatioByExpanding)
+        size = next((each for each in (self.picture.size, self._image.size()) if not each.isEmpty()), area.size())
+        shown = size.scaled(area.size(), Qt.AspectRatioMode.KeepAspectRatioByExpanding)
         self._ask(shown.boundedTo(area.size() * _LONGEST) * ratio)
         painter, frame = QPainter(self._widget), QPainterPath()
         painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
@@ -101,7 +112,7 @@ class SmallCopy(QObject):
         painter.save()
         painter.setClipPath(frame)
         # One that is smaller stays as it is.
-        place = QRectF(QPointF(), shown.boundedTo(self.picture.size).toSizeF())
+        place = QRectF(QPointF(), shown.boundedTo(size).toSizeF())
         place.moveCenter(QRectF(area).center())
         painter.drawImage(place, self._image)
         painter.restore()

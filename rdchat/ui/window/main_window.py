@@ -280,8 +280,10 @@ class MainWindow(QMainWindow):
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
-        # The keyboard is still in the other program.
-        windows.drops.files_dropped.connect(self.activateWindow)
+        windows.drops.image_dropped.connect(conversation.files.add_image)
+        for dropped in (windows.drops.files_dropped, windows.drops.image_dropped):
+            # The keyboard is still in the other program.
+            dropped.connect(self.activateWindow)
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
