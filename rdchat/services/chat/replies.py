@@ -1,6 +1,7 @@
 """Queues replies and sends them to the engine when a model is loaded."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
@@ -9,6 +10,7 @@ from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageSta
 from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
@@ -187,9 +189,15 @@ class Replies(QObject):
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
         tools, count = tools_json(self.tools.definitions(conversation)), self.model.engine.count_tokens
-        if not tools:
+        cap = self._image_cap
+        if not tools and cap is ImageCap.MEDIUM:
             return count
-        return lambda messages: count(GenerationRequest(tuple(messages), tools=tools) if messages else messages)
+        request = partial(GenerationRequest, tools=tools, image_cap=cap)
+        return lambda messages: count(request(tuple(messages)) if messages else messages)
+
+    @property
+    def _image_cap(self) -> ImageCap:
+        return self.drafting.control.values.image_cap
 
     def _send(self, live: Reply) -> None:
         """Give a reply to the engine; it waits while the model is loaded, and fails without one.
@@ -233,6 +241,7 @@ class Replies(QObject):
                 tools=tools,
                 earlier=earlier,
                 keep=kept.folder(conversation),
+                image_cap=self._image_cap,
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))

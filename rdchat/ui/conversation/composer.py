@@ -255,6 +255,10 @@ class Composer(QWidget):
     def text(self) -> str:
         return self.field.toPlainText()
 
+    def add_line(self, line: QWidget) -> None:
+        """Show a line below the files."""
+        self._column.addWidget(line)
+
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
         self.field.setPlainText(text)

@@ -17,6 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.sight_line import SightLine
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
@@ -154,6 +155,8 @@ class ConversationView(Ground):
         self.files = FileAttacher(
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
+        self.sight = SightLine(self._model, controller.chat.files, theme)
+        self.composer.add_line(self.sight)
         transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)

@@ -163,12 +163,9 @@ class ImageWindow(SideWindow):
 
     def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:
         if picture is self.picture:
-            image = QImage() if isinstance(outcome, RdchatError) else outcome
-            self.view.show_image(
-                image,
-                image.size() if picture.size.isEmpty() else picture.size,
-                str(outcome) if isinstance(outcome, RdchatError) else "",
-            )
+            image, problem = (QImage(), str(outcome)) if isinstance(outcome, RdchatError) else (outcome, "")
+            self.view.show_image(image, image.size() if picture.size.isEmpty() else picture.size, problem)
+            self.view.setAccessibleDescription(problem)
 
     def event(self, event: QEvent) -> bool:
         """Keep Copy and Save from the menus: there they belong to the main window."""

@@ -83,7 +83,8 @@ class PersonMessage(MessageWidget):
         left = width - EDGE - _PAD - text_width
         is_narrow = left - _PAD < self.actions_row.sizeHint().width()
         self._under = HEIGHT if is_narrow and not self.is_edited else 0
-        self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL + self._under)
+        pad = SMALL if self.message.text else 0
+        self._bubble.setContentsMargins(left, pad and pad + 2, EDGE + _PAD, pad + self._under)
         self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
         self.update()
         return super().layout_for(width)

@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_file
-from rdchat.chat.conversation import Message
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
-from rdchat.inference.api.messages import Role
 from tests.chat.attachments.test_storing import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore
 from tests.chat.transfer import tasks
