@@ -58,6 +58,8 @@ class PictureView(QWidget):
         place.setSize(self._size.scaled(self.size(), Qt.AspectRatioMode.KeepAspectRatio).boundedTo(self._size))
         place.moveCenter(self.rect().center())
         painter.drawImage(place, self.image)
+        painter.setPen(self._theme.colors.border)
+        painter.drawRect(place.adjusted(0, 0, -1, -1))
 
 
 class ImageWindow(SideWindow):
