@@ -79,8 +79,14 @@ class OpenChat(QObject):
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
         replies.chat_allowed.connect(self.update)
+        settings.changed.connect(self._set_image_cap)
+        self._set_image_cap()
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
+
+    def _set_image_cap(self) -> None:
+        for files in (self.files, *self.edits.values()):
+            files.set_image_cap(self._settings.values.image_cap)
 
     # What is open
 
@@ -299,6 +305,7 @@ class OpenChat(QObject):
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
                 files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+                self._set_image_cap()
                 files.restore(own)
         return self.edits.get(message.id)
 

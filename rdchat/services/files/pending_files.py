@@ -23,11 +23,12 @@ from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
-from rdchat.inference.api.images import ChatImage
+from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.files.part_choice import Count, PartChoice, Room, TokenCount, tokens_of
+from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.services.files.prompt_images import looked_at
 from rdchat.work.job import Job
 
@@ -99,6 +100,7 @@ class PendingFiles(QObject):
     def __init__(self, engine: EngineClient, model: ModelSlot, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._engine, self._model = engine, model
+        self._cap = ImageCap.MEDIUM
         self._chat: int | None = None
         self._files: dict[int, PendingFile] = {}
         self._last = 0
@@ -165,6 +167,12 @@ class PendingFiles(QObject):
         """Tokens that files can have in the model's context, with a question and some of a reply; None without one."""
         info = self._model.info
         return None if info is None else info.context_length - min(_QUESTION, info.context_length // 8)
+
+    def set_image_cap(self, cap: ImageCap) -> None:
+        """Count images by how many tokens one may take."""
+        if cap is not self._cap:
+            self._cap = cap
+            self._count_all()
 
     def show_chat(self, chat: int | None) -> None:
         """Show the files of a chat, which is the open one now."""
@@ -351,9 +359,9 @@ class PendingFiles(QObject):
             file.count = count
             self.changed.emit()
 
-        count_tokens = self._engine.count_tokens
+        count_tokens, cap = self._engine.count_tokens, self._cap
         self._counting.do(
-            lambda: _tokens_of_image(image, count_tokens) if image else tokens_of(block, count_tokens), take
+            lambda: _tokens_of_image(image, cap, count_tokens) if image else tokens_of(block, count_tokens), take
         )
 
     @Slot()
@@ -384,10 +392,11 @@ def _read_image(data: bytes, name: str, waiting: Callable[[], None]) -> _Read:
     return ReadFile(file.name, FileKind.IMAGE, (text,), file.note), Part(text), file
 
 
-def _tokens_of_image(image: ChatImage, count: Count) -> TokenCount:
+def _tokens_of_image(image: ChatImage, cap: ImageCap, count: Callable[[GenerationRequest], int]) -> TokenCount:
     """Return the tokens that an image adds to a message: of a line of text, where the model does not see."""
     plain = ChatMessage(Role.USER, ".")
-    return TokenCount(max(count((replace(plain, images=(image,)),)) - count((plain,)), 0))
+    seen, unseen = (GenerationRequest((each,), image_cap=cap) for each in (replace(plain, images=(image,)), plain))
+    return TokenCount(max(count(seen) - count(unseen), 0))
 
 
 def _tokens(file: PendingFile) -> int:

@@ -1,6 +1,7 @@
 """A model that does not see says so below images that are not sent yet, and the lists of models name those that see."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from PIL import Image
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.images import ImageCap
+from rdchat.inference.api.messages import ChatMessage, images_of
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.models.texts import facts_of, row_line
@@ -97,3 +100,21 @@ def test_the_cap_of_an_image_is_a_setting_with_its_cost(qtbot: QtBot, window: Ma
     assert chat.controller.settings.values.image_cap is ImageCap.SMALL
     chat.say("Hello")
     assert chat.engine.requests[-1].image_cap is ImageCap.SMALL
+
+
+def test_images_are_counted_again_when_the_cap_changes(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    tokens = {ImageCap.MEDIUM: 1000, ImageCap.FULL: 4000}
+
+    def count(prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        sees = isinstance(prompt, GenerationRequest) and images_of(prompt.messages)
+        return tokens[prompt.image_cap] if sees and isinstance(prompt, GenerationRequest) else 1
+
+    monkeypatch.setattr(chat.engine, "count_tokens", count)
+    attach(qtbot, window)
+    chip = window.conversation.composer.files.row.chips[0]
+    qtbot.waitUntil(lambda: "999 tokens" in chip.accessibleName())
+    chat.controller.settings.update(image_cap=ImageCap.FULL)
+    qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())
