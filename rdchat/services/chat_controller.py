@@ -195,9 +195,10 @@ class ChatController(QObject):
 
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
         """
-        if text.strip():
+        asks = text.strip() or self.chat.files.images
+        if asks:
             self.replies.load_model()
-        reason = self.chat.files.reason_to_wait() if text.strip() else "Type something to ask."
+        reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return

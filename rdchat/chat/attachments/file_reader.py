@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
@@ -258,6 +258,8 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
+    if kind is FileKind.IMAGE:
+        raise refused(NO_TEXT, name)
     if kind is FileKind.PDF:
         texts, note = pdf_texts(data, name, job.report_progress)
     else:

@@ -304,6 +304,7 @@ class FolderFacts:
         tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
         is_drafter: Whether it drafts for a model, and cannot be loaded alone.
         states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+        sees: Whether it has a vision tower that rdchat can use.
     """
 
     family: str = ""
@@ -314,6 +315,7 @@ class FolderFacts:
     tokens: str = ""
     is_drafter: bool = False
     states_mtp: bool = False
+    sees: bool = False
 
 
 @dataclass(frozen=True, slots=True)

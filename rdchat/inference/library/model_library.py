@@ -25,6 +25,7 @@ from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
 from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_drafters
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
+from rdchat.inference.vision.families import family_of
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
@@ -55,7 +56,7 @@ def _folder_facts(folder: Path) -> FolderFacts:
     quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
     states_mtp = stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
     facts = FolderFacts(family=files.architecture, sizes=files.sizes, quantization=quantization)
-    return replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
+    return replace(facts, tokens=_tokens(folder), states_mtp=states_mtp, sees=family_of(folder) is not None)
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:

@@ -79,8 +79,14 @@ class OpenChat(QObject):
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
         replies.chat_allowed.connect(self.update)
+        settings.changed.connect(self._set_image_cap)
+        self._set_image_cap()
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
+
+    def _set_image_cap(self) -> None:
+        for files in (self.files, *self.edits.values()):
+            files.set_image_cap(self._settings.values.image_cap)
 
     # What is open
 
@@ -135,7 +141,7 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed)
+        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images)
 
     # Opening
 
@@ -247,7 +253,8 @@ class OpenChat(QObject):
             typed = self.typed
             # Files go to a server after a question only.
             like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
-            self.conversation = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=like)
+            named = text if text.strip() else next((file.name for file in self.files.files), "")
+            self.conversation = self._store.create_conversation(title_from_prompt(named), from_prompt=True, like=like)
             self.unsent.save(None, None, "")
             self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)
@@ -298,6 +305,7 @@ class OpenChat(QObject):
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
                 files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+                self._set_image_cap()
                 files.restore(own)
         return self.edits.get(message.id)
 

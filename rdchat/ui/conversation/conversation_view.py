@@ -17,6 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.sight_line import SightLine
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
@@ -154,7 +155,9 @@ class ConversationView(Ground):
         self.files = FileAttacher(
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
-        transcript.on_edit = self._add_files_to
+        self.sight = SightLine(self._model, controller.chat.files, theme)
+        self.composer.add_line(self.sight)
+        transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
@@ -230,9 +233,11 @@ class ConversationView(Ground):
         self.composer.stop_requested.connect(controller.stop)
         self.composer.attach.clicked.connect(self.files.choose)
         self.composer.field.files_pasted.connect(self.files.add)
+        self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text
         self.composer.field.take_back = self.files.take_back
         self.files.noted.connect(self.composer.show_note)
+        self._chat.files.changed.connect(self.composer.refresh_button)
         self.files.done.connect(self.composer.setFocus)
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())

@@ -65,7 +65,8 @@ def row_line(row: ModelCard) -> str:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
     parameters = formatting.parameters(row.sizes.parameters) if row.sizes is not None else ""
     version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
-    return joined(on_disk, kind, parameters, row.quantization, version)
+    sees = formatting.SEES if row.sees else ""
+    return joined(on_disk, kind, parameters, row.quantization, sees, version)
 
 
 def joined(*parts: str) -> str:
@@ -94,6 +95,8 @@ def facts_of(model: ModelCard) -> list[Fact]:
             ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
             on_disk,
         ]
+        if model.sees:
+            facts.append(("Images", "Sees them", "It takes images of a chat"))
     if sizes is not None:
         facts.append(("Context", f"{sizes.context_length:,} tokens", "Limit for prompt and reply together"))
     if model.repository and model.revision != "main":

@@ -250,12 +250,12 @@ def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, co
     painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
 
 
-def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
+def paint_focus(painter: QPainter, area: QRectF, color: QColor, radius: float = 4) -> None:
     """Draw the focus ring just inside `area`."""
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.setPen(QPen(color, RING))
-    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)
+    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), radius, radius)
 
 
 def set_role(widget: QWidget, role: QPalette.ColorRole, color: QColor) -> None:

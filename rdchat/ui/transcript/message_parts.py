@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.style import formatting
@@ -341,5 +342,7 @@ class MessageArea(QScrollArea):
         self.theme = theme
         # Adds what an editor of a message has besides the text.
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
+        # Reads the text of a file; not for the main thread.
+        self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
         self.column = QWidget(self)
         self.setWidget(self.column)

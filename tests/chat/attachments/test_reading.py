@@ -155,9 +155,9 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "which rdchat cannot read yet"),
-        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "which rdchat cannot read yet"),
-        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "which rdchat cannot read yet"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "is an image, not a text"),
+        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "is an image, not a text"),
+        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "is an image, not a text"),
         ("song.mp3", b"ID3\4\0\0", "which rdchat cannot read"),
         ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "which rdchat cannot read"),
         ("tool", b"\xcf\xfa\xed\xfe\0\1", "is a program"),

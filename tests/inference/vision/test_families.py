@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError
+from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, family_of, image_token, vision_of
@@ -36,6 +37,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
     assert vision.deep == (3 if "vl" in kind and kind != "smolvlm" else 0)
+    assert read_facts(folder).sees
     tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]
     assert sorted(vision.tensors.values()) == sorted(tower)
     assert image_token(config) == 90

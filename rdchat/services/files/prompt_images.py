@@ -1,0 +1,62 @@
+"""Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rdchat.chat.attachments.attached_file import AttachedFile, image_file
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import ImageRefusedError, StorageError
+from rdchat.inference.api.images import ChatImage
+
+
+def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[AttachedFile, str]:
+    """Return an image as a file with its text, once it was decoded; not for the main thread.
+
+    Raises:
+        ImageRefusedError: If it cannot be read.
+    """
+    # NumPy would delay the app's start.
+    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        path = Path(folder) / "image"
+        path.write_bytes(data)
+        facts = shared_images().look(path, name=name, waiting=waiting)
+    return image_file(data, name, facts.note, facts.width, facts.height)
+
+
+class PromptImages:
+    """Gives the engine the stored images of messages. Any thread may use it, except the main one.
+
+    Args:
+        store: It gets the sizes of images that were not decoded before, such as those of tools and imports.
+    """
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def image(self, file: AttachedFile, waiting: Callable[[], None]) -> ChatImage | None:
+        """Return an image for a prompt; None if it cannot be read. `waiting` may raise to end the work."""
+        size = self._sizes.get(file.digest) or (file.width, file.height)
+        try:
+            path = self._store.image_path(file)
+            if size == (0, 0):
+                size = self._look(file, path, waiting)
+        except (StorageError, ValueError):
+            return None
+        return ChatImage(path, file.digest, *size, file.name) if min(size) > 0 else None
+
+    def _look(self, file: AttachedFile, path: Path, waiting: Callable[[], None]) -> tuple[int, int]:
+        """Decode an image once; return and store its size, or one that is not positive if it cannot be read."""
+        from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  as above
+
+        size = -1, -1
+        with suppress(ImageRefusedError):
+            facts = shared_images().look(path, name=file.name, waiting=waiting)
+            size = facts.width, facts.height
+            self._store.set_image_size(file, *size)
+        self._sizes[file.digest] = size
+        return size

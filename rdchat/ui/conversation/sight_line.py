@@ -1,0 +1,82 @@
+"""The line below images that are not sent yet, when the model does not see."""
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, Signal
+from PySide6.QtWidgets import QMenu, QWidget
+
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.files.pending_files import PendingFiles
+from rdchat.ui.style.buttons import TextButton, add_action
+from rdchat.ui.style.labels import ThemedLabel, button_text
+from rdchat.ui.style.layouts import row
+from rdchat.ui.style.theme import SMALL, TIGHT, Theme
+
+
+class SightLine(QWidget):
+    """Says that the model does not see, and offers the installed models that do; hidden without images.
+
+    Args:
+        slot: The model.
+        files: The files of the open chat's message.
+        theme: The appearance to follow.
+
+    Attributes:
+        models_requested: Emitted if none is installed, and the person wants one.
+    """
+
+    models_requested = Signal()
+
+    def __init__(self, slot: ModelSlot, files: PendingFiles, theme: Theme) -> None:
+        super().__init__()
+        self._slot, self._files = slot, files
+        self._installed: FolderSearch | None = None
+        self.text = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.button = TextButton("", theme, self._act)
+        row((self.text, 1), self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))
+        for changed in (files.changed, slot.loaded, slot.load_started, slot.failed, slot.unload_started):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    def offer(self, installed: FolderSearch) -> None:
+        """Offer the models of a search that see."""
+        self._installed = installed
+        installed.changed.connect(self.refresh)
+
+    @property
+    def seeing(self) -> Sequence[ModelCard]:
+        """The installed models that see."""
+        cards: Sequence[ModelCard] = self._installed.results if self._installed else ()
+        return [card for card in cards if card.sees and card.can_be_loaded]
+
+    def refresh(self) -> None:
+        """Show or hide the line."""
+        info = None if self._slot.loading else self._slot.info
+        is_blind = info is not None and not info.sees and bool(self._files.images)
+        if info is not None and is_blind:
+            self.text.setText(f"{info.name} does not see images. It only gets a note that there are some.")
+            one, *others = [_name(card) for card in self.seeing] or [""]
+            text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
+            self.button.setText(button_text(text))
+        if is_blind and self.isHidden() and self._installed is not None:
+            self._installed.look()
+        self.setVisible(is_blind)
+
+    def _act(self) -> None:
+        """Load the model that sees, or let the person choose one; the message stays in the field."""
+        if not self.seeing:
+            self.models_requested.emit()
+        elif len(self.seeing) == 1:
+            self._slot.load(self.seeing[0].model)
+        else:
+            menu = QMenu(self)
+            for card in self.seeing:
+                add_action(menu, _name(card), lambda model=card.model: self._slot.load(model))  # type: ignore[misc]
+            menu.aboutToHide.connect(menu.deleteLater)
+            menu.popup(self.button.mapToGlobal(QPoint(0, self.button.height())))
+
+
+def _name(card: ModelCard) -> str:
+    return card.name.rpartition("/")[2]

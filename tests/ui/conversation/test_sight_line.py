@@ -1,0 +1,120 @@
+"""A model that does not see says so below images that are not sent yet, and the lists of models name those that see."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.images import ImageCap
+from rdchat.inference.api.messages import ChatMessage, images_of
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.models.texts import facts_of, row_line
+from rdchat.ui.window.main_window import MainWindow
+from tests.services import fakes
+from tests.ui.conftest import Chat
+
+SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/models/seeing"), sees=True)
+OTHER = replace(SEEING, name="maker/Other-4B", model="/models/other")
+BLIND = replace(SEEING, name="maker/Blind-1B", model="/models/blind", sees=False)
+DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem="A file is missing.")
+
+
+def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
+    installed = FolderSearch(lambda: cards, window)
+    window.conversation.sight.offer(installed)
+    window.header.model.offer(installed)
+    installed.look()
+    qtbot.waitUntil(lambda: installed.results == cards)
+
+
+def attach(qtbot: QtBot, window: MainWindow) -> None:
+    with io.BytesIO() as buffer:
+        Image.new("RGB", (30, 20)).save(buffer, "PNG")
+        window.conversation.files.add_image(buffer.getvalue())
+    qtbot.waitUntil(lambda: window.conversation.composer.files.has_images, timeout=20_000)
+
+
+@pytest.mark.parametrize(
+    ("cards", "text"),
+    [
+        ((BLIND, DAMAGED), "Find a Model That Sees…"),
+        ((BLIND, SEEING), "Use Seeing-2B"),
+        ((SEEING, OTHER), "Use a Model That Sees"),
+    ],
+)
+def test_the_line_offers_the_installed_models_that_see(
+    qtbot: QtBot, window: MainWindow, chat: Chat, cards: tuple[ModelCard, ...], text: str
+) -> None:
+    chat.start()
+    offer(qtbot, window, *cards)
+    sight = window.conversation.sight
+    assert not sight.isVisible()
+    attach(qtbot, window)
+    assert sight.isVisible()
+    assert sight.text.text().startswith("tiny does not see images.")
+    assert sight.button.text() == text
+    window.conversation.composer.files.row.chips[0].remove.click()  # type: ignore[union-attr]
+    assert not sight.isVisible()
+
+
+def test_one_click_loads_a_model_that_sees_and_keeps_image_and_words(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    offer(qtbot, window, SEEING)
+    window.conversation.composer.set_text("What is it?")
+    attach(qtbot, window)
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    window.conversation.sight.button.click()
+    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
+    chat.wait_for(EngineState.IDLE)
+    assert window.conversation.composer.text == "What is it?"
+    assert window.conversation.composer.files.has_images
+    qtbot.waitUntil(lambda: not window.conversation.sight.isVisible())
+
+
+def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    offer(qtbot, window, SEEING, BLIND)
+    window.header.model.menu().aboutToShow.emit()
+    texts = [action.text() for action in window.header.model.menu().actions()]
+    assert "maker/Seeing-2B  ·  sees images" in texts
+    assert "maker/Blind-1B" in texts
+    assert "sees images" in row_line(SEEING)
+    assert "sees images" not in row_line(BLIND)
+    assert "Images" in [name for name, _, _ in facts_of(SEEING)]
+
+
+def test_the_cap_of_an_image_is_a_setting_with_its_cost(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    box = window.settings_window.image_cap
+    assert [box.itemText(index).partition(":")[0] for index in range(box.count())] == ["Small", "Usual", "Full"]
+    assert box.currentData() == ImageCap.MEDIUM
+    box.setCurrentIndex(0)
+    assert chat.controller.settings.values.image_cap is ImageCap.SMALL
+    chat.say("Hello")
+    assert chat.engine.requests[-1].image_cap is ImageCap.SMALL
+
+
+def test_images_are_counted_again_when_the_cap_changes(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    tokens = {ImageCap.MEDIUM: 1000, ImageCap.FULL: 4000}
+
+    def count(prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        sees = isinstance(prompt, GenerationRequest) and images_of(prompt.messages)
+        return tokens[prompt.image_cap] if sees and isinstance(prompt, GenerationRequest) else 1
+
+    monkeypatch.setattr(chat.engine, "count_tokens", count)
+    attach(qtbot, window)
+    chip = window.conversation.composer.files.row.chips[0]
+    qtbot.waitUntil(lambda: "999 tokens" in chip.accessibleName())
+    chat.controller.settings.update(image_cap=ImageCap.FULL)
+    qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())

@@ -1,0 +1,196 @@
+"""Images are pasted and dropped, shown small and large, copied and saved, and sent without words."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
+from PySide6.QtWidgets import QApplication, QFileDialog
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.files.chips import FileChip, ImageTile
+from rdchat.ui.files.dragged_data import has_image, image_in
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.transcript.messages import PersonMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+ADDRESS = QUrl("https://example.com/cat.png")
+TURNED = 6  # a quarter, as a phone that is held upright
+
+
+def png(size: tuple[int, int] = (300, 200), color: str = "teal") -> bytes:
+    with io.BytesIO() as buffer:
+        Image.new("RGB", size, color).save(buffer, "PNG")
+        return buffer.getvalue()
+
+
+def photo(path: Path) -> Path:
+    """A photo whose EXIF turns it, and names its maker."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = TURNED, "A maker"
+    Image.new("RGB", (120, 80), "olive").save(path, exif=exif)
+    return path
+
+
+def mime(data: bytes = b"", text: str = "", *urls: QUrl) -> QMimeData:
+    made = QMimeData()
+    if urls:
+        made.setUrls(list(urls))
+    if text:
+        made.setText(text)
+    if data:
+        made.setData("image/png", data)
+    return made
+
+
+def drop(window: MainWindow, data: QMimeData) -> bool:
+    action, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(QPointF(300, 300), action, data, buttons, keys)
+    QApplication.sendEvent(window, enter)
+    QApplication.sendEvent(window, QDropEvent(QPointF(300, 300), action, data, buttons, keys))
+    return enter.isAccepted()
+
+
+def chips(window: MainWindow) -> list[FileChip]:
+    return [chip for chip in window.conversation.composer.files.row.chips if isinstance(chip, FileChip)]
+
+
+def wait_for_chips(qtbot: QtBot, window: MainWindow, number: int) -> list[str]:
+    """Wait until so many files were read and counted; return what a screen reader says of them."""
+    names = lambda: [chip.accessibleName() for chip in chips(window)]  # noqa: E731
+    qtbot.waitUntil(lambda: len(names()) == number and all("token" in name for name in names()), timeout=20_000)
+    return names()
+
+
+def tiles(window: MainWindow) -> list[ImageTile]:
+    return window.conversation.transcript.findChildren(ImageTile)
+
+
+def viewer(window: MainWindow) -> ImageWindow:
+    return next(each for each in window.findChildren(ImageWindow) if each.isVisible())
+
+
+@pytest.fixture
+def sent(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> Iterator[MainWindow]:
+    """A chat with two images that were sent without words."""
+    chat.start()
+    (tmp_path / "wide.png").write_bytes(png((600, 200)))
+    window.conversation.files.add([str(photo(tmp_path / "photo.jpg")), str(tmp_path / "wide.png")])
+    wait_for_chips(qtbot, window, 2)
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: len(tiles(window)) == 2 and not chat.writing)
+    yield window
+    for each in window.findChildren(ImageWindow):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "is_image"),
+    [
+        (mime(png()), True),
+        (mime(png(), "", ADDRESS), True),
+        (mime(png(), ADDRESS.toString(), ADDRESS), True),
+        (mime(png(), "A cat"), False),
+        (mime(b"", ADDRESS.toString(), ADDRESS), False),
+        (mime(b"", "A cat"), False),
+    ],
+)
+def test_words_beside_an_image_win_and_its_address_does_not(data: QMimeData, is_image: bool) -> None:
+    assert has_image(data) == is_image
+    assert not is_image or image_in(data) == png()
+
+
+def test_an_image_without_bytes_of_a_format_is_taken_as_png() -> None:
+    data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
+    image.fill(Qt.GlobalColor.red)
+    data.setImageData(image)
+    assert Image.open(io.BytesIO(image_in(data))).size == (3, 2)
+
+
+def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    composer = window.conversation.composer
+    QGuiApplication.clipboard().setMimeData(mime(png()))
+    composer.field.paste()
+    assert drop(window, mime(png((40, 30)), ADDRESS.toString(), ADDRESS))
+    names = wait_for_chips(qtbot, window, 2)
+    assert names[0].startswith("Image, ")
+    assert composer.text == ""
+    assert composer.button.isEnabled(), "an image needs no words"
+    remove = chips(window)[0].remove
+    assert remove is not None
+    assert remove.accessibleName() == "Remove Image"
+    for chip in chips(window):
+        assert chip.remove is not None
+        chip.remove.click()
+    assert not composer.button.isEnabled()
+
+
+def test_a_clipboard_with_text_and_an_image_is_text(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    QGuiApplication.clipboard().setMimeData(mime(png(), "A cat"))
+    window.conversation.composer.field.paste()
+    assert window.conversation.composer.text == "A cat"
+    assert not chips(window)
+
+
+def test_sent_images_stand_in_a_row_with_names(sent: MainWindow) -> None:
+    first, second = tiles(sent)
+    assert first.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
+    assert first.sizeHint().height() > first.sizeHint().width(), "its EXIF turns it"
+    assert first.y() + first.height() == second.y() + second.height()
+    assert first.geometry().right() < second.geometry().left()
+    (message,) = sent.conversation.transcript.findChildren(PersonMessage)
+    assert not message.body.isVisible(), "there are no words"
+
+
+def test_images_are_drawn_off_the_main_thread(qtbot: QtBot, sent: MainWindow) -> None:
+    teal = lambda tile: tile.grab().toImage().pixelColor(tile.rect().center()).name()  # noqa: E731
+    qtbot.waitUntil(lambda: teal(tiles(sent)[1]) == "#008080", timeout=20_000)
+
+
+def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWindow) -> None:
+    tiles(sent)[0].click()
+    window = viewer(sent)
+    qtbot.waitUntil(lambda: window.detail.text().startswith("1 of 2") and not window.view.image.isNull())
+    assert window.view.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
+    assert not window.previous.isEnabled()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    assert window.windowTitle() == "wide.png"
+    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    assert window.detail.text().startswith("2 of 2")
+    qtbot.keyClick(window.view, Qt.Key.Key_Left)
+    assert window.windowTitle() == "photo.jpg"
+    qtbot.keyClick(window.view, Qt.Key.Key_Escape)
+    assert not window.isVisible()
+
+
+def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
+    tiles(sent)[0].click()
+    window = viewer(sent)
+    qtbot.keyClick(window.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.detail.text() == "Copied", timeout=20_000)
+    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
+    qtbot.keyClick(window.view, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
+    dialog = next(iter(window.findChildren(QFileDialog)))
+    dialog.fileSelected.emit(str(tmp_path / "saved.png"))
+    dialog.close()
+    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png", timeout=20_000)
+    with Image.open(tmp_path / "saved.png") as saved:
+        assert saved.size == (80, 120)
+        assert not saved.getexif()
+        assert not saved.info
+
+
+def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    window.conversation.composer.attach.click()
+    dialog = next(each for each in window.findChildren(QFileDialog) if each.isVisible())
+    assert [each.partition(" (")[0] for each in dialog.nameFilters()] == ["All Files", "Images"]
+    dialog.close()
