@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,17 +16,19 @@ from PIL import Image
 
 from rdchat.errors import one_line
 from rdchat.inference.api.events import GenerationEvent
-from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Dtype, GenerationRequest
+from rdchat.inference.engines import chosen_engine
+from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageProcess
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
-from tests.inference.vision.pictures import encoded, photo
+from tests.inference.vision.pictures import encoded, photo, stored
 from tests.late import LateModule
 from tests.server.conftest import MakeServer
-from tests.server.fakes import MODEL, ScriptedGate
+from tests.server.fakes import KEY, MODEL, ScriptedGate
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -249,3 +252,27 @@ def test_an_image_of_a_client_that_left_is_gone(server: Server, openai: OpenAI, 
         pass
     gate.gate.open()
     assert server.stop(60)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_remote_model_gets_turned_pixels_without_metadata(
+    server: Server, gate: SeeingGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees: bool
+) -> None:
+    gate.model = replace(MODEL, sees=sees)
+    monkeypatch.setenv("RDCHAT_KEY_STUDIO", KEY)
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "at home"
+    path = stored(tmp_path, photo(1800, 600), "JPEG", exif=exif)
+    message = ChatMessage(Role.USER, "What is it?", images=(ChatImage(path, "0", 600, 1800, "home.jpg"),))
+    with closing(chosen_engine(lambda: [RemoteServer("studio", server.address)])) as engine:
+        info = engine.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
+        list(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL)))
+    assert info.sees is sees
+    (got,) = gate.requests[0].messages
+    if not sees:
+        assert (got.content, got.images) == ("(an image that this model cannot see)\n\nWhat is it?", ())
+        return
+    (one,) = got.images
+    assert (got.content, one.width, one.height, gate.requests[0].image_cap) == ("What is it?", 171, 512, "small")
+    assert gate.files[0][0].startswith(b"\x89PNG")
+    assert b"home" not in gate.files[0][0]
