@@ -31,8 +31,8 @@ def test_refusals_come_before_the_model_is_loaded(
     text.write_text("no image")
     check_refused(capsys, [*ASK, "--image", str(tmp_path / "none.png")], "none.png", 1)
     check_refused(capsys, [*ASK, "--image", str(text)], "text.png is damaged, or no PNG", 1)
-    check_refused(capsys, [*ASK, *["--image", str(text)] * 21], "A question takes 20 images", 1)
-    check_refused(capsys, [*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 1)
+    check_refused(capsys, [*ASK, *["--image", str(text)] * 21], "A question takes 20 images", 2)
+    check_refused(capsys, [*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 2)
 
 
 def test_a_model_that_does_not_see_is_told(

@@ -266,7 +266,8 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     message = ChatMessage(Role.USER, "What is it?", images=(ChatImage(path, "0", 600, 1800, "home.jpg"),))
     with closing(chosen_engine(lambda: [RemoteServer("studio", server.address)])) as engine:
         info = engine.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
-        list(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL)))
+        with closing(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL))) as events:
+            list(events)
     assert info.sees is sees
     (got,) = gate.requests[0].messages
     if not sees:
