@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
@@ -95,3 +95,12 @@ def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[C
     text = model.decode(model.encode_chat((message,), continue_last=False))
     assert "(an image that this model cannot see)" in text
     assert text.index("(an image") < text.index("What is it?")
+
+
+def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    call = ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall("look", "{}", "c1"),))
+    result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
+    turns, model = (ChatMessage(Role.USER, "look."), call), models["smolvlm"]
+    seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
+    blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
+    assert seen - blind >= 16
