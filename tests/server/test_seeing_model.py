@@ -1,5 +1,6 @@
 """A small model that sees, behind the server: official clients get its replies, and images count as tokens."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,16 @@ from rdchat.inference.session import ChatSession
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings
+from tests.inference.vision.pictures import encoded, photo
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.server.conftest import anthropic_client, openai_client
 from tests.server.echoing_engine import EchoingEngine, Running
 from tests.server.fakes import KEY
-from tests.server.test_images import ADDRESS, block, image
+
+DATA = b64encode(encoded(photo(40, 24), "PNG")).decode()
+ADDRESS = f"data:image/png;base64,{DATA}"
+IMAGE = {"type": "image_url", "image_url": {"url": ADDRESS}}
+BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 
 
 class SeeingEngine(EchoingEngine):
@@ -61,14 +67,14 @@ def test_images_are_seen_and_counted_in_each_api(server: Server) -> None:
     counted = list[list[int]]()
     with openai_client(server) as openai, anthropic_client(server) as anthropic:
         for images in range(3):
-            asked: Any = [{"role": "user", "content": [*[image()] * images, words]}]
+            asked: Any = [{"role": "user", "content": [*[IMAGE] * images, words]}]
             one = openai.chat.completions.create(model="", max_tokens=3, messages=asked)
             assert one.usage is not None
             parts: Any = [{"type": "input_image", "image_url": ADDRESS}] * images
             items: Any = [{"role": "user", "content": [*parts, {"type": "input_text", "text": "what?"}]}]
             two = openai.responses.create(model="", max_output_tokens=3, input=items)
             assert two.usage is not None
-            blocks: Any = [{"role": "user", "content": [*[block()] * images, words]}]
+            blocks: Any = [{"role": "user", "content": [*[BLOCK] * images, words]}]
             three = anthropic.messages.create(model="", max_tokens=3, messages=blocks).usage
             four = anthropic.messages.count_tokens(model="", messages=blocks).input_tokens
             whole = three.input_tokens + (three.cache_read_input_tokens or 0)
