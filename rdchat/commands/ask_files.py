@@ -1,6 +1,7 @@
 """Files of `rdchat ask`: reads them as the app does and puts them before the question."""
 
 import argparse
+import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -9,7 +10,8 @@ from pathlib import Path
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, passages_of, ranked
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
+from rdchat.errors import InvalidSettingError, PromptTooLongError, file_errors, one_line
+from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
@@ -27,6 +29,13 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="add a file to the question: text, source code, CSV, Markdown, HTML, PDF or DOCX; may be repeated",
+    )
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="show an image to a model that sees; may be repeated",
     )
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--pages", metavar="PAGES", help="only these pages of PDF files, such as 1-4,7")
@@ -53,6 +62,32 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     if args.pages is not None:
         _check_pages(files, args.pages)
     return files
+
+
+def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
+    """Look at the images of the options, and print what should be known of them.
+
+    Raises:
+        InvalidSettingError: If they are too many, or several Macs run the model.
+        ImageRefusedError: If one cannot be read.
+    """
+    if not args.image:
+        return ()
+    if args.hosts:
+        raise InvalidSettingError("A model that several Macs run cannot see images.", "Leave --hosts or --image out.")
+    if len(args.image) > MAX_MESSAGE_IMAGES:
+        raise InvalidSettingError(f"A question takes {MAX_MESSAGE_IMAGES} images.", "Give fewer.")
+    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  NumPy, and only for images
+
+    images = []
+    for path in map(Path, args.image):
+        facts = shared_images().look(path)
+        if facts.note:
+            print(f"rdchat: {one_line(path.name)}: {facts.note}", file=sys.stderr)
+        with file_errors(f"The image {path.name} cannot be read", "Check the path."), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        images.append(ChatImage(path, digest, facts.width, facts.height, path.name))
+    return tuple(images)
 
 
 def _check_pages(files: Sequence[ReadFile], requested: str) -> None:

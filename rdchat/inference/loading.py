@@ -169,7 +169,7 @@ def load_model(
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
-        sees=seeing,
+        sees=seeing and part.ranks == 1,
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+MAX_IMAGES, MAX_MESSAGE_IMAGES = 100, 20
+"""The most images of a prompt, and of a message."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatImage:

@@ -7,15 +7,12 @@ from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
 from rdchat.inference.api.image_spans import ImageSpan
-from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage, ImageCap
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.vision.families import Family, image_token
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.inference.vision.positions import with_images
 from rdchat.inference.vision.processors import PROCESSORS, Layout, Prepared
-
-MAX_IMAGES = 100
-"""The most images of a prompt."""
 
 
 class ImagePrompts:

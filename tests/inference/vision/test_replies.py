@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches import disk_caches
 from rdchat.inference.loading import load_model
@@ -158,3 +158,12 @@ def test_a_placeholder_that_somebody_wrote_is_text(models: dict[str, LoadedModel
     ids = model.encode_chat((ChatMessage(Role.USER, "one"), own, typed), continue_last=False)
     assert model.decode(ids).count("<|image_pad|>") == 0 or 90 not in ids
     assert sum(token < 0 for token in ids) == 15
+
+
+def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    call = ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall("look", "{}", "c1"),))
+    result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
+    turns, model = (ChatMessage(Role.USER, "look."), call), models["smolvlm"]
+    seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
+    blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
+    assert seen - blind >= 16
