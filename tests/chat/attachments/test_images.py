@@ -9,15 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_file
-from rdchat.chat.conversation import Message
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
-from rdchat.inference.api.messages import Role
 from tests.chat.attachments.test_storing import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore
 from tests.chat.transfer import tasks
@@ -40,6 +37,7 @@ def files_of(images: Sequence[bytes]) -> list[tuple[AttachedFile, str]]:
     return [image_file(data, f"photo {number}.png", "A note.", 3, 2) for number, data in enumerate(images)]
 
 
+@settings(max_examples=12)
 @given(IMAGES)
 def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list[bytes]) -> None:
     with TemporaryDirectory() as name:
