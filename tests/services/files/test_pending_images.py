@@ -17,6 +17,7 @@ from tests.services.chat.test_tool_calls import ANSWER, approve, calling, read
 from tests.services.chat.test_tool_calls import ask as ask_tools
 from tests.services.fakes import ScriptedEngine
 from tests.services.files.test_pending_files import bring
+from tests.services.tool_chats import tools  # noqa: F401  a fixture
 from tests.services.tool_fakes import ScriptedServers
 from tests.services.window import WAIT_MS, Window
 
@@ -95,7 +96,8 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
 
 
 def test_images_of_results_reach_the_model_with_the_result(
-    tools: Window, engine: ScriptedEngine, servers: ScriptedServers
+    tools: Window,  # noqa: F811
+    engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     servers.result = ToolResult("[image 1]", images=(DATA,))
     ask_tools(tools, engine, calling(read()), ANSWER)
