@@ -76,7 +76,7 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
     Raises:
         FileRefusedError: If rdchat cannot read its format.
     """
-    if _is_image(head):
+    if begins_as_image(head):
         return FileKind.IMAGE
     if b"%PDF-" in head[:_PDF_WITHIN]:
         return FileKind.PDF
@@ -96,12 +96,13 @@ def is_image(path: Path) -> bool:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return _is_image(file.read(_HEAD))
+            return begins_as_image(file.read(_HEAD))
     except OSError:
         return False
 
 
-def _is_image(head: bytes) -> bool:
+def begins_as_image(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of an image."""
     return _brand(head) in _IMAGE_BRANDS or (head.startswith(_IMAGES) and not _is_text(head))
 
 

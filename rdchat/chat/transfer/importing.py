@@ -182,7 +182,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         if kind.is_ours(first[1]):
             return kind.name, _listed(source, start, "[", kind.read)
     if chatgpt.MARK in beginning:
-        return chatgpt.NAME, _listed(source, start, "[", chatgpt.read)
+        return chatgpt.NAME, _listed(source, start, "[", partial(chatgpt.read, find=source.image))
     raise _of_another_kind(source)
 
 
@@ -194,9 +194,9 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
         chats = enumerate(data["chats"])
         return rdchat_json.NAME, ((0.0, f"Chat {n + 1}", partial(rdchat_json.read, chat)) for n, chat in chats)
     if chatgpt.is_ours(data):
-        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data))
+        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data, source.image))
     if lm_studio.is_ours(data):
-        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data))
+        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data, source.image))
     if jan.is_ours(data):
         return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
     if source.base.endswith(".chat.json"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
+    Find,
     ForeignChat,
     Json,
     date,
@@ -56,15 +57,15 @@ def is_ours(data: Any) -> bool:
     return has_versions or "perChatPredictionConfig" in data or (not messages and "lastUsedModel" in data)
 
 
-def read(data: Json) -> FullChat:
-    """Return a chat of version 0.3 or later.
+def read(data: Json, find: Find = lambda _name: None) -> FullChat:
+    """Return a chat of version 0.3 or later; `find` finds its images.
 
     Raises:
         DamagedChatError: If a value has the wrong type.
     """
     fields = _fields(data.get("perChatPredictionConfig"))
     prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"))
+    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"), find=find)
     parent: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
         with chat.skip_damaged("message"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_file
@@ -37,6 +37,7 @@ def files_of(images: Sequence[bytes]) -> list[tuple[AttachedFile, str]]:
     return [image_file(data, f"photo {number}.png", "A note.", 3, 2) for number, data in enumerate(images)]
 
 
+@settings(max_examples=12)
 @given(IMAGES)
 def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list[bytes]) -> None:
     with TemporaryDirectory() as name:
