@@ -72,11 +72,11 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "RepositoryFiles | None":
+def find_part(hub: "HubApi", model: ModelCard, original: str) -> "RepositoryFiles | None":
     """Find the MTP layers of a model at the hub; None if its original is unknown."""
-    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  not before the window
+    from rdchat.inference.library.original_source import find_part  # noqa: PLC0415  not before the window
 
-    return find_layers(hub, model, original)
+    return find_part(hub, model, original)
 
 
 def machine_memory() -> MachineMemory | None:
@@ -146,7 +146,7 @@ class App:
             self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             finders = (library_models, machine_memory, fitting_drafters, measured_calls)
-            sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
+            sources = ModelSources(*finders, problem_of_model, find_part)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
             self.transfer = Transfers(self.controller, store, settings.path)

@@ -13,9 +13,9 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
-from rdchat.commands.ask_files import Count, add_file_options, read_files, read_images, with_files
+from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
-from rdchat.errors import InvalidSettingError, ModelError, RdchatError, file_errors, one_line
+from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.images import ChatImage
@@ -228,7 +228,7 @@ class _Answer:
         with ProgressLine() as progress:
             self.info, count, generate = load(args, progress)
             if self.images and not self.info.sees:
-                raise ModelError(f"{self.info.name} cannot see images.", "Choose a model that sees.")
+                raise blind(self.info.name, self.info.blind)
             if files:
                 limit = self.info.context_length
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)

@@ -2,17 +2,22 @@
 
 import argparse
 import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from rdchat import paths
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, passages_of, ranked
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.errors import InvalidSettingError, PromptTooLongError, file_errors, one_line
+from rdchat.chat.attachments.kinds import is_image
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, file_errors, one_line
 from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_facts import NO_VISION
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
 # A quarter of the context is left for the reply, or less if the reply may be shorter.
@@ -50,13 +55,15 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     """Read the files of the options.
 
     Raises:
-        InvalidSettingError: If options contradict each other.
+        InvalidSettingError: If options contradict each other, or one is an image.
         FileRefusedError: If one cannot be read.
     """
     if not args.file:
         if args.pages is not None or args.passages:
             raise InvalidSettingError("--pages and --passages need a file.", "Add one with --file.")
         return []
+    if image := next(filter(is_image, map(Path, args.file)), None):
+        raise InvalidSettingError(f"{one_line(image.name)} is an image.", "Show it with --image.")
     with closing(FileReader()) as reader:
         files = [reader.read(Path(name)) for name in args.file]
     if args.pages is not None:
@@ -70,6 +77,7 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
     Raises:
         InvalidSettingError: If they are too many, or several Macs run the model.
         ImageRefusedError: If one cannot be read.
+        ModelError: If the model does not see, as far as its files tell.
     """
     if not args.image:
         return ()
@@ -77,7 +85,10 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         raise InvalidSettingError("A model that several Macs run cannot see images.", "Leave --hosts or --image out.")
     if len(args.image) > MAX_MESSAGE_IMAGES:
         raise InvalidSettingError(f"A question takes {MAX_MESSAGE_IMAGES} images.", "Give fewer.")
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  NumPy, and only for images
+    # NumPy, and only for images.
+    from rdchat.inference.models.model_files import locate_model  # noqa: PLC0415
+    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
+    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415
 
     images = []
     for path in map(Path, args.image):
@@ -87,7 +98,17 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         with file_errors(f"The image {path.name} cannot be read", "Check the path."), path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         images.append(ChatImage(path, digest, facts.width, facts.height, path.name))
+    if not remote_model(args.model):
+        folder = locate_model(args.model) if args.model is not None else paths.default_model_dir()
+        if folder.is_dir() and (vision := vision_of(folder)).family is None:
+            raise blind(args.model or folder.name, vision.reason)
     return tuple(images)
+
+
+def blind(model: str, reason: str) -> ModelError:
+    """Return the error for a model that does not see, with the reason if it should."""
+    get = f"Get that of its original: `{shlex.join(['rdchat', 'models', 'vision', model])}`."
+    return ModelError(f"{model} cannot see images. {reason}".strip(), get if reason == NO_VISION else "Choose another.")
 
 
 def _check_pages(files: Sequence[ReadFile], requested: str) -> None:

@@ -140,7 +140,10 @@ def load_model(
         stamp = stamp_of(folder)
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
-        warning = _check_memory(files, chosen, anyway, part.ranks)
+        vision = vision_of(folder)
+        sees = vision.family is not None and part.ranks == 1
+        sizes = vision.sizes(files.sizes) if sees else files.sizes
+        warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
         process.start()
@@ -148,9 +151,8 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
-    seeing = vision_of(folder).family is not None
     hooks = ModelHooks(network)
-    eyes = ModelEyes(folder, network, rows) if seeing else None
+    eyes = ModelEyes(folder, network, rows) if vision.family is not None else None
     prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
     info = ModelInfo(
         name=display_name(model, folder),
@@ -169,7 +171,8 @@ def load_model(
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
-        sees=seeing and part.ranks == 1,
+        sees=sees,
+        blind=vision.reason,
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
@@ -218,7 +221,7 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
         f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
-    )
+    ) + (f" and {gigabytes(need.image_bytes)} for images" if need.image_bytes else "")
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
             f"{needs}, but only {gigabytes(room.limit_bytes)} of memory is available.",

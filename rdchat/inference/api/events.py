@@ -50,6 +50,7 @@ class ModelInfo:
         server: Name of the remote server that runs it, with its address as `device`; empty where this computer runs it.
             Sizes that such a server does not say are 0.
         sees: Whether it takes images.
+        blind: See `FolderFacts`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ModelInfo:
     token_markers: frozenset[str] = frozenset()
     server: str = ""
     sees: bool = False
+    blind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class ModelEyes:
     def __init__(self, folder: Path, network: nn.Module, vocabulary_size: int) -> None:
         vision = vision_of(folder)
         assert vision.family is not None
-        self.prompts = ImagePrompts(folder, vision.family)
+        self.prompts = ImagePrompts(vision.folder, vision.family)
         self._rows, self._network = ImageRows(folder, vision), network
         self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
         self._embed = TargetEmbeddings(network, vocabulary_size).embed

@@ -1,25 +1,33 @@
 """The families of models that see. A family is one entry of a table.
 
 Which one a folder belongs to, and whether it has a tower at all, is decided by the names of its tensors: copies made by
-mlx-lm keep the configuration of a tower and have none. Names are those of original checkpoints and of mlx-vlm's copies.
-No MLX here.
+mlx-lm have none, and may keep the configuration of one. Their tower is fetched from the original, into a folder of its
+own. Names are those of original checkpoints and of mlx-vlm's copies. No MLX here.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
+from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import read_config, text_config
-from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
+from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import read_headers, weight_files
 from rdchat.inference.vision.processors import Layout
 
 type _Config = Mapping[str, Any]
 
-_ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector)\.", re.ASCII)
+ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.", re.ASCII)
+"""In names of tensors of towers and projectors."""
+IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
+"""Files with settings of processors."""
+KEPT_ROWS_BYTES = 2**28
+"""Memory of the rows of images that are kept."""
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
 
@@ -69,7 +77,7 @@ class Family:
             ModelError: If a file cannot be read, or has no such numbers.
         """
         settings: dict[str, Any] = {}
-        for name in ("processor_config.json", "preprocessor_config.json"):
+        for name in IMAGE_SETTINGS:
             if (path := folder / name).exists():
                 found = read_object(path)
                 inner = found.get("image_processor", found if name.startswith("pre") else {})
@@ -87,47 +95,86 @@ class Vision(NamedTuple):
         family: None for a model that does not see.
         tensors: For each of the tower's own names, the name in the files.
         tower_bytes: Size of these tensors.
+        tower_parameters: Number of their weights.
         reason: Why it does not see although its configuration says so; otherwise empty.
+        folder: Has these tensors, and the settings for images: the model's own folder, or that of a fetched tower.
+        is_fetched: Whether it is the latter.
     """
 
     family: Family | None
     tensors: Mapping[str, str]
-    tower_bytes: int
-    reason: str
+    tower_bytes: int = 0
+    tower_parameters: int = 0
+    reason: str = ""
+    folder: Path = Path()
+    is_fetched: bool = False
 
     @property
     def deep(self) -> int:
         """The number of inner layers of the tower that give features."""
         return sum(_DEEP.fullmatch(name) is not None for name in self.tensors)
 
-
-def family_of(folder: Path) -> Family | None:
-    """Return the family of a model folder that sees; raises as `vision_of` does."""
-    return vision_of(folder).family
+    def sizes(self, sizes: ModelSizes) -> ModelSizes:
+        """Return a model's sizes with what it sees with."""
+        fetched = (self.tower_parameters, self.tower_bytes) if self.is_fetched else (0, 0)
+        parameters, stored = sizes.parameters + fetched[0], sizes.stored_bytes + fetched[1]
+        sizes = replace(sizes, parameters=parameters, stored_bytes=stored, tower_parameters=self.tower_parameters)
+        return replace(sizes, image_bytes=KEPT_ROWS_BYTES if self.family is not None else 0)
 
 
 def vision_of(folder: Path) -> Vision:
-    """Return what a model folder has to see with.
+    """Return what a model folder has to see with: its own tower, or else the one that was fetched for it.
 
     Raises:
         ModelError: If it is not a model folder, or is damaged.
     """
-    return vision_among(read_config(folder), read_headers(folder, weight_files(folder, entries_of(folder))))
+    vision = _vision_in(folder)
+    if vision.reason != NO_VISION or (tower := _fetched_tower(folder)) is None:
+        return vision
+    try:
+        return _vision_in(tower)._replace(is_fetched=True)
+    except ModelError as error:
+        return vision._replace(reason=error.message)
 
 
-def vision_among(config: _Config, tensors: Mapping[str, StoredTensor]) -> Vision:
-    """Return what a model with this configuration and these tensors has to see with."""
+def _vision_in(folder: Path) -> Vision:
+    config = read_config(folder)
     if not isinstance(config.get("vision_config"), Mapping):
-        return Vision(None, {}, 0, "")
+        return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
+    tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
+    family, own, reason = tower_among(tensors)
+    stored = [tensors[name] for name in own.values()]
+    size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
+    return Vision(family, own, size, parameters, reason, folder)
+
+
+def states_vision(config: _Config) -> bool:
+    """Return whether a configuration is of a model with vision; newer copies by mlx-lm keep only the image's token."""
+    return any(config.get(key) is not None for key in ("vision_config", "image_token_id", "image_token_index"))
+
+
+def _fetched_tower(model: Path) -> Path | None:
+    """Return the folder of the tower that was fetched for a model; None without one."""
+    # A tower is whole once it has a configuration.
+    found = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
+    return next((path.parent for path in found), None)
+
+
+def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
+    """Return family, tensors and reason of `Vision`, by the names of tensors."""
     for family in FAMILIES:
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
-            return Vision(family, own, sum(tensors[name].stored_bytes for name in own.values()), "")
-    known = any(map(_ANY_TOWER.search, tensors))
-    return Vision(None, {}, 0, "rdchat does not know how this model sees." if known else "This copy has no vision.")
+            # Of these, TowerWeights reads those with biases.
+            scaled = {module for module, _, name in (each.rpartition(".") for each in own) if "scale" in name}
+            if all(f"{module}.biases" in own for module in scaled):
+                return family, own, ""
+            return None, {}, "Its vision is packed in a way that rdchat does not know."
+    known = any(map(ANY_TOWER.search, tensors))
+    return None, {}, "rdchat does not know how this model sees." if known else NO_VISION
 
 
-def _own_names(family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
+def _own_names(family: Family, tensors: Iterable[str]) -> dict[str, str]:
     own = dict[str, str]()
     for prefix, others in family.prefixes.items():
         other = next((each for each in others if any(name.startswith(each) for name in tensors)), None)

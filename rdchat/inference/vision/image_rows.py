@@ -19,7 +19,7 @@ from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.memory_errors import memory_errors
-from rdchat.inference.vision.families import Vision
+from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.positions import positions_by_axis
 from rdchat.inference.vision.processors import Prepared
 from rdchat.inference.vision.seam import CallRows
@@ -48,14 +48,14 @@ class ImageRows:
     The tower is loaded at the first image, and freed with this object.
 
     Args:
-        folder: The model's.
+        folder: The model's, for messages.
         vision: What it has to see with; it has a family.
         limit_bytes: Memory of all rows that are kept; those of the latest image are in any case.
     """
 
-    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = 2**28) -> None:
+    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = KEPT_ROWS_BYTES) -> None:
         assert vision.family is not None
-        self._folder, self._tensors, self._limit = folder, vision.tensors, limit_bytes
+        self._name, self._vision, self._limit = folder.name, vision, limit_bytes
         self._family, self._settings = vision.family, dict[str, Any]()
         self._weights: TowerWeights | None = None
         self._kept = OrderedDict[str, SeenImage]()
@@ -92,7 +92,7 @@ class ImageRows:
                 mx.eval(seen)
             except (LookupError, ValueError, TypeError, ArithmeticError) as error:
                 # Weights and settings are foreign data.
-                raise ModelError(f"The vision part of {self._folder.name} is damaged.", REFETCH_HINT) from error
+                raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
         self._kept[key] = seen
         while len(self._kept) > 1 and _bytes(self._kept.values()) > self._limit:
             self._kept.popitem(last=False)
@@ -122,14 +122,14 @@ class ImageRows:
 
     def _load(self) -> TowerWeights:
         stored: dict[str, mx.array] = {}
-        for path in weight_files(self._folder, entries_of(self._folder)):
+        for path in weight_files(self._vision.folder, entries_of(self._vision.folder)):
             stored |= cast(dict[str, mx.array], mx.load(str(path)))
-        arrays = {own: stored[name] for own, name in self._tensors.items()}
+        arrays = {own: stored[name] for own, name in self._vision.tensors.items()}
         # 16 bits are slow on a CPU.
         wider = {} if on_gpu() else {name: each for name, each in arrays.items() if each.dtype != mx.uint32}
         arrays |= {name: each.astype(mx.float32) for name, each in wider.items()}
         mx.eval(arrays)
-        self._settings, self._weights = read_config(self._folder)["vision_config"], TowerWeights(arrays)
+        self._settings, self._weights = read_config(self._vision.folder)["vision_config"], TowerWeights(arrays)
         return self._weights
 
 

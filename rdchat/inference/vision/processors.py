@@ -21,6 +21,7 @@ type Settings = Mapping[str, Any]
 the rows, and columns, of tokens of a tile."""
 
 _LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
+_HALF = (0.5, 0.5, 0.5)
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 # Qwen's own processor refuses longer images, such as a line of 20,000 pixels; here their short side is stretched.
 _LONGEST_RATIO = 200
@@ -107,11 +108,8 @@ def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray
     """Return patches (patches, channels * frames * side * side) of a still image; all frames are the same."""
     side, merge = _whole(settings, "patch_size", 14), _whole(settings, "merge_size", 2)
     ((rows, columns),) = layout.grids
-    cut = (
-        _resized(rgb, layout.size, settings, _BICUBIC)
-        .reshape(rows, merge, side, columns, merge, side, 3)
-        .transpose(0, 3, 1, 4, 6, 2, 5)
-    )
+    cut = _resized(rgb, layout.size, settings, _BICUBIC).reshape(rows, merge, side, columns, merge, side, 3)
+    cut = cut.transpose(0, 3, 1, 4, 6, 2, 5)
     numbers = _normal(cut.reshape(-1, 3, side, side), settings, _CLIP_MEAN, _CLIP_STD)
     frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2), axis=2)
     return frames.reshape(len(frames), -1)
@@ -195,10 +193,7 @@ def _resized(rgb: Pixels, size: tuple[int, int], settings: Settings, usual: int)
 
 
 def _normal(
-    pixels: Pixels,
-    settings: Settings,
-    usual_mean: tuple[float, ...] = (0.5, 0.5, 0.5),
-    usual_std: tuple[float, ...] = (0.5, 0.5, 0.5),
+    pixels: Pixels, settings: Settings, usual_mean: tuple[float, ...] = _HALF, usual_std: tuple[float, ...] = _HALF
 ) -> npt.NDArray[np.float32]:
     """Return the normalised numbers of pixels (n, channels, height, width).
 

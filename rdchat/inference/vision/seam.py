@@ -68,15 +68,10 @@ class Seam:
             self._rows = None
 
     def _rotate(
-        self,
-        axes: Callable[[int], mx.array],
-        plain: Callable[..., mx.array],
-        x: mx.array,
-        *arguments: Any,
-        **named: Any,
+        self, axes: Callable[[int], mx.array], plain: Callable[..., mx.array], x: mx.array, *rest: Any, **named: Any
     ) -> mx.array:
         if self._rows is None or self._rows.positions is None:
-            return plain(x, *arguments, **named)
+            return plain(x, *rest, **named)
         # Rows become a batch, so that each has a position of its own.
         rows, axis = x.transpose(2, 1, 0, 3), axes(x.shape[-1])
         time, row, column = (plain(rows, offset=each) for each in self._rows.positions)

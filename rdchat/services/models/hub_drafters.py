@@ -58,7 +58,7 @@ class HubDrafters(ModelService):
         self.changed.emit()
 
 
-class MtpSearch(ModelService):
+class PartSearch(ModelService):
     """Looks for one model at a time; asks nothing before `look`.
 
     Args:

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.hub_drafters import MtpSearch
+from rdchat.services.models.hub_drafters import PartSearch
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
@@ -33,7 +33,7 @@ _UNKNOWN = "Neither {host} nor the model's card says which model it was quantise
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
 
-class MtpSheet(Sheet):
+class PartSheet(Sheet):
     """Looks for the layers when it opens; downloads them after a click.
 
     Args:
@@ -44,7 +44,7 @@ class MtpSheet(Sheet):
         parent: The window that it stands in front of.
     """
 
-    def __init__(self, search: MtpSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, search: PartSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget) -> None:
         self._search, self._model = search, model
         self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
@@ -210,7 +210,7 @@ class DraftersPage(QWidget):
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
         if (chosen := self._library.chosen) is not None:
-            MtpSheet(self._models.mtp, chosen, self._links, self._theme, self).open()
+            PartSheet(self._models.mtp, chosen, self._links, self._theme, self).open()
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError
+from rdchat.inference.library.model_library import read_facts
+from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.towers import tower_weights
@@ -104,14 +106,24 @@ def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, 
     assert apart(found[0], expected(kind)["rows"]) > 100 * EQUAL
 
 
-def test_packing_without_biases_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["mxfp4", "nvfp4", "mxfp8", "float8"])
+def test_packing_without_biases_is_refused_when_the_model_is_opened(tmp_path: Path, mode: str) -> None:
+    """It was refused in the middle of a reply, or read as whole numbers."""
     folder = golden_folder(tmp_path / "model", "smolvlm")
-    packed, _ = quantised(load_file(folder / "model.safetensors"), 4, lambda name: "vision" in name)
-    save_file(
-        {name: each for name, each in packed.items() if not name.endswith("biases")}, folder / "model.safetensors"
-    )
-    with pytest.raises(ModelError, match="quantised in a way"):
-        rows_of(folder, "smolvlm")
+    arrays = {name: mx.array(each) for name, each in tensors_of("smolvlm").items()}
+    for name, array in list(arrays.items()):
+        if "vision" in name and array.ndim == 2 and array.shape[1] % 32 == 0:
+            if mode == "float8":
+                arrays |= {name: mx.to_fp8(array), f"{name}_scale_inv": mx.ones((1, 1))}
+            else:
+                words, scales = mx.quantize(array, mode=mode)
+                arrays |= {name: words, f"{name.removesuffix('weight')}scales": scales}
+    mx.save_safetensors(str(folder / "model.safetensors"), arrays)
+    reason = "Its vision is packed in a way that rdchat does not know."
+    assert (vision_of(folder).family, vision_of(folder).reason) == (None, reason)
+    facts, info = read_facts(folder), load_model(folder, "float32").info
+    assert (facts.sees, facts.blind, facts.problem) == (False, reason, "")
+    assert (info.sees, info.blind) == (False, reason)
 
 
 def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

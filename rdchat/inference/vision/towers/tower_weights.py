@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 import mlx.core as mx
 
-from rdchat.errors import ModelError
-
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22
 
@@ -66,8 +64,6 @@ class TowerWeights:
 
     def _packed(self, name: str, width: int) -> tuple[mx.array, mx.array, mx.array, int, int]:
         """Return words, scales and biases of a matrix with this many inputs, and its group size and bits."""
-        if f"{name}.biases" not in self:
-            raise ModelError("The tower is quantised in a way that rdchat does not know.", "Choose another copy.")
         words, scales, biases = (self[f"{name}.{part}"] for part in ("weight", "scales", "biases"))
         return words, scales, biases, width // scales.shape[-1], words.shape[-1] * 32 // width
 
