@@ -15,7 +15,7 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
-from rdchat.inference.vision.processors import Layout
+from rdchat.inference.vision.prepared import Layout
 
 type _Config = Mapping[str, Any]
 
