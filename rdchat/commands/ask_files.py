@@ -18,6 +18,7 @@ from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_address import remote_model
 from rdchat.inference.api.model_facts import NO_VISION
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
 # A quarter of the context is left for the reply, or less if the reply may be shorter.
@@ -88,7 +89,6 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
     # NumPy, and only for images.
     from rdchat.inference.models.model_files import locate_model  # noqa: PLC0415
     from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415
 
     images = []
     for path in map(Path, args.image):

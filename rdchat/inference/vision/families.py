@@ -18,7 +18,7 @@ from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.models.safetensors_file import read_headers, weight_files
-from rdchat.inference.vision.processors import Layout
+from rdchat.inference.vision.prepared import Layout
 
 type _Config = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.memory_errors import memory_errors
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.positions import positions_by_axis
-from rdchat.inference.vision.processors import Prepared
+from rdchat.inference.vision.prepared import Prepared
 from rdchat.inference.vision.seam import CallRows
 from rdchat.inference.vision.towers import qwen, siglip
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
@@ -169,7 +169,7 @@ class SeenPrompt:
             end: Index of the first token behind them.
             embed: From ids, (n,), to embeddings, (n, width), as the network's table has them.
         """
-        ids = np.array(self.ids[start:end])
+        ids = np.array([*self.ids[start:end]])
         inside = ids < 0
         if not inside.any():
             return None

@@ -6,7 +6,6 @@ counted without its pixels. Pillow resizes, and only the child for images import
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,9 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError, one_line
 from rdchat.files.foreign_files import REFETCH_HINT
+from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]
-type Settings = Mapping[str, Any]
-"""The entries of a model's preprocessor_config.json. Where a tile has a fixed number of tokens, `token_side` is added:
-the rows, and columns, of tokens of a tile."""
 
 _LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
 _HALF = (0.5, 0.5, 0.5)
@@ -30,39 +27,6 @@ _LONGEST_EDGE = 4096
 # Models have up to 36.
 _MAX_TILES = 1000
 _MAX_NUMBER = 2**40
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The tokens of an image.
-
-    Attributes:
-        grids: Rows and columns of tokens of each tile, in the order of the prompt.
-        size: Width and height in pixels to which the image is scaled first.
-        tiles: Rows and columns of tiles, behind which a tile of the whole image stands; (0, 0) if there is one tile.
-    """
-
-    grids: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
-    tiles: tuple[int, int] = (0, 0)
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens that stand for pixels."""
-        return sum(rows * columns for rows, columns in self.grids)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """What a tower needs of one image.
-
-    Attributes:
-        patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Others: (tiles, channels, side, side).
-    """
-
-    patches: npt.NDArray[np.float32]
-    layout: Layout
 
 
 class Processor(NamedTuple):

@@ -13,7 +13,7 @@ from PIL import Image
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
-from tests.chat.attachments.test_storing import ask, export
+from tests.chat.attachments.stored_files import ask, export
 from tests.chat.transfer.conftest import ImportFiles
 from tests.chat.transfer.samples import (
     chatgpt_chat,

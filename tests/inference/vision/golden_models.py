@@ -16,7 +16,7 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_rows import ImageRows, SeenPrompt
 from rdchat.inference.vision.positions import with_images
-from rdchat.inference.vision.processors import Layout, Prepared
+from rdchat.inference.vision.prepared import Layout, Prepared
 from rdchat.inference.vision.seam import CallRows, Seam
 from tests.inference.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
@@ -113,3 +113,22 @@ class SeeingModel:
 def apart(one: np.ndarray, other: np.ndarray) -> float:
     """Return the largest difference, as a part of the span of the second."""
     return float(np.abs(one - other).max() / (other.max() - other.min()))
+
+
+type Tensors = dict[str, np.ndarray]
+
+
+def copied(kind: str, tensors: Tensors) -> Tensors:
+    """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
+    changed = {}
+    for name, array in tensors.items():
+        if kind == "smolvlm":
+            short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
+        else:
+            short = name.replace("model.visual.", "vision_tower.").replace(
+                "model.language_model", "language_model.model"
+            )
+        short = f"language_model.{short}" if short.startswith("lm_head") else short
+        is_kernel = "patch_embed" in name and array.ndim > 2
+        changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
+    return changed

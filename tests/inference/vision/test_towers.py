@@ -17,9 +17,17 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.towers import tower_weights
 from tests.grids import share
-from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, prepared, tensors_of
+from tests.inference.vision.golden_models import (
+    GOLDEN,
+    Tensors,
+    apart,
+    copied,
+    expected,
+    golden_folder,
+    prepared,
+    tensors_of,
+)
 
-type Tensors = dict[str, np.ndarray]
 EQUAL = 1e-5
 PACKED = ("weight", "scales", "biases")
 
@@ -30,22 +38,6 @@ def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
     seen = [rows.see(str(number), image) for number, image in enumerate(prepared(kind))]
     deep = [np.concatenate(each) for each in zip(*(image.deep for image in seen), strict=True)]
     return np.concatenate([image.rows for image in seen]), deep
-
-
-def copied(kind: str, tensors: Tensors) -> Tensors:
-    """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
-    changed = {}
-    for name, array in tensors.items():
-        if kind == "smolvlm":
-            short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
-        else:
-            short = name.replace("model.visual.", "vision_tower.").replace(
-                "model.language_model", "language_model.model"
-            )
-        short = f"language_model.{short}" if short.startswith("lm_head") else short
-        is_kernel = "patch_embed" in name and array.ndim > 2
-        changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
-    return changed
 
 
 def quantised(tensors: Tensors, bits: int, is_eye: Callable[[str], bool]) -> tuple[Tensors, Tensors]:

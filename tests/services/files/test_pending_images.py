@@ -13,13 +13,11 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import MAX_FILES
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
-from tests.services.chat.test_tool_calls import ANSWER, approve, calling, read
-from tests.services.chat.test_tool_calls import ask as ask_tools
 from tests.services.fakes import ScriptedEngine
-from tests.services.files.test_pending_files import bring
-from tests.services.tool_chats import tools  # noqa: F401  a fixture
-from tests.services.tool_fakes import ScriptedServers
-from tests.services.window import WAIT_MS, Window
+from tests.services.tool_chats import ANSWER, approve, tools  # noqa: F401  a fixture
+from tests.services.tool_chats import ask as ask_tools
+from tests.services.tool_fakes import ScriptedServers, calling, read
+from tests.services.window import WAIT_MS, Window, bring
 
 DATA = encoded(photo(37, 23), "PNG")
 
@@ -97,7 +95,8 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
 
 def test_images_of_results_reach_the_model_with_the_result(
     tools: Window,  # noqa: F811
-    engine: ScriptedEngine, servers: ScriptedServers
+    engine: ScriptedEngine,
+    servers: ScriptedServers,
 ) -> None:
     servers.result = ToolResult("[image 1]", images=(DATA,))
     ask_tools(tools, engine, calling(read()), ANSWER)
