@@ -24,7 +24,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api.model_facts import MachineMemory, ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
 from rdchat.inference.api.protocol import Engine
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
@@ -72,11 +72,11 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_part(hub: "HubApi", model: ModelCard, original: str) -> "RepositoryFiles | None":
-    """Find the MTP layers of a model at the hub; None if its original is unknown."""
-    from rdchat.inference.library.original_source import find_part  # noqa: PLC0415  not before the window
+def find_part(hub: "HubApi", model: ModelCard, original: str, part: Part) -> "RepositoryFiles | None":
+    """Find at the hub what a model lacks; None if its original is unknown."""
+    from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
 
-    return find_part(hub, model, original)
+    return original_source.find_part(hub, model, original, part)
 
 
 def machine_memory() -> MachineMemory | None:
@@ -153,6 +153,8 @@ class App:
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
             self.window.conversation.sight.offer(self._installed)
+            offer = self.window.conversation.sight.offer
+            self.window.windows.on_model_services.append(lambda models: offer(models.library))
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)

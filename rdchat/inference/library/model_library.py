@@ -63,8 +63,9 @@ def _folder_facts(folder: Path) -> FolderFacts:
 
 def _drafter_facts(folder: Path) -> FolderFacts:
     if folder.parent == paths.towers_dir():
-        problem = vision_of(folder).reason
-        return FolderFacts(family="vision", problem=problem, is_model=False, is_drafter=True, sees=True)
+        return FolderFacts(
+            family="vision", problem=vision_of(folder).reason, is_model=False, is_drafter=True, sees=True
+        )
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
 
     try:

@@ -74,7 +74,7 @@ class Models(QObject):
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
         self.hub_drafters = HubDrafters(self.tokens, self)
-        self.mtp = PartSearch(self.tokens, sources.mtp_layers, self.downloads, self)
+        self.parts = PartSearch(self.tokens, sources.original_parts, self.downloads, self)
         for changed in (self.downloads.finished, self.downloads.removed, self.removal.restored):
             changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)

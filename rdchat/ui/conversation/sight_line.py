@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPoint, Signal
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.models.library import Library
 from rdchat.ui.style.buttons import TextButton, add_action
 from rdchat.ui.style.labels import ThemedLabel, button_text
 from rdchat.ui.style.layouts import row
@@ -25,43 +26,50 @@ class SightLine(QWidget):
 
     Attributes:
         models_requested: Emitted if none is installed, and the person wants one.
+        vision_requested: Emitted if the person wants the vision of the model's original.
     """
 
-    models_requested = Signal()
+    models_requested, vision_requested = Signal(), Signal()
 
     def __init__(self, slot: ModelSlot, files: PendingFiles, theme: Theme) -> None:
         super().__init__()
         self._slot, self._files = slot, files
-        self._installed: FolderSearch | None = None
+        self._sources: list[FolderSearch | Library] = []
         self.text = ThemedLabel(theme, "", "warning", -1, wraps=True)
         self.button = TextButton("Choose a model that sees", theme, self._act)
-        row((self.text, 1), self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))
+        self.fetch = TextButton("Get Its Vision…", theme, self.vision_requested.emit)
+        row((self.text, 1), self.fetch, self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))
         for changed in (files.changed, slot.loaded, slot.load_started, slot.failed, slot.unload_started):
             changed.connect(self.refresh)
         self.refresh()
 
-    def offer(self, installed: FolderSearch) -> None:
-        """Offer the models of a search that see."""
-        self._installed = installed
-        installed.changed.connect(self.refresh)
+    def offer(self, source: FolderSearch | Library) -> None:
+        """Offer the models of a search that see, and those of the Models window, which hears of downloads."""
+        self._sources.append(source)
+        source.changed.connect(self.refresh)
 
     @property
     def seeing(self) -> Sequence[ModelCard]:
-        """The installed models that see."""
-        cards: Sequence[ModelCard] = self._installed.results if self._installed else ()
-        return [card for card in cards if card.sees and card.can_be_loaded]
+        """The installed models that see; the loaded model alone, if its vision was fetched since."""
+        sources = (each.models if isinstance(each, Library) else each.results for each in self._sources)
+        found = {card.model: card for cards in sources for card in cards if card.sees and card.can_be_loaded}
+        own = self._slot.info.path if self._slot.info is not None else None
+        return [card for card in found.values() if card.path == own] or [*found.values()]
 
     def refresh(self) -> None:
         """Show or hide the line."""
         info = None if self._slot.loading else self._slot.info
         is_blind = info is not None and not info.sees and bool(self._files.images)
         if info is not None and is_blind:
-            self.text.setText(f"{info.name} does not see images. It only gets a note that there are some.")
+            here = info.path in [card.path for card in self.seeing]
+            text = f"{info.name} does not see images. {info.blind or 'It only gets a note that there are some.'}"
+            self.text.setText(f"{info.name} sees images once it is loaded again." if here else text)
+            self.fetch.setVisible(info.blind == NO_VISION and not here)
             one, *others = [_name(card) for card in self.seeing] or [""]
             text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
             self.button.setText(button_text(text))
-        if is_blind and self.isHidden() and self._installed is not None:
-            self._installed.look()
+        for source in self._sources if is_blind and self.isHidden() else ():
+            source.look()
         self.setVisible(is_blind)
 
     def _act(self) -> None:

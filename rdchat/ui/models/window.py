@@ -40,7 +40,7 @@ class ModelsWindow(SideWindow):
         self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(models, links, theme)
         self.macs = MacsPage(models, links, theme)
-        models.mtp.started.connect(lambda: self.show_page(self.downloads))
+        models.parts.started.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
@@ -73,6 +73,11 @@ class ModelsWindow(SideWindow):
         """Bring the window to the front with a page."""
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
+
+    def get_vision(self, model: ModelCard | None) -> None:
+        """Offer the vision of a model's original."""
+        self.show_page(self.installed)
+        self.installed.get_vision(model)
 
     def _follow_advice(self, model: ModelCard, action: DraftAction) -> None:
         """Show a model's drafters, and search the hub for others or for its MTP layers, or show the training."""

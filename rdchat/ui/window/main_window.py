@@ -268,6 +268,8 @@ class MainWindow(QMainWindow):
         for requested in (self.header.model.models_requested, conversation.sight.models_requested):
             requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
+        fetch_vision = conversation.sight.vision_requested
+        fetch_vision.connect(lambda: windows.models.get_vision(windows.model_services.library.loaded))
         self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
         self.panel.training.clicked.connect(self.windows.show_training)
         self.windows.on_model_services.append(self._follow_training)

@@ -11,10 +11,11 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.messages import ChatMessage, images_of
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.texts import facts_of, row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
@@ -78,6 +79,69 @@ def test_one_click_loads_a_model_that_sees_and_keeps_image_and_words(
     assert window.conversation.composer.text == "What is it?"
     assert window.conversation.composer.files.has_images
     qtbot.waitUntil(lambda: not window.conversation.sight.isVisible())
+
+
+@pytest.mark.parametrize("installed", [(), (SEEING,)])
+def test_a_copy_without_vision_offers_that_of_its_original(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch, installed: tuple[ModelCard, ...]
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    chat.start()
+    offer(qtbot, window, *installed)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny does not see images. This copy has no vision."
+    assert sight.fetch.isVisible()
+    assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")
+    sight.fetch.click()
+    models = window.windows.models
+    (sheet,) = models.installed.findChildren(PartSheet)
+    assert models.isVisible()
+    assert sheet._model.path == fakes.MODEL.path
+    sheet.reject()
+
+
+def test_a_model_whose_vision_is_here_is_loaded_again(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    chat.start()
+    own = ModelCard("maker/tiny", "/models/tiny", "LM Studio", fakes.MODEL.path, sees=True)
+    offer(qtbot, window, SEEING, own)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny sees images once it is loaded again."
+    assert (sight.fetch.isVisible(), sight.button.text()) == (False, "Use tiny")
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, blind=""))
+    sight.button.click()
+    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
+    qtbot.waitUntil(lambda: not sight.isVisible())
+    assert window.conversation.composer.files.has_images
+
+
+def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """It hears of downloads, and knows the person's own folder."""
+    chat.start()
+    offer(qtbot, window)
+    attach(qtbot, window)
+    sight, library = window.conversation.sight, window.windows.model_services.library
+    sight.offer(library)
+    assert sight.button.text() == "Find a Model That Sees…"
+    library._search.results = ((SEEING, BLIND),)
+    library.changed.emit()
+    assert sight.button.text() == "Use Seeing-2B"
+
+
+def test_another_reason_is_named_without_an_offer(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind="rdchat does not know how this model sees."))
+    chat.start()
+    offer(qtbot, window)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny does not see images. rdchat does not know how this model sees."
+    assert not sight.fetch.isVisible()
 
 
 def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:

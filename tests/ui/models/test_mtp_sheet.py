@@ -80,9 +80,9 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
-    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only the layers are kept. ")
+    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only that part is kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
-    with qtbot.waitSignals([models.mtp.started, models.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
     qtbot.waitUntil(lambda: not page.findChildren(PartSheet))
     check_layers(drafter_folder(), original)
