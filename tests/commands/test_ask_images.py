@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rdchat import paths
 from rdchat.commands import options
 from tests.commands.running import check_refused, printed_json
 from tests.inference.vision.pictures import photo, stored
@@ -35,8 +36,11 @@ def test_refusals_come_before_the_model_is_loaded(
     check_refused(capsys, [*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 2)
 
 
-def test_a_model_that_does_not_see_is_told(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_model: Path
+def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = str(stored(tmp_path, photo()))
     check_refused(capsys, [*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
+    monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)
+    check_refused(capsys, [*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)

@@ -101,6 +101,8 @@ def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(
     assert own["source"] == {"repository": ORIGINAL, "commit": commit, "files": files}
     card = (folder / "card.md").read_text()
     assert all(words in card for words in (commit, ORIGINAL, TARGET))
+    (listed,) = (each for each in library_models() if each.path == folder)
+    assert (listed.is_drafter, listed.can_be_loaded) == (True, False), "it was a damaged model"
     assert listed_downloads() == ()
 
 
