@@ -23,10 +23,15 @@ from rdchat.inference.vision.families import Vision
 from rdchat.inference.vision.positions import positions_by_axis
 from rdchat.inference.vision.processors import Prepared
 from rdchat.inference.vision.seam import CallRows
-from rdchat.inference.vision.towers import qwen, siglip
+from rdchat.inference.vision.towers import gemma4, qwen, siglip
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
-TOWERS = {"qwen": qwen.rows, "shuffled siglip": siglip.shuffled_rows, "pooled siglip": siglip.pooled_rows}
+TOWERS = {
+    "qwen": qwen.rows,
+    "shuffled siglip": siglip.shuffled_rows,
+    "pooled siglip": siglip.pooled_rows,
+    "gemma4": gemma4.rows,
+}
 """The functions that families name."""
 
 
@@ -107,9 +112,7 @@ class ImageRows:
             images: All of its images, in order.
         """
         seen = _joined(images)
-        # As mlx-lm rounds it for Gemma 3.
-        scale = float(mx.array(seen.rows.shape[-1] ** 0.5, mx.bfloat16)) if self._family.scaled else 1.0
-        return SeenPrompt(ids, spans, seen, self._family.by_axis, scale)
+        return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
         tower = TOWERS[self._family.tower]

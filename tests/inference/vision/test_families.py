@@ -16,8 +16,15 @@ from rdchat.inference.vision.processors import PROCESSORS, Layout
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 
-NAMES = {"qwen": "Qwen", "smolvlm": "SmolVLM", "idefics3": "SmolVLM", "gemma3": "Gemma 3"}
-QWEN, SMOL, GEMMA = FAMILIES
+NAMES = {
+    "qwen": "Qwen",
+    "smolvlm": "SmolVLM",
+    "idefics3": "SmolVLM",
+    "gemma3": "Gemma 3",
+    "gemma4": "Gemma 4",
+    "gemma4_e": "Gemma 4",
+}
+QWEN, SMOL, GEMMA, GEMMA4 = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
 
 
@@ -32,7 +39,7 @@ def without_tower(folder: Path) -> Path:
 def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     vision, config = vision_of(folder), GOLDEN[kind]["config"]
-    assert vision.family is family_of(folder)
+    assert vision.family == family_of(folder)
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
@@ -44,7 +51,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert len(vision.family.sections(config)) == (3 if vision.family.by_axis else 0)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
 def test_a_copy_without_a_tower_says_so_and_writes(tmp_path: Path, kind: str) -> None:
     folder = without_tower(golden_folder(tmp_path / "model", kind))
     vision = vision_of(folder)
@@ -93,6 +100,7 @@ def test_expansions_are_those_of_transformers() -> None:
     assert GEMMA.expanded(Layout(((1, 2),), (1, 1))) == (
         "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n"
     )
+    assert GEMMA4.expanded(Layout(((1, 2),), (1, 1))) == "<|image><|image|><|image|><image|>"
 
 
 def test_a_typed_placeholder_stays_text() -> None:
