@@ -12,5 +12,6 @@ def drawn(name: str, shape: list[int]) -> np.ndarray:
     noise = np.asarray(np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape), np.float32)
     if len(shape) > 1 and min(shape[-2:]) > 1:
         return noise * np.float32((4 if "embed" in name else 1) / math.sqrt(shape[-1]))
-    about_one = "norm" in name or name.endswith((".D", ".A_log", ".layer_scalar", "scale", "_max"))
-    return np.asarray(about_one - name.endswith("_min") + np.float32(0.2) * noise, np.float32)
+    about = 1.0 if "norm" in name or name.endswith((".D", ".A_log", "scale", "_max")) else 0.0
+    about = -1.0 if name.endswith("_min") else 0.6 if name.endswith(".layer_scalar") else about
+    return np.asarray(about + np.float32(0.2) * noise, np.float32)

@@ -16,7 +16,7 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
-KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3")
+KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e")
 
 
 @pytest.fixture(scope="module")
