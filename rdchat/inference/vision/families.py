@@ -127,8 +127,8 @@ def vision_among(config: _Config, tensors: Mapping[str, StoredTensor]) -> Vision
     for family in FAMILIES:
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
-            family = replace(family, blocks=family.blocks and family.blocks_of(config))
-            return Vision(family, own, sum(tensors[name].stored_bytes for name in own.values()), "")
+            fitted = replace(family, blocks=family.blocks and family.blocks_of(config))
+            return Vision(fitted, own, sum(tensors[name].stored_bytes for name in own.values()), "")
     known = any(map(_ANY_TOWER.search, tensors))
     return Vision(None, {}, 0, "rdchat does not know how this model sees." if known else "This copy has no vision.")
 

@@ -179,7 +179,8 @@ class SeenPrompt:
         before = sum(each < 0 for each in self.ids[:start])
         at, is_image = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0)), mx.array(inside)[:, None]
         text = embed(mx.array(np.maximum(ids, 0)))
-        rows = (self.image.rows[at] / self.scale).astype(text.dtype)
+        # The network rounds the scale to its own type.
+        rows = (self.image.rows[at] / mx.array(self.scale, text.dtype)).astype(text.dtype)
         deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
         positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
         image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -65,6 +66,17 @@ def test_a_tower_of_another_kind_is_named(tmp_path: Path) -> None:
     file = folder / "model.safetensors"
     save_file({name: each for name, each in load_file(file).items() if "pos_embed" not in name}, file)
     assert vision_of(folder).reason == "rdchat does not know how this model sees."
+
+
+def test_gemma_4_without_an_encoder_is_named(tmp_path: Path) -> None:
+    """Names of `gemma4_unified`, as transformers' mapping and mlx-lm have them."""
+    folder = without_tower(golden_folder(tmp_path / "model", "gemma4"))
+    file = folder / "model.safetensors"
+    names = ("vision_embedder.patch_dense.weight", "embed_vision.embedding_projection.weight")
+    save_file(load_file(file) | {f"model.{name}": np.ones((2, 2), np.float32) for name in names}, file)
+    change_config(folder, model_type="gemma4_unified")
+    assert vision_of(folder)[::3] == (None, "rdchat does not know how this model sees.")
+    assert not read_facts(folder).sees
 
 
 def test_a_model_for_text_has_nothing_to_say(tmp_path: Path) -> None:

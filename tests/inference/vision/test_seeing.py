@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.inference.vision.families import image_token
+from rdchat.inference.vision.image_rows import SeenImage, SeenPrompt
 from rdchat.inference.vision.seam import CallRows
 from tests.inference.vision.golden_models import GOLDEN, SeeingModel, apart, expected, golden_folder
 
@@ -149,6 +151,18 @@ def test_text_behind_images_needs_their_shift(model: SeeingModel) -> None:
 def test_rows_are_divided_by_the_scale(model: SeeingModel, kind: str) -> None:
     found = model.read(model.cache(), prompt=replace(model.prompt, scale=1.0))
     assert apart(found, expected(kind)["logits"]) > DIFFERENT
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
+def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.Dtype) -> None:
+    """A number is rounded to the type of the rows, which shifts all of them: 39.19 is 39.25 in bfloat16."""
+    rows, scale = mx.random.normal((99, 64), key=mx.random.key(1)), 1536**0.5
+    call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).call(
+        0, 99, lambda ids: mx.zeros((len(ids), 64), dtype)
+    )
+    assert call is not None
+    multiplied = (call.embeddings[0] * scale).astype(mx.float32)
+    assert abs((multiplied / rows).mean().item() - 1) < 2e-4
 
 
 @pytest.mark.parametrize("kind", ["gemma4"])
