@@ -5,6 +5,7 @@ mlx-lm have none, and may keep the configuration of one. Their tower is fetched 
 own. Names are those of original checkpoints and of mlx-vlm's copies. No MLX here.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +47,9 @@ class Family:
         token_side: From a configuration to the rows, and columns, of tokens of a tile; None where images decide it.
         by_axis: Whether positions are those of `positions`.
         blocks: Whether the rows of an image see each other, also later ones.
-        scaled: Whether the network multiplies all rows, so that those of images are divided before.
+        blocks_of: From a configuration to whether its model has `blocks`, where only some of the family have.
+        windows_only: Whether `blocks` concern only layers with a window.
+        scale: From their width to what the network multiplies all rows by; those of images are divided before.
     """
 
     name: str
@@ -59,7 +62,9 @@ class Family:
     token_side: Callable[[_Config], int] | None = None
     by_axis: bool = False
     blocks: bool = False
-    scaled: bool = False
+    blocks_of: Callable[[_Config], bool] = lambda _: True
+    windows_only: bool = False
+    scale: Callable[[int], float] = lambda _: 1.0
 
     def sections(self, config: _Config) -> tuple[int, ...]:
         """Return the numbers of frequencies of `Seam`."""
@@ -143,6 +148,7 @@ def _vision_in(folder: Path) -> Vision:
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
+    family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]
     size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
     return Vision(family, own, size, parameters, reason, folder)
@@ -166,7 +172,8 @@ def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], 
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
             # Of these, TowerWeights reads those with biases.
-            scaled = {module for module, _, name in (each.rpartition(".") for each in own) if "scale" in name}
+            parts = (each.rpartition(".") for each in own)
+            scaled = {module for module, _, name in parts if name.startswith(("scales", "weight_scale"))}
             if all(f"{module}.biases" in own for module in scaled):
                 return family, own, ""
             return None, {}, "Its vision is packed in a way that rdchat does not know."
@@ -208,6 +215,12 @@ def _smol_side(config: _Config) -> int:
     return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
 
 
+def _rounded_root(width: int) -> float:
+    """Return the square root in 8 bits, as mlx-lm has it in bfloat16 for Gemma 3."""
+    mantissa, exponent = math.frexp(math.sqrt(width))
+    return math.ldexp(round(mantissa * 2**8), exponent - 8)
+
+
 FAMILIES = (
     Family(
         name="Qwen",
@@ -247,7 +260,23 @@ FAMILIES = (
         expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.tokens}<end_of_image>\n\n",
         token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
         blocks=True,
-        scaled=True,
+        scale=_rounded_root,
+    ),
+    Family(
+        name="Gemma 4",
+        prefixes={
+            "tower.": ("model.vision_tower.", "vision_tower."),
+            "projector.": ("model.embed_vision.", "embed_vision."),
+        },
+        needs=("projector.embedding_projection.weight", "tower.patch_embedder.position_embedding_table"),
+        tower="gemma4",
+        processor="gemma4",
+        placeholder="<|image|>",
+        expanded=lambda layout: f"<|image>{'<|image|>' * layout.tokens}<image|>",
+        blocks=True,
+        blocks_of=lambda config: text_config(config).get("use_bidirectional_attention") == "vision",
+        windows_only=True,
+        scale=math.sqrt,
     ),
 )
 """All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

@@ -26,6 +26,8 @@ _LONGEST_RATIO = 200
 _LONGEST_EDGE = 4096
 # Models have up to 36.
 _MAX_TILES = 1000
+# What Gemma 4 was trained with at most.
+_GEMMA4_TOKENS = 1120
 _MAX_NUMBER = 2**40
 
 
@@ -138,10 +140,31 @@ def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArr
     return _normal(_resized(rgb, layout.size, settings, _BILINEAR).transpose(2, 0, 1)[None], settings)
 
 
+def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
+    side = _whole(settings, "patch_size", 16) * _whole(settings, "pooling_kernel_size", 3)
+    most = min(max_tokens, _whole(settings, "max_soft_tokens", 280)) if max_tokens is not None else _GEMMA4_TOKENS
+    factor = math.sqrt(most * side**2 / (width * height))
+    rows, columns = (math.floor(factor * each / side) for each in (height, width))
+    if 0 in {rows, columns}:
+        rows, columns = (max(1, min(each, most)) for each in (height // width, width // height))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, side * side * channels)."""
+    side = _whole(settings, "patch_size", 16)
+    image = _resized(rgb, layout.size, settings, _BICUBIC)
+    cut = image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side * side, 3)
+    numbers = _normal(cut.swapaxes(1, 2), settings, (0.0,) * 3, (1.0,) * 3)
+    return numbers.swapaxes(1, 2).reshape(len(numbers), -1)
+
+
 PROCESSORS = {
     "qwen": Processor(qwen_layout, qwen_patches),
     "idefics3": Processor(idefics3_layout, idefics3_patches),
     "gemma3": Processor(gemma3_layout, gemma3_patches),
+    "gemma4": Processor(gemma4_layout, gemma4_patches),
 }
 """The processors by the names that families give."""
 

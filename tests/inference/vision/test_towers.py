@@ -30,6 +30,7 @@ from tests.inference.vision.golden_models import (
 
 EQUAL = 1e-5
 PACKED = ("weight", "scales", "biases")
+QUANTISED = share([("qwen3_vl", 4), ("smolvlm", 8), ("gemma4", 4), ("qwen3_vl", 8), ("smolvlm", 4), ("gemma4_e", 8)], 3)
 
 
 def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -79,14 +80,14 @@ def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
     assert apart(rows_of(folder, "smolvlm")[0], expected("smolvlm")["rows"]) < 2e-2
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
     assert apart(rows_of(folder, kind)[0], expected(kind)["rows"]) < EQUAL
 
 
-@pytest.mark.parametrize(("kind", "bits"), share([("qwen3_vl", 4), ("smolvlm", 8), ("qwen3_vl", 8), ("smolvlm", 4)], 2))
+@pytest.mark.parametrize(("kind", "bits"), QUANTISED)
 def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, bits: int) -> None:
     """Matrices and tables of positions."""
     folder = golden_folder(tmp_path / "model", kind)
