@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, entries_of
+from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
 from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.safetensors_file import weight_files
@@ -125,7 +125,7 @@ class ImageRows:
 
     def _load(self) -> TowerWeights:
         stored: dict[str, mx.array] = {}
-        for path in weight_files(self._vision.folder, entries_of(self._vision.folder)):
+        for path in weight_files(self._vision.folder, readable_entries(self._vision.folder)):
             stored |= cast(dict[str, mx.array], mx.load(str(path)))
         arrays = {own: stored[name] for own, name in self._vision.tensors.items()}
         # 16 bits are slow on a CPU.

@@ -23,6 +23,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, vision_of
+from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.services.models.file_actions import RemovalQuestion
 from tests.hub.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer
@@ -39,7 +40,7 @@ from tests.inference.vision.fetched_towers import (
     put_original,
     without_tower,
 )
-from tests.inference.vision.golden_models import SeeingModel, apart, expected
+from tests.inference.vision.golden_models import SeeingModel, apart, expected, prepared
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
 __all__ = ["hub", "this_machine_only"]
@@ -55,7 +56,7 @@ def copy(tmp_path: Path) -> Path:
     return without_tower(seeing_folder(tmp_path / "copy", "qwen3_vl"))
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm", "gemma3", "qwen3_5"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm", "gemma3", "qwen3_5", "gemma4", "gemma4_e"])
 def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original, copy = (seeing_folder(tmp_path / name, kind) for name in ("whole", "copy"))
     put_original(hub, tmp_path / "original", kind)
@@ -119,6 +120,14 @@ def test_a_damaged_tower_does_not_stop_the_text(hub: HubServer, original: Path, 
     assert (info.sees, info.blind) == (False, vision_of(copy).reason)
     (file.parent / "config.json").unlink()
     assert vision_of(copy).reason == NO_VISION
+
+
+def test_a_tower_that_is_deleted_before_the_first_image_is_named(hub: HubServer, original: Path, copy: Path) -> None:
+    folder = fetched(copy)
+    rows = ImageRows(copy, vision_of(copy))
+    shutil.rmtree(folder)
+    with pytest.raises(ModelError, match="has no weights"):
+        rows.see("a", prepared("qwen3_vl")[0])
 
 
 def test_a_tower_is_for_its_own_copy_alone(hub: HubServer, original: Path, copy: Path, tmp_path: Path) -> None:
