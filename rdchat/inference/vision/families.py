@@ -172,8 +172,7 @@ def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], 
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
             # Of these, TowerWeights reads those with biases.
-            parts = (each.rpartition(".") for each in own)
-            scaled = {module for module, _, name in parts if name.startswith(("scales", "weight_scale"))}
+            scaled = {each.rpartition(".")[0] for each in own if ".scales" in each or ".weight_scale" in each}
             if all(f"{module}.biases" in own for module in scaled):
                 return family, own, ""
             return None, {}, "Its vision is packed in a way that rdchat does not know."

@@ -1,6 +1,7 @@
 """The line below images that are not sent yet, when the model does not see."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Signal
 from PySide6.QtWidgets import QMenu, QWidget
@@ -9,11 +10,13 @@ from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.models.library import Library
 from rdchat.ui.style.buttons import TextButton, add_action
 from rdchat.ui.style.labels import ThemedLabel, button_text
 from rdchat.ui.style.layouts import row
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
+
+if TYPE_CHECKING:
+    from rdchat.services.models.library import Library
 
 
 class SightLine(QWidget):
@@ -43,7 +46,7 @@ class SightLine(QWidget):
             changed.connect(self.refresh)
         self.refresh()
 
-    def offer(self, source: FolderSearch | Library) -> None:
+    def offer(self, source: "FolderSearch | Library") -> None:
         """Offer the models of a search that see, and those of the Models window, which hears of downloads."""
         self._sources.append(source)
         source.changed.connect(self.refresh)
@@ -51,7 +54,7 @@ class SightLine(QWidget):
     @property
     def seeing(self) -> Sequence[ModelCard]:
         """The installed models that see; the loaded model alone, if its vision was fetched since."""
-        sources = (each.models if isinstance(each, Library) else each.results for each in self._sources)
+        sources = (each.results if isinstance(each, FolderSearch) else each.models for each in self._sources)
         found = {card.model: card for cards in sources for card in cards if card.sees and card.can_be_loaded}
         own = self._slot.info.path if self._slot.info is not None else None
         return [card for card in found.values() if card.path == own] or [*found.values()]
