@@ -152,11 +152,11 @@ class App:
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
-            self.window.conversation.sight.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)
             windows = self.window.windows
+            self.window.conversation.sight.offer(self._installed, windows.memory)
             self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
             header, notices = self.window.header, self.window.conversation.notices
             options = self.window.actions_.options

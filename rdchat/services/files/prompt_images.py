@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import AttachedFile, image_file
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import ImageRefusedError, StorageError
-from rdchat.inference.api.images import ChatImage
+from rdchat.errors import ImageRefusedError, RdchatError, StorageError
+from rdchat.inference.api.images import ChatImage, ImageCap
 
 
 def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[AttachedFile, str]:
@@ -25,6 +25,17 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
         path.write_bytes(data)
         facts = shared_images().look(path, name=name, waiting=waiting)
     return image_file(data, name, facts.note, facts.width, facts.height)
+
+
+def seen_size(folder: Path | None, width: int, height: int, cap: ImageCap) -> tuple[int, int] | None:
+    """Return the size at which the model of a folder sees an image; None if it sees none. Not for the main thread."""
+    from rdchat.inference.vision.families import family_of  # noqa: PLC0415  as above
+    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415  as above
+
+    with suppress(RdchatError):
+        if folder and min(width, height) > 0 and (family := family_of(folder)) is not None:
+            return ImagePrompts(folder, family).seen_size(ChatImage(folder, "", width, height), cap)
+    return None
 
 
 class PromptImages:

@@ -202,7 +202,7 @@ class SideWindows:
 
     def _last_prompt(self) -> str:
         prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
-        return next(prompts, "")
+        return next(filter(str.strip, prompts), "")
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
@@ -251,9 +251,10 @@ class SideWindows:
         self.models.show_page(self.models.drafters)
 
     def open_discover(self, repository: str) -> None:
-        """Open the models window at a model of the hub, and load its card."""
+        """Open the models window at a model of the hub, and load its card; without a hub id at the suggested ones."""
         self.models.show_page(self.models.discover)
-        self.models.discover.open_model(repository)
+        if repository:
+            self.models.discover.open_model(repository)
 
     @property
     def shows_downloads(self) -> bool:

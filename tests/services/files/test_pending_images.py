@@ -97,7 +97,8 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
 
 def test_images_of_results_reach_the_model_with_the_result(
     tools: Window,  # noqa: F811
-    engine: ScriptedEngine, servers: ScriptedServers
+    engine: ScriptedEngine,
+    servers: ScriptedServers,
 ) -> None:
     servers.result = ToolResult("[image 1]", images=(DATA,))
     ask_tools(tools, engine, calling(read()), ANSWER)
