@@ -17,6 +17,7 @@ import numpy as np
 import transformers
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -35,6 +36,7 @@ QWEN2 = CLIP | {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
 SMOL = HALF | {"max_image_size": {"longest_edge": 512}, "resample": 1, "do_image_splitting": True}
 SMALL_TILES = HALF | {"max_image_size": {"longest_edge": 384}, "size": {"longest_edge": 1536}}
 GEMMA = HALF | {"size": {"height": 896, "width": 896}, "resample": 2}
+GEMMA4 = {"patch_size": 16, "pooling_kernel_size": 3, "max_soft_tokens": 280, "resample": 3, "do_normalize": False}
 # rdchat's processor, its settings and cap; transformers' class, and the settings that differ there
 CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
     ("qwen", QWEN3 | {"size": QWEN3_SIZE}, None, Qwen2VLImageProcessorPil, {}),
@@ -48,6 +50,10 @@ CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
     ("idefics3", SMOL | {"size": {"longest_edge": 512}, "do_image_splitting": False, "token_side": 8}, None,
      SmolVLMImageProcessorPil, {}),
     ("gemma3", GEMMA | {"token_side": 16}, None, Gemma3ImageProcessorPil, {}),
+    ("gemma4", GEMMA4, 1024, Gemma4ImageProcessorPil, {}),
+    ("gemma4", GEMMA4, 140, Gemma4ImageProcessorPil, {"max_soft_tokens": 140}),
+    # The most that transformers takes.
+    ("gemma4", GEMMA4, None, Gemma4ImageProcessorPil, {"max_soft_tokens": 1120}),
 ]  # fmt: skip
 
 
@@ -58,8 +64,11 @@ def drawn(width: int, height: int) -> np.ndarray:
 
 
 def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
-    """Return transformers' patches: those of Qwen as they are, else tiles (tiles, channels, height, width)."""
-    values = np.asarray(processor(Image.fromarray(drawn(width, height)), return_tensors="np")["pixel_values"])
+    """Return transformers' patches: of Qwen and Gemma 4 (patches, numbers), else (tiles, channels, height, width)."""
+    found = processor(Image.fromarray(drawn(width, height)), return_tensors="np")
+    values = np.asarray(found["pixel_values"])
+    if "image_position_ids" in found:
+        return values[0, found["image_position_ids"][0, :, 0] >= 0]
     # Idefics3 has a list of images for each text of the batch.
     return values[0] if values.ndim == 5 else values
 

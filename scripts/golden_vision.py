@@ -69,6 +69,27 @@ GEMMA3: dict[str, Any] = TEXT | {
     "num_hidden_layers": 6, "query_pre_attn_scalar": 16, "sliding_window": 12, "head_dim": 16,
     "sliding_window_pattern": 3,
 }  # fmt: skip
+GEMMA4_EYES: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
+    "num_key_value_heads": 2, "patch_size": 4, "pooling_kernel_size": 2, "position_embedding_size": 40,
+}  # fmt: skip
+GEMMA4_CLIPPED = {"use_clipped_linears": True, "num_key_value_heads": 1}
+GEMMA4_TEXT: dict[str, Any] = TEXT | {
+    "num_hidden_layers": 6, "sliding_window": 12, "head_dim": 16, "global_head_dim": 32,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+    "vocab_size_per_layer_input": VOCABULARY, "final_logit_softcapping": 30.0, "tie_word_embeddings": True,
+}  # fmt: skip
+# As 26B and 31B are, with the experts of the first.
+GEMMA4_LARGE = GEMMA4_TEXT | {
+    "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "use_double_wide_mlp": False,
+    "use_bidirectional_attention": "vision", "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+    "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 24,
+}  # fmt: skip
+# As E2B and E4B are.
+GEMMA4_SMALL = GEMMA4_TEXT | {
+    "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+}  # fmt: skip
+GEMMA4 = {"image_token_id": IMAGE, "boi_token_id": START, "eoi_token_id": END, "audio_config": None}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_vl": ("Qwen3VL", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL}),
     "qwen3_vl_moe": ("Qwen3VLMoe", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL | EXPERTS}),
@@ -86,16 +107,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": SIGLIP, "text_config": GEMMA3,
         },
     ),
+    "gemma4": ("Gemma4", GEMMA4 | {"vision_config": GEMMA4_EYES | {"standardize": True}, "text_config": GEMMA4_LARGE}),
+    "gemma4_e": (
+        "Gemma4",
+        GEMMA4 | {"vision_config": GEMMA4_EYES | GEMMA4_CLIPPED, "text_config": GEMMA4_SMALL},
+    ),
 }  # fmt: skip
 
 
 def drawn(name: str, shape: list[int]) -> np.ndarray:
     """Return a tensor as `tests.inference.drawn_weights` draws it; scripts import no tests."""
-    noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
+    # A scalar is an array too.
+    noise = np.asarray(np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape), np.float32)
     if len(shape) > 1 and min(shape[-2:]) > 1:
         return noise * np.float32((4 if "embed" in name else 1) / math.sqrt(shape[-1]))
-    about_one = "norm" in name or name.endswith((".D", ".A_log"))
-    return np.float32(about_one) + np.float32(0.2) * noise
+    about = 1.0 if "norm" in name or name.endswith((".D", ".A_log", "scale", "_max")) else 0.0
+    about = -1.0 if name.endswith("_min") else 0.6 if name.endswith(".layer_scalar") else about
+    return np.asarray(about + np.float32(0.2) * noise, np.float32)
 
 
 def pixels(number: int, shape: list[int]) -> np.ndarray:
@@ -123,7 +151,7 @@ def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
     """Return the ids of a prompt with two images, and the grids of the tiles of each."""
     # The first image of SmolVLM has two tiles and one of the whole.
     squares = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
-    grids = [[(3, 4)], [(2, 5)]] if kind.startswith("qwen") else squares
+    grids = [[(3, 4)], [(2, 5)]] if kind.startswith(("qwen", "gemma4")) else squares
     random = np.random.default_rng(1)
     ids = random.integers(3, 80, 7).tolist()
     for tiles in grids:
@@ -143,6 +171,16 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
         inputs["image_grid_thw"] = torch.tensor([[1, 2 * high, 2 * broad] for ((high, broad),) in grids])
         inputs["mm_token_type_ids"] = (tokens == IMAGE).long()
         return inputs
+    if kind.startswith("gemma4"):
+        # An image with fewer patches is padded. A patch has its column and row, or -1.
+        most = max(4 * high * broad for ((high, broad),) in grids)
+        values, places = np.zeros((len(grids), most, 48), np.float32), np.full((len(grids), most, 2), -1)
+        for number, ((high, broad),) in enumerate(grids):
+            count = 4 * high * broad
+            values[number, :count] = pixels(number, [count, 48])
+            places[number, :count] = np.indices((2 * high, 2 * broad)).reshape(2, -1).T[:, ::-1]
+        inputs |= {"pixel_values": torch.tensor(values), "image_position_ids": torch.tensor(places)}
+        return inputs | {"mm_token_type_ids": (tokens == IMAGE).long()}
     tiles = torch.tensor(np.concatenate([pixels(number, [len(each), 3, 32, 32]) for number, each in enumerate(grids)]))
     if kind == "gemma3":
         return inputs | {"pixel_values": tiles, "token_type_ids": (tokens == IMAGE).long()}

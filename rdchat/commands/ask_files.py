@@ -13,6 +13,7 @@ from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import InvalidSettingError, PromptTooLongError, file_errors, one_line
 from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
 # A quarter of the context is left for the reply, or less if the reply may be shorter.
@@ -77,8 +78,6 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         raise InvalidSettingError("A model that several Macs run cannot see images.", "Leave --hosts or --image out.")
     if len(args.image) > MAX_MESSAGE_IMAGES:
         raise InvalidSettingError(f"A question takes {MAX_MESSAGE_IMAGES} images.", "Give fewer.")
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  NumPy, and only for images
-
     images = []
     for path in map(Path, args.image):
         facts = shared_images().look(path)

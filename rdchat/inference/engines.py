@@ -10,6 +10,7 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.vision.image_process import shared_images
 
 
 def chosen_engine(
@@ -25,8 +26,6 @@ def chosen_engine(
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  NumPy
-
     return shared_images().draw(image.path, size, name=image.name)
 
 

@@ -92,7 +92,7 @@ def read(data: Any, find: Find = lambda _name: None) -> FullChat:
             texts[last].append(text.strip("\n"))
             chat.take_files(last)
         # Of nodes that are left out.
-        chat.without["image"] += len(chat.files)
+        chat.without.update(["image"] * len(chat.files))
         chat.files.clear()
     current = fields.get("current_node")
     visible = last_message.get(current) if isinstance(current, str) else None

@@ -33,7 +33,7 @@ class ImageCap(StrEnum):
     Attributes:
         SMALL: About 256.
         MEDIUM: About 1,024.
-        FULL: As many as the model's settings allow.
+        FULL: As many as the model takes.
     """
 
     SMALL = "small"

@@ -80,7 +80,8 @@ class ModelEyes:
             if rows is None:
                 self._network(tokens, cache=cache.layers)
                 return
-            seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks)
+            windows_only = self.prompts.family.windows_only
+            seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
             with self._seam.call(rows), seeing:
                 self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 

@@ -5,9 +5,10 @@ mlx-lm keep the configuration of a tower and have none. Names are those of origi
 No MLX here.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
-from rdchat.inference.vision.processors import Layout
+from rdchat.inference.vision.prepared import Layout
 
 type _Config = Mapping[str, Any]
 
@@ -38,7 +39,9 @@ class Family:
         token_side: From a configuration to the rows, and columns, of tokens of a tile; None where images decide it.
         by_axis: Whether positions are those of `positions`.
         blocks: Whether the rows of an image see each other, also later ones.
-        scaled: Whether the network multiplies all rows, so that those of images are divided before.
+        blocks_of: From a configuration to whether its model has `blocks`, where only some of the family have.
+        windows_only: Whether `blocks` concern only layers with a window.
+        scale: From their width to what the network multiplies all rows by; those of images are divided before.
     """
 
     name: str
@@ -51,7 +54,9 @@ class Family:
     token_side: Callable[[_Config], int] | None = None
     by_axis: bool = False
     blocks: bool = False
-    scaled: bool = False
+    blocks_of: Callable[[_Config], bool] = lambda _: True
+    windows_only: bool = False
+    scale: Callable[[int], float] = lambda _: 1.0
 
     def sections(self, config: _Config) -> tuple[int, ...]:
         """Return the numbers of frequencies of `Seam`."""
@@ -122,7 +127,8 @@ def vision_among(config: _Config, tensors: Mapping[str, StoredTensor]) -> Vision
     for family in FAMILIES:
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
-            return Vision(family, own, sum(tensors[name].stored_bytes for name in own.values()), "")
+            fitted = replace(family, blocks=family.blocks and family.blocks_of(config))
+            return Vision(fitted, own, sum(tensors[name].stored_bytes for name in own.values()), "")
     known = any(map(_ANY_TOWER.search, tensors))
     return Vision(None, {}, 0, "rdchat does not know how this model sees." if known else "This copy has no vision.")
 
@@ -159,6 +165,12 @@ def _tiles(layout: Layout) -> str:
 def _smol_side(config: _Config) -> int:
     eyes = config["vision_config"]
     return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
+
+
+def _rounded_root(width: int) -> float:
+    """Return the square root in 8 bits, as mlx-lm has it in bfloat16 for Gemma 3."""
+    mantissa, exponent = math.frexp(math.sqrt(width))
+    return math.ldexp(round(mantissa * 2**8), exponent - 8)
 
 
 FAMILIES = (
@@ -200,7 +212,23 @@ FAMILIES = (
         expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.tokens}<end_of_image>\n\n",
         token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
         blocks=True,
-        scaled=True,
+        scale=_rounded_root,
+    ),
+    Family(
+        name="Gemma 4",
+        prefixes={
+            "tower.": ("model.vision_tower.", "vision_tower."),
+            "projector.": ("model.embed_vision.", "embed_vision."),
+        },
+        needs=("projector.embedding_projection.weight", "tower.patch_embedder.position_embedding_table"),
+        tower="gemma4",
+        processor="gemma4",
+        placeholder="<|image|>",
+        expanded=lambda layout: f"<|image>{'<|image|>' * layout.tokens}<image|>",
+        blocks=True,
+        blocks_of=lambda config: text_config(config).get("use_bidirectional_attention") == "vision",
+        windows_only=True,
+        scale=math.sqrt,
     ),
 )
 """All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

@@ -7,10 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
-from rdchat.inference.vision.processors import Layout, Prepared, Settings
+from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 
@@ -136,6 +134,8 @@ def _facts_of(answer: Any) -> ImageFacts:
 
 
 def _prepared_of(answer: Any, out: Path) -> Prepared:
+    import numpy as np  # noqa: PLC0415  windows only look at images, and start without it
+
     grids = tuple((int(rows), int(columns)) for rows, columns in answer["grids"])
     (width, height), (rows, columns) = answer["size"], answer["tiles"]
     patches = np.load(out, allow_pickle=False)

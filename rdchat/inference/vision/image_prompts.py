@@ -12,7 +12,8 @@ from rdchat.inference.models.model_config import read_config
 from rdchat.inference.vision.families import Family, image_token
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.inference.vision.positions import with_images
-from rdchat.inference.vision.processors import PROCESSORS, Layout, Prepared
+from rdchat.inference.vision.prepared import Layout, Prepared
+from rdchat.inference.vision.processors import PROCESSORS
 
 
 class ImagePrompts:

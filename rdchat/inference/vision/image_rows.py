@@ -21,12 +21,17 @@ from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.memory_errors import memory_errors
 from rdchat.inference.vision.families import Vision
 from rdchat.inference.vision.positions import positions_by_axis
-from rdchat.inference.vision.processors import Prepared
+from rdchat.inference.vision.prepared import Prepared
 from rdchat.inference.vision.seam import CallRows
-from rdchat.inference.vision.towers import qwen, siglip
+from rdchat.inference.vision.towers import gemma4, qwen, siglip
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
-TOWERS = {"qwen": qwen.rows, "shuffled siglip": siglip.shuffled_rows, "pooled siglip": siglip.pooled_rows}
+TOWERS = {
+    "qwen": qwen.rows,
+    "shuffled siglip": siglip.shuffled_rows,
+    "pooled siglip": siglip.pooled_rows,
+    "gemma4": gemma4.rows,
+}
 """The functions that families name."""
 
 
@@ -107,9 +112,7 @@ class ImageRows:
             images: All of its images, in order.
         """
         seen = _joined(images)
-        # As mlx-lm rounds it for Gemma 3.
-        scale = float(mx.array(seen.rows.shape[-1] ** 0.5, mx.bfloat16)) if self._family.scaled else 1.0
-        return SeenPrompt(ids, spans, seen, self._family.by_axis, scale)
+        return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
         tower = TOWERS[self._family.tower]
@@ -169,14 +172,15 @@ class SeenPrompt:
             end: Index of the first token behind them.
             embed: From ids, (n,), to embeddings, (n, width), as the network's table has them.
         """
-        ids = np.array(self.ids[start:end])
+        ids = np.array([*self.ids[start:end]])
         inside = ids < 0
         if not inside.any():
             return None
         before = sum(each < 0 for each in self.ids[:start])
         at, is_image = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0)), mx.array(inside)[:, None]
         text = embed(mx.array(np.maximum(ids, 0)))
-        rows = (self.image.rows[at] / self.scale).astype(text.dtype)
+        # The network rounds the scale to its own type.
+        rows = (self.image.rows[at] / mx.array(self.scale, text.dtype)).astype(text.dtype)
         deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
         positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
         image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from rdchat.errors import ModelError
 from rdchat.inference.api.image_spans import ImageSpan, shift_before
 from rdchat.inference.vision.families import Family
-from rdchat.inference.vision.processors import Layout
+from rdchat.inference.vision.prepared import Layout
 
 # The ids of images are from -2 down to the least number of 32 bits.
 _IDS = 2**31 - 1

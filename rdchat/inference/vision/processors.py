@@ -6,7 +6,6 @@ counted without its pixels. Pillow resizes, and only the child for images import
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +13,9 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError, one_line
 from rdchat.files.foreign_files import REFETCH_HINT
+from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]
-type Settings = Mapping[str, Any]
-"""The entries of a model's preprocessor_config.json. Where a tile has a fixed number of tokens, `token_side` is added:
-the rows, and columns, of tokens of a tile."""
 
 _LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -28,40 +25,9 @@ _LONGEST_RATIO = 200
 _LONGEST_EDGE = 4096
 # Models have up to 36.
 _MAX_TILES = 1000
+# What Gemma 4 was trained with at most.
+_GEMMA4_TOKENS = 1120
 _MAX_NUMBER = 2**40
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The tokens of an image.
-
-    Attributes:
-        grids: Rows and columns of tokens of each tile, in the order of the prompt.
-        size: Width and height in pixels to which the image is scaled first.
-        tiles: Rows and columns of tiles, behind which a tile of the whole image stands; (0, 0) if there is one tile.
-    """
-
-    grids: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
-    tiles: tuple[int, int] = (0, 0)
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens that stand for pixels."""
-        return sum(rows * columns for rows, columns in self.grids)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """What a tower needs of one image.
-
-    Attributes:
-        patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Others: (tiles, channels, side, side).
-    """
-
-    patches: npt.NDArray[np.float32]
-    layout: Layout
 
 
 class Processor(NamedTuple):
@@ -176,10 +142,31 @@ def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArr
     return _normal(_resized(rgb, layout.size, settings, _BILINEAR).transpose(2, 0, 1)[None], settings)
 
 
+def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
+    side = _whole(settings, "patch_size", 16) * _whole(settings, "pooling_kernel_size", 3)
+    most = min(max_tokens, _whole(settings, "max_soft_tokens", 280)) if max_tokens is not None else _GEMMA4_TOKENS
+    factor = math.sqrt(most * side**2 / (width * height))
+    rows, columns = (math.floor(factor * each / side) for each in (height, width))
+    if 0 in {rows, columns}:
+        rows, columns = (max(1, min(each, most)) for each in (height // width, width // height))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, side * side * channels)."""
+    side = _whole(settings, "patch_size", 16)
+    image = _resized(rgb, layout.size, settings, _BICUBIC)
+    cut = image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side * side, 3)
+    numbers = _normal(cut.swapaxes(1, 2), settings, (0.0,) * 3, (1.0,) * 3)
+    return numbers.swapaxes(1, 2).reshape(len(numbers), -1)
+
+
 PROCESSORS = {
     "qwen": Processor(qwen_layout, qwen_patches),
     "idefics3": Processor(idefics3_layout, idefics3_patches),
     "gemma3": Processor(gemma3_layout, gemma3_patches),
+    "gemma4": Processor(gemma4_layout, gemma4_patches),
 }
 """The processors by the names that families give."""
 

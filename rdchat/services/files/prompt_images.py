@@ -9,6 +9,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, image_file
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import ImageRefusedError, RdchatError, StorageError
 from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.vision.image_process import shared_images
 
 
 def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[AttachedFile, str]:
@@ -17,9 +18,6 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    # NumPy would delay the app's start.
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
         path = Path(folder) / "image"
         path.write_bytes(data)
@@ -29,8 +27,9 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
 
 def seen_size(folder: Path | None, width: int, height: int, cap: ImageCap) -> tuple[int, int] | None:
     """Return the size at which the model of a folder sees an image; None if it sees none. Not for the main thread."""
-    from rdchat.inference.vision.families import family_of  # noqa: PLC0415  as above
-    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415  as above
+    # NumPy would delay the app's start.
+    from rdchat.inference.vision.families import family_of  # noqa: PLC0415
+    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415
 
     with suppress(RdchatError):
         if folder and min(width, height) > 0 and (family := family_of(folder)) is not None:
@@ -62,8 +61,6 @@ class PromptImages:
 
     def _look(self, file: AttachedFile, path: Path, waiting: Callable[[], None]) -> tuple[int, int]:
         """Decode an image once; return and store its size, or one that is not positive if it cannot be read."""
-        from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  as above
-
         size = -1, -1
         with suppress(ImageRefusedError):
             facts = shared_images().look(path, name=file.name, waiting=waiting)

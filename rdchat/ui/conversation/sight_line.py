@@ -43,7 +43,7 @@ class SightLine(QWidget):
         self._installed: FolderSearch | None = None
         self._memory: DeviceMemory | None = None
         self.text = ThemedLabel(theme, "", "warning", -1, wraps=True)
-        self.button = TextButton("", theme, self._act)
+        self.button = TextButton("Choose a model that sees", theme, self._act)
         row((self.text, 1), self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))
         for changed in (files.changed, slot.loaded, slot.load_started, slot.failed, slot.unload_started):
             changed.connect(self.refresh)

@@ -101,8 +101,8 @@ class ImageWindow(SideWindow):
         buttons = row(self.copy_button, self.save_button, spacing=TIGHT)
         bar = row(self.previous, self.next, SMALL, (texts, 1), buttons, spacing=TIGHT, margins=(SMALL, 0, SMALL, SMALL))
         column((self.view, 1), bar, within=self, spacing=SMALL, margins=(MEDIUM, MEDIUM, MEDIUM, 0))
-        for key, steps in ((Qt.Key.Key_Left, -1), (Qt.Key.Key_Right, 1)):
-            QShortcut(key, self, lambda steps=steps: self.step(steps))
+        QShortcut(QKeySequence.StandardKey.MoveToPreviousChar, self, lambda: self.step(-1))
+        QShortcut(QKeySequence.StandardKey.MoveToNextChar, self, lambda: self.step(1))
         self.view.setFocus()
         self._show()
         PICTURES.do(lambda _job: find(), self._main.bring(self._show_among, once=True))

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.errors import ImageRefusedError, RdchatError
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.ui.style.icons import line_pixmap
@@ -70,8 +71,6 @@ def ask(picture: Picture, size: QSize, then: Callable[[QImage | RdchatError], ob
 
 def drawn(picture: Picture, size: QSize, job: Job[Any]) -> bytes:
     """Return an image as PNG, turned and without metadata, no larger than `size`; raises ImageRefusedError."""
-    from rdchat.inference.vision.image_process import shared_images  # noqa: PLC0415  imports NumPy
-
     with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
         path = Path(folder) / "image"
         try:

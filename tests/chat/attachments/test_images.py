@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_file
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
-from tests.chat.attachments.test_storing import ask, erase_all, export, imported
+from tests.chat.attachments.stored_files import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore
 from tests.chat.transfer import tasks
 from tests.stores import connect_by_hand

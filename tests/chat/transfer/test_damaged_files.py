@@ -13,6 +13,7 @@ from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.foreign_chats import Find
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
@@ -147,10 +148,10 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
 ):
     read = chatgpt.read
 
-    def fail(chat: dict[str, Any]) -> FullChat:
+    def fail(chat: dict[str, Any], find: Find) -> FullChat:
         if chat["title"] == "Odd":
             raise error
-        return read(chat)
+        return read(chat, find)
 
     monkeypatch.setattr(chatgpt, "read", fail)
     report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))

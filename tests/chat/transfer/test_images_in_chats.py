@@ -15,7 +15,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import foreign_chats
 from rdchat.work import frames
-from tests.chat.attachments.test_storing import ask, export
+from tests.chat.attachments.stored_files import ask, export
 from tests.chat.transfer.conftest import ImportFiles
 from tests.chat.transfer.samples import (
     chatgpt_chat,

@@ -16,12 +16,14 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_rows import ImageRows, SeenPrompt
 from rdchat.inference.vision.positions import with_images
-from rdchat.inference.vision.processors import Layout, Prepared
+from rdchat.inference.vision.prepared import Layout, Prepared
 from rdchat.inference.vision.seam import CallRows, Seam
 from tests.inference.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
 HERE = Path(__file__).parent / "golden"
+# Numbers of a patch, where images are no tiles.
+_PATCHES = {"qwen": 96, "gemma4": 48}
 GOLDEN: dict[str, dict[str, Any]] = json.loads((HERE / "models.json").read_text())
 
 
@@ -40,7 +42,8 @@ def prepared(kind: str, images_grids: Sequence[Sequence[Sequence[int]]] = ()) ->
     """Return the images of the prompt, or some of other grids."""
     images = []
     for number, grids in enumerate(images_grids or GOLDEN[kind]["grids"]):
-        shape = [4 * grids[0][0] * grids[0][1], 96] if kind.startswith("qwen") else [len(grids), 3, 32, 32]
+        width = next((width for family, width in _PATCHES.items() if kind.startswith(family)), None)
+        shape = [4 * grids[0][0] * grids[0][1], width] if width else [len(grids), 3, 32, 32]
         patches = np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
         images.append(Prepared(patches, Layout(tuple((rows, columns) for rows, columns in grids), (32, 32))))
     return images
@@ -87,16 +90,25 @@ class SeeingModel:
         ends: Sequence[int] = (),
         change: Callable[[CallRows], CallRows] = lambda rows: rows,
         prompt: SeenPrompt | None = None,
+        pixels: int = 0,
+        *,
+        windows_only: bool | None = None,
     ) -> np.ndarray:
-        """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows."""
+        """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows.
+
+        `pixels` and `windows_only` are what eyes give the network: the id beside rows of images, and who sees blocks.
+        """
+        windows_only = self.family.windows_only if windows_only is None else windows_only
         prompt, logits = prompt or self.prompt, []
         for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
-            rows, ids = prompt.call(start, end, self.embed), mx.array(np.maximum(prompt.ids[start:end], 0))[None]
+            rows, ids = prompt.call(start, end, self.embed), np.array(prompt.ids[start:end])
+            ids = mx.array(np.where(ids < 0, pixels, ids))[None]
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])
             else:
                 rows = change(rows)
-                with self.seam.call(rows), nullcontext() if rows.blocks is None else cache.seeing(rows.blocks):
+                alone = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
+                with self.seam.call(rows), alone:
                     logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
             cache.evaluate()
             cache.extend(prompt.ids[start:end])
@@ -113,3 +125,21 @@ class SeeingModel:
 def apart(one: np.ndarray, other: np.ndarray) -> float:
     """Return the largest difference, as a part of the span of the second."""
     return float(np.abs(one - other).max() / (other.max() - other.min()))
+
+
+type Tensors = dict[str, np.ndarray]
+
+
+def copied(kind: str, tensors: Tensors) -> Tensors:
+    """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
+    changed = {}
+    for name, array in tensors.items():
+        if kind == "smolvlm":
+            short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
+        else:
+            short = name.replace("model.visual.", "vision_tower.").removeprefix("model.")
+            short = short.replace("language_model.", "language_model.model.", 1)
+        short = f"language_model.{short}" if short.startswith("lm_head") else short
+        is_kernel = "patch_embed" in name and array.ndim > 3
+        changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
+    return changed

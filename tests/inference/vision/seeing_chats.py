@@ -18,23 +18,31 @@ _TEMPLATE = """{% for message in messages %}<|im_start|>{{ message['role'] }}
 {% if part['type'] == 'image' %}PLACE{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-_PLACES = {"qwen": "<|vision_start|><|image_pad|><|vision_end|>", "smolvlm": "<image>", "gemma3": "<start_of_image>"}
+_PLACES = {
+    "qwen": "<|vision_start|><|image_pad|><|vision_end|>",
+    "smolvlm": "<image>",
+    "gemma3": "<start_of_image>",
+    "gemma4": "<|image|>",
+}
+_PIXELS = {"qwen": "<|image_pad|>", "smolvlm": "<image>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
 _SETTINGS = {
     "qwen": {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1600}},
     "smolvlm": {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}},
     "gemma3": {"size": {"height": 32, "width": 32}},
+    "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
 }
 _CHARACTERS = "\nabcdefghijklmnopqrstuvwxyz .,?<>_-012345ACHNR"
 
 
 def seeing_folder(place: Path, kind: str) -> Path:
     """Write the folder of a golden model with a tokenizer of characters, a chat template and settings for images."""
-    folder, name, config = golden_folder(place, kind), "qwen" if "qwen" in kind else kind, GOLDEN[kind]["config"]
+    folder, config = golden_folder(place, kind), GOLDEN[kind]["config"]
+    name = next(name for name in _PLACES if kind.startswith(name))
     pixels = config.get("image_token_id", config.get("image_token_index"))
     special = {"<|im_start|>": 60, "<|im_end|>": 61, "<|vision_start|>": 91, "<|vision_end|>": 92}
     special |= {"<fake_token_around_image>": 62, "<global-img>": 63, "<start_of_image>": 64, "<end_of_image>": 65}
     special |= {f"<row_{row}_col_{column}>": 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
-    special[{"qwen": "<|image_pad|>", "smolvlm": "<image>", "gemma3": "<image_soft_token>"}[name]] = pixels
+    special |= {"<|image>": 82, "<image|>": 83, _PIXELS[name]: pixels}
     words = {character: number for number, character in enumerate(_CHARACTERS)} | special
     words |= {
         f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()

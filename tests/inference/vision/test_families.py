@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -12,12 +13,20 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, family_of, image_token, vision_of
 from rdchat.inference.vision.image_rows import TOWERS
-from rdchat.inference.vision.processors import PROCESSORS, Layout
+from rdchat.inference.vision.prepared import Layout
+from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 
-NAMES = {"qwen": "Qwen", "smolvlm": "SmolVLM", "idefics3": "SmolVLM", "gemma3": "Gemma 3"}
-QWEN, SMOL, GEMMA = FAMILIES
+NAMES = {
+    "qwen": "Qwen",
+    "smolvlm": "SmolVLM",
+    "idefics3": "SmolVLM",
+    "gemma3": "Gemma 3",
+    "gemma4": "Gemma 4",
+    "gemma4_e": "Gemma 4",
+}
+QWEN, SMOL, GEMMA, GEMMA4 = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
 
 
@@ -32,7 +41,7 @@ def without_tower(folder: Path) -> Path:
 def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     vision, config = vision_of(folder), GOLDEN[kind]["config"]
-    assert vision.family is family_of(folder)
+    assert vision.family == family_of(folder)
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
@@ -44,7 +53,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert len(vision.family.sections(config)) == (3 if vision.family.by_axis else 0)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
 def test_a_copy_without_a_tower_says_so_and_writes(tmp_path: Path, kind: str) -> None:
     folder = without_tower(golden_folder(tmp_path / "model", kind))
     vision = vision_of(folder)
@@ -58,6 +67,17 @@ def test_a_tower_of_another_kind_is_named(tmp_path: Path) -> None:
     file = folder / "model.safetensors"
     save_file({name: each for name, each in load_file(file).items() if "pos_embed" not in name}, file)
     assert vision_of(folder).reason == "rdchat does not know how this model sees."
+
+
+def test_gemma_4_without_an_encoder_is_named(tmp_path: Path) -> None:
+    """Names of `gemma4_unified`, as transformers' mapping and mlx-lm have them."""
+    folder = without_tower(golden_folder(tmp_path / "model", "gemma4"))
+    file = folder / "model.safetensors"
+    names = ("vision_embedder.patch_dense.weight", "embed_vision.embedding_projection.weight")
+    save_file(load_file(file) | {f"model.{name}": np.ones((2, 2), np.float32) for name in names}, file)
+    change_config(folder, model_type="gemma4_unified")
+    assert vision_of(folder)[::3] == (None, "rdchat does not know how this model sees.")
+    assert not read_facts(folder).sees
 
 
 def test_a_model_for_text_has_nothing_to_say(tmp_path: Path) -> None:
@@ -93,6 +113,7 @@ def test_expansions_are_those_of_transformers() -> None:
     assert GEMMA.expanded(Layout(((1, 2),), (1, 1))) == (
         "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n"
     )
+    assert GEMMA4.expanded(Layout(((1, 2),), (1, 1))) == "<|image><|image|><|image|><image|>"
 
 
 def test_a_typed_placeholder_stays_text() -> None:

@@ -9,9 +9,9 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.image_spans import ImageSpan, shift_before
 from rdchat.inference.vision.families import FAMILIES
 from rdchat.inference.vision.positions import image_ids, positions_by_axis, with_images
-from rdchat.inference.vision.processors import Layout
+from rdchat.inference.vision.prepared import Layout
 
-QWEN, SMOL, GEMMA = FAMILIES
+QWEN, SMOL, GEMMA, _ = FAMILIES
 TOKEN = 7
 GRIDS = some.tuples(some.integers(1, 6), some.integers(1, 6))
 # Tokens of text, then a grid.

@@ -55,10 +55,11 @@ def test_patches_are_those_of_the_layout(width: int, height: int) -> None:
         "qwen": SETTINGS["qwen"] | {"size": {"shortest_edge": 4096, "longest_edge": 65536}},
         "idefics3": {"token_side": 2, "size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 16}},
         "gemma3": {"token_side": 2, "size": 28},
+        "gemma4": {"patch_size": 2, "pooling_kernel_size": 2, "max_soft_tokens": 20},
     }
     for name, settings in small.items():
-        prepared = PROCESSORS[name].prepare(drawn(width, height), settings, None)
-        count = prepared.layout.tokens * 4 if name == "qwen" else len(prepared.layout.grids)
+        prepared = PROCESSORS[name].prepare(drawn(width, height), settings, 1024)
+        count = prepared.layout.tokens * 4 if name in {"qwen", "gemma4"} else len(prepared.layout.grids)
         assert len(prepared.patches) == count
 
 

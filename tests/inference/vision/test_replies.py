@@ -13,10 +13,11 @@ from rdchat.inference.caches import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.drafting.assistant.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
-KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3")
+KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,20 @@ def test_no_mode_changes_a_token(
         assert automatic.token_ids == plain.token_ids
         blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
         assert blind.token_ids != plain.token_ids or temperature == 0
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_e"])
+def test_an_assistant_changes_no_token(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
+) -> None:
+    """It reads the model's own keys and values, those of images among them."""
+    folder = assistant_folder(tmp_path / "assistant", text={"vocab_size": 96, "sliding_window": 12})
+    message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
+    for temperature in (0.0, 0.9):
+        plain = answer(ChatSession(models[kind]), asked(message, temperature=temperature))
+        request = asked(message, temperature=temperature, mode=Mode.DRAFTER)
+        request = replace(request, draft=replace(request.draft, drafter=str(folder)))
+        assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("kind", [each for each in KINDS if each != "qwen3_5"])

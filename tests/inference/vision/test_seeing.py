@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.inference.vision.families import image_token
+from rdchat.inference.vision.image_rows import SeenImage, SeenPrompt
 from rdchat.inference.vision.seam import CallRows
 from tests.inference.vision.golden_models import GOLDEN, SeeingModel, apart, expected, golden_folder
 
 # Parts of the span of the logits.
 EQUAL, DIFFERENT = 3e-5, 3e-3
-DEEP = [kind for kind in GOLDEN if "vl" in kind and "smol" not in kind]
-BLOCKS = ["gemma3"]
+DEEP = [kind for kind in GOLDEN if "qwen3_vl" in kind]
+BLOCKS = ["gemma3", "gemma4"]
 AXES = [kind for kind in GOLDEN if kind.startswith("qwen")]
 TREE = PrefixTree(
     np.array([5, 9, 12, 7, 30, 41, 8], np.int32),
@@ -144,9 +147,39 @@ def test_text_behind_images_needs_their_shift(model: SeeingModel) -> None:
     assert apart(*found) > DIFFERENT
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("kind", [kind for kind in GOLDEN if "gemma" in kind])
 def test_rows_are_divided_by_the_scale(model: SeeingModel, kind: str) -> None:
     found = model.read(model.cache(), prompt=replace(model.prompt, scale=1.0))
+    assert apart(found, expected(kind)["logits"]) > DIFFERENT
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
+def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.Dtype) -> None:
+    """A number is rounded to the type of the rows, which shifts all of them: 39.19 is 39.25 in bfloat16."""
+    rows, scale = mx.random.normal((99, 64), key=mx.random.key(1)), 1536**0.5
+    call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).call(
+        0, 99, lambda ids: mx.zeros((len(ids), 64), dtype)
+    )
+    assert call is not None
+    multiplied = (call.embeddings[0] * scale).astype(mx.float32)
+    assert abs((multiplied / rows).mean().item() - 1) < 2e-4
+
+
+@pytest.mark.parametrize("kind", ["gemma4"])
+def test_a_block_is_seen_only_in_layers_with_a_window(model: SeeingModel, kind: str) -> None:
+    assert apart(model.read(model.cache(), windows_only=False), expected(kind)["logits"]) > DIFFERENT
+
+
+@pytest.mark.parametrize("kind", ["gemma4_e"])
+def test_layers_with_inputs_of_their_own_get_padding_for_pixels(model: SeeingModel, kind: str) -> None:
+    assert apart(model.read(model.cache(), pixels=image_token(model.config)), expected(kind)["logits"]) > DIFFERENT
+
+
+@pytest.mark.parametrize("kind", ["gemma4_e"])
+def test_the_configuration_decides_whether_there_are_blocks(model: SeeingModel, kind: str) -> None:
+    assert not any(span.whole for span in model.spans)
+    blocks = mx.array([0 if token < 0 else -1 for token in model.ids])
+    found = model.read(model.cache(), change=lambda rows: replace(rows, blocks=blocks))
     assert apart(found, expected(kind)["logits"]) > DIFFERENT
 
 

@@ -13,8 +13,7 @@ from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.ranks.sharding import Split, split_of
 from rdchat.inference.vision.families import vision_of
 from tests.inference.model_folders import change_config
-from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, tensors_of
-from tests.inference.vision.test_towers import copied
+from tests.inference.vision.golden_models import GOLDEN, apart, copied, expected, golden_folder, tensors_of
 
 IDS = GOLDEN["smolvlm"]["ids"]
 # Rows of text before the first image.

@@ -15,11 +15,20 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.towers import tower_weights
 from tests.grids import share
-from tests.inference.vision.golden_models import GOLDEN, apart, expected, golden_folder, prepared, tensors_of
+from tests.inference.vision.golden_models import (
+    GOLDEN,
+    Tensors,
+    apart,
+    copied,
+    expected,
+    golden_folder,
+    prepared,
+    tensors_of,
+)
 
-type Tensors = dict[str, np.ndarray]
 EQUAL = 1e-5
 PACKED = ("weight", "scales", "biases")
+QUANTISED = share([("qwen3_vl", 4), ("smolvlm", 8), ("gemma4", 4), ("qwen3_vl", 8), ("smolvlm", 4), ("gemma4_e", 8)], 3)
 
 
 def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -28,22 +37,6 @@ def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
     seen = [rows.see(str(number), image) for number, image in enumerate(prepared(kind))]
     deep = [np.concatenate(each) for each in zip(*(image.deep for image in seen), strict=True)]
     return np.concatenate([image.rows for image in seen]), deep
-
-
-def copied(kind: str, tensors: Tensors) -> Tensors:
-    """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
-    changed = {}
-    for name, array in tensors.items():
-        if kind == "smolvlm":
-            short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
-        else:
-            short = name.replace("model.visual.", "vision_tower.").replace(
-                "model.language_model", "language_model.model"
-            )
-        short = f"language_model.{short}" if short.startswith("lm_head") else short
-        is_kernel = "patch_embed" in name and array.ndim > 2
-        changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
-    return changed
 
 
 def quantised(tensors: Tensors, bits: int, is_eye: Callable[[str], bool]) -> tuple[Tensors, Tensors]:
@@ -85,14 +78,14 @@ def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
     assert apart(rows_of(folder, "smolvlm")[0], expected("smolvlm")["rows"]) < 2e-2
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
     assert apart(rows_of(folder, kind)[0], expected(kind)["rows"]) < EQUAL
 
 
-@pytest.mark.parametrize(("kind", "bits"), share([("qwen3_vl", 4), ("smolvlm", 8), ("qwen3_vl", 8), ("smolvlm", 4)], 2))
+@pytest.mark.parametrize(("kind", "bits"), QUANTISED)
 def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, bits: int) -> None:
     """Matrices and tables of positions."""
     folder = golden_folder(tmp_path / "model", kind)

@@ -13,13 +13,11 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import MAX_FILES
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
-from tests.services.chat.test_tool_calls import ANSWER, approve, calling, read
-from tests.services.chat.test_tool_calls import ask as ask_tools
 from tests.services.fakes import ScriptedEngine
-from tests.services.files.test_pending_files import bring
-from tests.services.tool_chats import tools  # noqa: F401  a fixture
-from tests.services.tool_fakes import ScriptedServers
-from tests.services.window import WAIT_MS, Window
+from tests.services.tool_chats import ANSWER, approve, tools  # noqa: F401  a fixture
+from tests.services.tool_chats import ask as ask_tools
+from tests.services.tool_fakes import ScriptedServers, calling, read
+from tests.services.window import WAIT_MS, Window, bring
 
 DATA = encoded(photo(37, 23), "PNG")
 

@@ -96,4 +96,4 @@ def test_a_machine_is_judged_by_its_whole_memory_not_by_what_is_free() -> None:
 def test_the_smallest_that_sees_fits_and_is_of_a_family_that_is_read() -> None:
     offered = [smallest_that_sees(mac(memory)) for memory in (4, 8, 128)]
     assert [each.name if each else "" for each in offered] == ["", "Qwen3.5 4B", "Qwen3.5 4B"]
-    assert {each.family for each in suggestions() if each.sees} == {"qwen3_5", "qwen3_5_moe"}
+    assert {each.family for each in suggestions() if each.sees} == {"qwen3_5", "qwen3_5_moe", "gemma4"}

@@ -115,6 +115,7 @@ def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
     chat.start()
     offer(qtbot, window, SEEING)
     attach(qtbot, window)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     chat.say("")
     sight = window.conversation.sight
     qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))

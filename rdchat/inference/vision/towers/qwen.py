@@ -12,7 +12,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.vision.towers.tower_weights import TowerWeights, attend
+from rdchat.inference.vision.towers.tower_weights import TowerWeights, attend, rotation
 
 _THETA = 10_000
 _DEEP_LAYERS = (8, 16, 24)
@@ -42,7 +42,7 @@ def rows(
     x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), row, column)
-    turned = _rotation(row, column, width // heads)
+    turned = rotation(np.stack([row, column], -1), width // heads, _THETA)
     mergers, merged, deep = weights.parts("deepstack_merger_list."), width * merge**2, []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
     for number, block in enumerate(weights.parts("blocks.")):
@@ -72,16 +72,3 @@ def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np
         near = np.minimum(top + down, side - 1) * side + np.minimum(left + right, side - 1)
         result += table[mx.array(near)] * mx.array(share.astype(np.float32))[:, None].astype(table.dtype)
     return result
-
-
-def _rotation(row: npt.NDArray[np.int64], column: npt.NDArray[np.int64], size: int) -> Callable[[mx.array], mx.array]:
-    """Return the function that rotates heads, (n, heads, size): one half by the row, the other by the column."""
-    turns = 1 / _THETA ** (np.arange(0, size // 2, 2) / (size // 2))
-    angles = mx.array(np.concatenate([row[:, None] * turns, column[:, None] * turns], 1).astype(np.float32))
-    cos, sin = mx.cos(angles)[:, None], mx.sin(angles)[:, None]
-
-    def turned(heads: mx.array) -> mx.array:
-        one, other = mx.split(heads.astype(mx.float32), 2, axis=-1)
-        return mx.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1).astype(heads.dtype)
-
-    return turned

@@ -1,8 +1,10 @@
 """The weights of a tower by name, floats or quantised by MLX, and the layers that towers are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 from rdchat.errors import ModelError
 
@@ -50,6 +52,10 @@ class TowerWeights:
         """Return the layer norm over the last axis."""
         return mx.fast.layer_norm(x, self[f"{name}.weight"], self[f"{name}.bias"], epsilon)
 
+    def rms_norm(self, name: str, x: mx.array) -> mx.array:
+        """Return the norm by the root mean square over the last axis."""
+        return mx.fast.rms_norm(x, self[f"{name}.weight"], 1e-6)
+
     def table(self, name: str, width: int) -> mx.array:
         """Return (rows, width): a table of embeddings."""
         if f"{name}.scales" not in self:
@@ -72,12 +78,37 @@ class TowerWeights:
         return words, scales, biases, width // scales.shape[-1], words.shape[-1] * 32 // width
 
 
-def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-    """Return (n, heads * size): attention of all rows to all, for q, k and v (n, heads, size)."""
+def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) -> mx.array:
+    """Return (n, heads * size): attention of all rows to all, for q, k and v (n, heads, size).
+
+    Scores are multiplied by `scale`, usually 1 / sqrt(size).
+    """
     q, k, v = (part.swapaxes(0, 1)[None] for part in (q, k, v))
     parts, count = [], max(_PAIRS // q.shape[2], 1)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     for at in range(0, q.shape[2], count):
-        parts.append(mx.fast.scaled_dot_product_attention(q[:, :, at : at + count], k, v, scale=q.shape[-1] ** -0.5))
+        parts.append(mx.fast.scaled_dot_product_attention(q[:, :, at : at + count], k, v, scale=scale))
         # Otherwise memory for all parts is taken at once.
         mx.eval(parts[-1])
     return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)
+
+
+def rotation(places: npt.NDArray[np.int64], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
+    """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
+
+    Args:
+        places: (n, 2): such as row and column.
+        size: Of a head.
+        theta: The base of the frequencies.
+        parts: Features i and i + size / (2 * parts) of a part turn together.
+    """
+    turns = 1 / theta ** (np.arange(0, size // 2, 2) / (size // 2))
+    angles = mx.array((places[..., None] * turns).reshape(len(places), 1, parts, -1).astype(np.float32))
+    cos, sin = mx.cos(angles), mx.sin(angles)
+
+    def turned(heads: mx.array) -> mx.array:
+        one, other = mx.split(heads.astype(mx.float32).reshape(*heads.shape[:2], parts, -1), 2, axis=-1)
+        both = mx.concatenate([one * cos - other * sin, other * cos + one * sin], axis=-1)
+        return both.reshape(heads.shape).astype(heads.dtype)
+
+    return turned
