@@ -233,7 +233,7 @@ class ConversationView(Ground):
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
-        self.composer.attach.clicked.connect(self.files.choose)
+        self.composer.attach.clicked.connect(self.files.offer)
         self.composer.field.files_pasted.connect(self.files.add)
         self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtGui import QCursor, QResizeEvent
+from PySide6.QtWidgets import QMenu, QPlainTextEdit, QScrollArea, QWidget
 
+from rdchat import host
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
@@ -20,6 +21,7 @@ from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.files.pictures import Picture, picture_of
+from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
@@ -160,6 +162,7 @@ class FileAttacher(QObject):
         self._controller, self._files, self._question = controller, files, question
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
+        self._screenshots = BackgroundWork("screenshot", self)
         self._pasted = 0
         chips.remove_requested.connect(self._remove)
         chips.choice_requested.connect(self._choose)
@@ -197,6 +200,21 @@ class FileAttacher(QObject):
             return ""
         self._remove(file.id)
         return file.read.parts[0]
+
+    def offer(self) -> None:
+        """Ask for files to attach, or on a Mac for a part of the screen."""
+        if not host.MACOS:
+            self.choose()
+            return
+        menu = QMenu(self._parent)
+        add_action(menu, "Files…", self.choose)
+        add_action(menu, "Screenshot", self._take_screenshot)
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(QCursor.pos())
+
+    def _take_screenshot(self) -> None:
+        take = lambda png: self.add_image(png) if png else None  # noqa: E731
+        self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
 
     def choose(self) -> None:
         """Ask for files to attach."""

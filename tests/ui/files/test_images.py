@@ -9,9 +9,11 @@ import pytest
 from PIL import Image
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
+from rdchat import host
+from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.files.chips import FileChip, ImageTile
 from rdchat.ui.files.dragged_data import has_image, image_in
@@ -239,6 +241,36 @@ def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent
     assert len(chat.controller.chat.path[0].files) == 2, "the old version is kept"
 
 
+def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+    question, reply = chat.controller.chat.path.ids
+    chat.controller.regenerate(reply)
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert len(chat.engine.requests[-1].messages[0].images) == 2
+    chat.controller.delete_message(question)
+    assert not chat.controller.chat.path
+    chat.controller.chats.undo()
+    (image, _) = chat.controller.chat.path[0].files
+    with Image.open(chat.store.image_path(image)) as opened:
+        assert opened.size == (120, 80)
+    qtbot.waitUntil(lambda: len(tiles(sent)) == 2)
+
+
+def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same(
+    qtbot: QtBot, sent: MainWindow, chat: Chat
+) -> None:
+    (row,) = editor_of(sent).findChildren(PendingRow)
+    first = row.row.chips[0].remove
+    assert first is not None
+    first.click()
+    save(qtbot, sent, chat)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 2 and not chat.writing)
+    sent.windows.compare(chat.controller.chat.path[0].id)
+    (window,) = sent.findChildren(AlternativesWindow)
+    qtbot.waitUntil(lambda: window.note.text() == "Both messages have the same words")
+    assert [pane.made.text() for pane in window.panes] == ["Yours · photo.jpg, wide.png", "Yours · wide.png"]
+    window.close()
+
+
 def test_an_editor_without_words_and_images_cannot_be_saved(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
     editor = editor_of(sent)
     (row,) = editor.findChildren(PendingRow)
@@ -275,6 +307,39 @@ def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, se
     assert line.text() == "Image.png"
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: not chat.writing)
+
+
+def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setattr(host, "_may_see_screen", lambda: False)
+    choose(window, "Screenshot")
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: note.text().startswith("macOS does not let rdchat see the screen. Allow it in System Set"))
+
+    def capture(command: list[str], file: Path, _timeout_s: float | None) -> bool:
+        assert command == ["/usr/sbin/screencapture", "-i", str(file)]
+        file.write_bytes(png())
+        return True
+
+    monkeypatch.setattr(host, "_may_see_screen", lambda: True)
+    monkeypatch.setattr(host, "_writes", capture)
+    choose(window, "Screenshot")
+    wait_for_chips(qtbot, window, 1)
+    assert not note.isVisible()
+    monkeypatch.setattr(host, "_writes", lambda *_call: False)
+    choose(window, "Screenshot")
+    qtbot.waitUntil(lambda: not window.conversation.files._screenshots.busy)
+    assert len(chips(window)) == 1, "the person chose nothing"
+
+
+def choose(window: MainWindow, entry: str) -> None:
+    window.conversation.composer.attach.click()
+    menu = next(each for each in window.findChildren(QMenu) if each.isVisible())
+    next(each for each in menu.actions() if each.text() == entry).trigger()
+    menu.close()
 
 
 def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat) -> None:
