@@ -152,13 +152,13 @@ class App:
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
-            self.window.conversation.sight.offer(self._installed)
-            offer = self.window.conversation.sight.offer
-            self.window.windows.on_model_services.append(lambda models: offer(models.library))
+            add, starts = self.window.conversation.sight.add, self.window.windows.on_model_services
+            starts.append(lambda each: each.library.changed.connect(lambda: add(each.library.models)))
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)
             windows = self.window.windows
+            self.window.conversation.sight.offer(self._installed, windows.memory)
             self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
             header, notices = self.window.header, self.window.conversation.notices
             options = self.window.actions_.options

@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
@@ -44,6 +45,7 @@ _DARWIN_USER_TEMP_DIR = 65537
 _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
 LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 """Where a person allows it, as the end of a hint."""
+_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording."
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -278,14 +280,38 @@ def convert_to_png(image: Path, png: Path) -> bool:
 
     Not yet tried on a Mac.
     """
-    return MACOS and bool(_attempt(lambda: _run_sips(image, png), "An image could not be converted"))
-
-
-def _run_sips(image: Path, png: Path) -> bool:
     command = ["/usr/bin/sips", "-s", "format", "png", str(image.absolute()), "--out", str(png)]
+    return MACOS and bool(_attempt(lambda: _writes(command, png, _SIPS_S), "An image could not be converted"))
+
+
+def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
     nowhere = subprocess.DEVNULL
-    done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=_SIPS_S, check=False)  # noqa: S603  the system's own program
-    return done.returncode == 0 and png.is_file()
+    done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=timeout_s, check=False)  # noqa: S603  the system's own program
+    return done.returncode == 0 and file.is_file()
+
+
+def screenshot() -> bytes:
+    """Return the part of a Mac's screen that the person chooses, as PNG; empty for none. It takes as long as they do.
+
+    Not yet tried on a Mac.
+
+    Raises:
+        RdchatError: If macOS does not let rdchat see the screen.
+    """
+    if not _attempt(_may_see_screen, "Whether rdchat may see the screen is not known"):
+        raise RdchatError("macOS does not let rdchat see the screen.", _SCREEN_RECORDING)
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        png = Path(folder) / "screenshot.png"
+        return png.read_bytes() if _writes(["/usr/sbin/screencapture", "-i", str(png)], png, None) else b""
+
+
+def _may_see_screen() -> bool:
+    """Return whether macOS lets rdchat see other apps' windows; it asks the person once."""
+    graphics = ctypes.CDLL("/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics")
+    calls = graphics.CGPreflightScreenCaptureAccess, graphics.CGRequestScreenCaptureAccess
+    for call in calls:
+        call.restype = ctypes.c_bool
+    return any(call() for call in calls)
 
 
 def give_freed_memory_back() -> None:

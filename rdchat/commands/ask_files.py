@@ -64,7 +64,7 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
             raise InvalidSettingError("--pages and --passages need a file.", "Add one with --file.")
         return []
     if image := next(filter(is_image, map(Path, args.file)), None):
-        raise InvalidSettingError(f"{one_line(image.name)} is an image.", "Show it with --image.")
+        raise InvalidSettingError(f"{one_line(image.name)} is an image, not a text.", "Show it with --image.")
     with closing(FileReader()) as reader:
         files = [reader.read(Path(name)) for name in args.file]
     if args.pages is not None:

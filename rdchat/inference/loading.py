@@ -144,8 +144,7 @@ def load_model(
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
         vision = vision_of(folder)
-        sees = vision.family is not None and part.ranks == 1
-        sizes = vision.sizes(files.sizes) if sees else files.sizes
+        sizes = vision.sizes(files.sizes) if part.ranks == 1 else files.sizes
         warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
@@ -174,7 +173,7 @@ def load_model(
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
-        sees=sees,
+        sees=vision.family is not None and part.ranks == 1,
         blind=vision.reason,
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))

@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer

@@ -57,4 +57,6 @@ def test_a_file_that_is_an_image_points_to_the_option_for_images(
 ) -> None:
     monkeypatch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = stored(tmp_path, photo())
-    check_refused(capsys, [*ASK, "--file", str(image)], f"{image.name} is an image. Show it with --image.", 2)
+    check_refused(
+        capsys, [*ASK, "--file", str(image)], f"{image.name} is an image, not a text. Show it with --image.", 2
+    )

@@ -129,9 +129,10 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
     if len(unreadable) == len(texts):
         raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
     if len(unreadable) + len(empty) == len(texts):
+        is_scan = any(_tried(lambda page=page: len(page.images) > 0, False) for page in pages)  # type: ignore[misc]
         raise FileRefusedError(
-            f"{name} has no text: its pages are pictures, for example scans.",
-            "Use another app to recognise the text, and save the result.",
+            f"{name} is a scan: its pages are pictures without text." if is_scan else f"{name} has no text.",
+            "Recognise the text in another app and save the result, or attach its pages as images.",
         )
     notes = [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
     verb = "has" if len(empty) == 1 else "have"

@@ -28,7 +28,7 @@ _NAMES = {
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
 _IMAGE_BRANDS = (b"heic", b"heix", b"mif1", b"avif", b"avis", b"WEBP")
-NO_TEXT = "{name} is an image, not a text.", "Describe it, or type its text."
+NO_TEXT = "{name} is an image, not a text.", "Show it to a model with --image."
 _IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS")
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."

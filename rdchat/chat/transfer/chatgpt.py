@@ -12,6 +12,7 @@ from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
 from rdchat.chat.transfer.foreign_chats import (
+    TOO_LARGE,
     Find,
     ForeignChat,
     Json,
@@ -134,7 +135,8 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     taken = ForeignChat(find=chat.find, files=chat.files, texts=chat.texts)
     text = taken.text_of(items(content.get("parts"), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
-    lost = taken.without | _attachments(metadata) - Counter(image=len(chat.files))
+    known = len(chat.files) + taken.without[TOO_LARGE]
+    lost = taken.without | _attachments(metadata) - Counter(image=known)
     chat.damage = chat.damage or taken.damage
     without.update(lost)
     text = text or string(content.get("text"), "A message")

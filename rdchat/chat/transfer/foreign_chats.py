@@ -31,6 +31,9 @@ _PARTS = {
     "tool_result": "tool result", "toolCallResult": "tool result",
 }  # fmt: skip
 
+TOO_LARGE = "too large image"
+# Of a chat, which is one message between processes.
+_MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
 # Where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
@@ -162,18 +165,20 @@ class ForeignChat:
         self.messages[index] = replace(message, files=(*message.files, *self.files))
         self.files.clear()
 
-    def _takes_image(self, part: Json) -> bool:
-        """Read the image of a part; return whether the export has it."""
+    def _take_image(self, part: Json) -> str:
+        """Read the image of a part; return what is left out, which is nothing if it was read."""
         address = part.get("image_url")
         address = address.get("url") if isinstance(address, dict) else address
         pointer = next((each for name in _POINTERS if isinstance(each := part.get(name), str)), "")
         data = None if self.find is None else _data_of(address) or (self.find(pointer) if pointer else None)
-        if not data or len(data) > MAX_IMAGE_BYTES or not begins_as_image(data):
-            return False
+        if not data or not begins_as_image(data):
+            return "image"
+        if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
+            return TOO_LARGE
         file, text = image_file(data, name(part.get("name")) or f"image {len(self.files) + 1}")
         self.files.append(file)
         self.texts[file.digest] = text
-        return True
+        return ""
 
     def activate(self, index: int) -> None:
         """Show the path to a message."""
@@ -204,8 +209,8 @@ class ForeignChat:
             return thinking(text).rstrip("\n") if kind == "reasoning" else text
         file_kind = part.get("fileType")
         called = _PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")
-        if called != "image" or not self._takes_image(part):
-            self.without[called] += 1
+        if left_out := self._take_image(part) if called == "image" else called:
+            self.without[left_out] += 1
         return ""
 
     def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> FullChat:

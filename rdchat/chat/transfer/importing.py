@@ -59,7 +59,7 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
             try:
                 for before in reader.read(progress):
                     progress.report(f"Importing from {path.name}", (index + before) / len(files))
-            except (UnreadableFileError, FrameError) as error:
+            except UnreadableFileError as error:
                 reader.report = FileReport(path.name, problem=str(error))
             else:
                 known.add(reader.taken)
@@ -108,7 +108,11 @@ class _FileReader:
             self.report.already_here.append(title_of(chat))
         else:
             written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
-            self._send(chat_frame(chat, written_at))
+            try:
+                self._send(chat_frame(chat, written_at))
+            except FrameError:
+                self._leave(title, "It is too large.")
+                return
             self.taken.append(key)
             self.report.messages += len(chat.messages)
             self.report.without += [PartialChat(title_of(chat), parts)] if parts else []

@@ -79,7 +79,8 @@ def suggested(args: argparse.Namespace) -> int:
     rows = []
     for each in suggestions():
         own, size = each.drafter, size_text(each.weight_bytes + each.drafter.weight_bytes)
-        rows.append((f"{each.memory_gb} GB", each.repository, size, f"with {own.repository}", own.kind, each.licence))
+        pair = each.repository, size, f"with {own.repository}", own.kind, each.licence
+        rows.append((f"{each.memory_gb} GB", *pair, "for images" if each.sees else ""))
     options.print_result(args, {"models": stored_suggestions()}, table(rows))
     return 0
 

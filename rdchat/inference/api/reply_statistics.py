@@ -11,6 +11,7 @@ PATH_SEPARATOR = "/"
 class Spent(StrEnum):
     """What a reply's time is spent on, in the order in which it is shown."""
 
+    SEEING = "seeing"
     READING = "reading"
     DRAFTING = "drafting"
     CHECKING = "checking"
@@ -70,7 +71,7 @@ class Stage(StrEnum):
         return stage
 
     TOKENIZE = "template and tokenize", Spent.READING, "chat template and tokens"
-    SEE = "see", Spent.READING, "seeing"
+    SEE = "see", Spent.SEEING, "seeing"
     PREFILL = "prefill", Spent.READING, "reading the prompt"
     DRAFTER_PREFILL = "prefill of the drafter", Spent.READING, "reading by the drafter"
     READ = "read", Spent.READING, "reading by the drafter"

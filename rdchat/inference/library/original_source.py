@@ -22,10 +22,10 @@ from rdchat.hub.names import is_repository
 from rdchat.inference.api.model_facts import ModelCard, Part
 from rdchat.inference.library.original_part import CONFIG, OTHER_HINT, check_lacks, files_with, parent_of
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
-from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
+from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.models.model_locations import hub_name
 from rdchat.inference.models.mtp_families import BARE
-from rdchat.inference.models.safetensors_file import read_headers, weight_files
+from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
 
 _CARD = "README.md"
 # Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.

@@ -17,8 +17,7 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import read_config, text_config
-from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.models.safetensors_file import read_headers, weight_files
+from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
 from rdchat.inference.vision.prepared import Layout
 
 type _Config = Mapping[str, Any]

@@ -53,6 +53,10 @@ class ImagePrompts:
         """Return the number of tokens that stand for an image's pixels."""
         return self._layout(image, cap).tokens
 
+    def seen_size(self, image: ChatImage, cap: ImageCap) -> tuple[int, int]:
+        """Return width and height in pixels to which an image is scaled."""
+        return self._layout(image, cap).size
+
     def key(self, image: ChatImage, cap: ImageCap) -> str:
         """Return a hash of all that decides the pixels that the model sees."""
         facts = image.digest, self.family.processor, sorted(self._settings.items(), key=str), cap.value

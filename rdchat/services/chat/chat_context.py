@@ -64,6 +64,7 @@ class ContextUse:
         last_id: Id of the last message; None for a new chat.
         turns: Messages in the prompt.
         answered: Whether the chat ends with a reply: the next message is another question.
+        images: Images of the messages in the prompt.
     """
 
     tokens: int | None
@@ -72,6 +73,7 @@ class ContextUse:
     last_id: int | None
     turns: int = 0
     answered: bool = False
+    images: int = 0
 
     @property
     def fits(self) -> bool:
@@ -150,12 +152,12 @@ class ContextMeter(QObject):
         facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
 
         def count(job: Job[ContextUse]) -> ContextUse:
+            complete = prompt.with_files(replies.file_text, job.check, image_of=replies.image_of)
+            images = sum(map(len, complete.images.values()))
             try:
-                complete = prompt.with_files(replies.file_text, job.check, image_of=replies.image_of)
-                tokens = count_tokens(complete.turns(job.check))
+                return ContextUse(count_tokens(complete.turns(job.check)), *facts, images)
             except PromptTooLongError:
-                return ContextUse(None, *facts)
-            return ContextUse(tokens, *facts)
+                return ContextUse(None, *facts, images)
 
         job = self._thread.run(count, lambda outcome: self._take(job, outcome))
         self._job = job

@@ -8,7 +8,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.images import ChatImage
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 
 _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
@@ -26,6 +26,7 @@ _MIN_PIECE = 200
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
+_LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
 _SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 
@@ -71,7 +72,7 @@ class ChatPrompt:
         *,
         image_of: ImageOf = lambda _file, _check: None,
     ) -> "ChatPrompt":
-        """Return the prompt with the files of each message before its text.
+        """Return the prompt with the files of each message before its text, and a line for the oldest images of many.
 
         Args:
             text_of: Reads the text of a file.
@@ -87,6 +88,12 @@ class ChatPrompt:
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
+        excess = len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
+        for index, each in enumerate(path):
+            if excess > 0 and (first := images[each.id][:excess]):
+                lines = [_LEFT_OUT] * len(first) + ([each.text] if each.text else [])
+                path[index], images[each.id] = replace(each, text="\n".join(lines)), images[each.id][excess:]
+                excess -= len(first)
         return replace(self, path=path, images=images)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:

@@ -69,7 +69,7 @@ class OpenChat(QObject):
     ) -> None:
         super().__init__(replies)
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
-        self.files = PendingFiles(replies.model.engine, replies.model, self)
+        self.files = PendingFiles(replies.model, settings, self)
         self.unsent = UnsentMemory(store, self)
         self.files.changed.connect(lambda: self.unsent.save_pasted(self.files.chat, self.files.pasted))
         self.edits: dict[int, PendingFiles] = {}
@@ -79,14 +79,8 @@ class OpenChat(QObject):
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
         replies.chat_allowed.connect(self.update)
-        settings.changed.connect(self._set_image_cap)
-        self._set_image_cap()
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
-
-    def _set_image_cap(self) -> None:
-        for files in (self.files, *self.edits.values()):
-            files.set_image_cap(self._settings.values.image_cap)
 
     # What is open
 
@@ -304,8 +298,7 @@ class OpenChat(QObject):
         if message.id not in self.edits:
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
-                files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
-                self._set_image_cap()
+                files = self.edits[message.id] = PendingFiles(self.replies.model, self._settings, self)
                 files.restore(own)
         return self.edits.get(message.id)
 

@@ -27,9 +27,10 @@ from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.engine.engine_client import EngineClient, ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.services.files.prompt_images import looked_at
+from rdchat.services.settings import SettingsControl
 from rdchat.work.job import Job
 
 MAX_FILES = 20
@@ -86,8 +87,8 @@ class PendingFiles(QObject):
     """Keeps the files of each chat's unsent message. Lives on the main thread.
 
     Args:
-        engine: Counts tokens.
-        model: The loaded model.
+        model: The loaded model, and the engine, which counts tokens.
+        settings: Say how many tokens an image may take.
         parent: The Qt parent.
 
     Attributes:
@@ -97,10 +98,10 @@ class PendingFiles(QObject):
     changed = Signal()
     refused = Signal(str)
 
-    def __init__(self, engine: EngineClient, model: ModelSlot, parent: QObject | None = None) -> None:
+    def __init__(self, model: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._engine, self._model = engine, model
-        self._cap = ImageCap.MEDIUM
+        self._engine, self._model, self._settings = model.engine, model, settings
+        self._cap = settings.values.image_cap
         self._chat: int | None = None
         self._files: dict[int, PendingFile] = {}
         self._last = 0
@@ -109,6 +110,7 @@ class PendingFiles(QObject):
         self._counting = BackgroundWork("file tokens", self)
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(self._count_all)
+        settings.changed.connect(self._take_cap)
 
     @property
     def files(self) -> Sequence[PendingFile]:
@@ -167,12 +169,6 @@ class PendingFiles(QObject):
         """Tokens that files can have in the model's context, with a question and some of a reply; None without one."""
         info = self._model.info
         return None if info is None else info.context_length - min(_QUESTION, info.context_length // 8)
-
-    def set_image_cap(self, cap: ImageCap) -> None:
-        """Count images by how many tokens one may take."""
-        if cap is not self._cap:
-            self._cap = cap
-            self._count_all()
 
     def show_chat(self, chat: int | None) -> None:
         """Show the files of a chat, which is the open one now."""
@@ -363,6 +359,12 @@ class PendingFiles(QObject):
         self._counting.do(
             lambda: _tokens_of_image(image, cap, count_tokens) if image else tokens_of(block, count_tokens), take
         )
+
+    @Slot()
+    def _take_cap(self) -> None:
+        if (cap := self._settings.values.image_cap) is not self._cap:
+            self._cap = cap
+            self._count_all()
 
     @Slot()
     def _count_all(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import AttachedFile, image_file
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import ImageRefusedError, StorageError
-from rdchat.inference.api.images import ChatImage
+from rdchat.errors import ImageRefusedError, RdchatError, StorageError
+from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.vision.image_process import shared_images
 
 
@@ -23,6 +23,18 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
         path.write_bytes(data)
         facts = shared_images().look(path, name=name, waiting=waiting)
     return image_file(data, name, facts.note, facts.width, facts.height)
+
+
+def seen_size(folder: Path | None, width: int, height: int, cap: ImageCap) -> tuple[int, int] | None:
+    """Return the size at which the model of a folder sees an image; None if it sees none. Not for the main thread."""
+    # NumPy would delay the app's start.
+    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
+    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415
+
+    with suppress(RdchatError):
+        if folder and min(width, height) > 0 and (vision := vision_of(folder)).family is not None:
+            return ImagePrompts(vision.folder, vision.family).seen_size(ChatImage(folder, "", width, height), cap)
+    return None
 
 
 class PromptImages:

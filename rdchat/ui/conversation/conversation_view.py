@@ -130,7 +130,8 @@ class WaitingList(QWidget):
     def _row(self, message: WaitingMessage) -> QWidget:
         line = QWidget()
         line.setFixedHeight(_ROW)
-        first = ElidedLabel(self._theme, " ".join(message.text.split()))
+        names = ", ".join(file.name for file, _ in message.files)
+        first = ElidedLabel(self._theme, " ".join(message.text.split()) or names)
         files = formatting.counted(len(message.files), "file") if message.files else ""
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
         remove = IconButton("close", "Remove this message", self._theme)
@@ -155,7 +156,7 @@ class ConversationView(Ground):
         self.files = FileAttacher(
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
-        self.sight = SightLine(self._model, controller.chat.files, theme)
+        self.sight = SightLine(self._model, controller.chat.files, theme, controller.context.meter)
         self.composer.add_line(self.sight)
         transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
@@ -217,7 +218,8 @@ class ConversationView(Ground):
         transcript.delete_requested.connect(controller.delete_message)
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
-        transcript.file_requested.connect(self.files.view)
+        text_of = controller.replies.file_text
+        transcript.file_requested.connect(lambda file: self.files.view(file, self._chat.path, text_of))
         transcript.stop_requested.connect(controller.stop)
         transcript.run_again_requested.connect(controller.calls.run_again)
         self.calls.decided.connect(self.composer.setFocus)
@@ -231,7 +233,7 @@ class ConversationView(Ground):
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
-        self.composer.attach.clicked.connect(self.files.choose)
+        self.composer.attach.clicked.connect(self.files.offer)
         self.composer.field.files_pasted.connect(self.files.add)
         self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text
@@ -264,6 +266,8 @@ class ConversationView(Ground):
             attacher.done.connect(editor.setFocus)
             chips.height_changed.connect(editor.field.height_changed)
             editor.add_files(chips, attacher.choose)
+            editor.needs_no_words = lambda: bool(files.images)
+            files.changed.connect(editor.refresh_button)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))
 
     # What is shown

@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtGui import QCursor, QResizeEvent
+from PySide6.QtWidgets import QMenu, QPlainTextEdit, QScrollArea, QWidget
 
+from rdchat import host
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import MessagePath
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
+from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.files.pictures import Picture, picture_of
+from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
@@ -158,6 +162,7 @@ class FileAttacher(QObject):
         self._controller, self._files, self._question = controller, files, question
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
+        self._screenshots = BackgroundWork("screenshot", self)
         self._pasted = 0
         chips.remove_requested.connect(self._remove)
         chips.choice_requested.connect(self._choose)
@@ -196,21 +201,38 @@ class FileAttacher(QObject):
         self._remove(file.id)
         return file.read.parts[0]
 
+    def offer(self) -> None:
+        """Ask for files to attach, or on a Mac for a part of the screen."""
+        if not host.MACOS:
+            self.choose()
+            return
+        menu = QMenu(self._parent)
+        add_action(menu, "Files…", self.choose)
+        add_action(menu, "Screenshot", self._take_screenshot)
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(QCursor.pos())
+
+    def _take_screenshot(self) -> None:
+        take = lambda png: self.add_image(png) if png else None  # noqa: E731
+        self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
+
     def choose(self) -> None:
         """Ask for files to attach."""
         ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, _FILTERS, accept="Attach")
 
-    def view(self, file: AttachedFile) -> None:
-        """Show an image among those of the chat, or what was sent of another file."""
-        text_of = self._controller.replies.file_text
+    def view(self, file: AttachedFile, path: MessagePath, text_of: FileText) -> None:
+        """Show an image among those of a path, or what was sent of another file."""
         if (picture := picture_of(file, text_of)) is not None:
             # The path reads messages that were not needed yet.
-            self._open(picture, partial(_pictures_on, self._controller.chat.path[:], text_of))
+            self._open(picture, partial(_pictures_on, path[:], text_of))
         else:
             FileView(file, text_of, self._theme, self._parent.window()).show()
 
     def _open(self, picture: Picture, find: Callable[[], list[Picture]]) -> None:
-        ImageWindow(picture, find, self._theme, self._parent.window()).show()
+        info, cap = self._controller.model_slot.info, self._controller.settings.values.image_cap
+        folder = info.path if info and info.sees else None
+        seen = lambda each: seen_size(folder, each.size.width(), each.size.height(), cap)  # noqa: E731
+        ImageWindow(picture, find, seen, self._theme, self._parent.window()).show()
 
     def _choose(self, file_id: int) -> None:
         """Show a file that is an image, and ask which part of another one is sent."""

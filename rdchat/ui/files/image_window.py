@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.errors import RdchatError, file_errors
 from rdchat.services.background.background_work import MainThread
-from rdchat.ui.files.pictures import NO_LIMIT, PICTURES, Picture, ask, drawn
+from rdchat.ui.files.pictures import NO_LIMIT, PICTURES, Picture, ask, drawn, size_text
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row
@@ -68,11 +68,19 @@ class ImageWindow(SideWindow):
     Args:
         picture: The image.
         find: Returns all images of the chat; called on a thread.
+        seen_size: Returns the size at which the model sees an image, None if it does not; called on a thread.
         theme: The appearance to follow.
         parent: The window closes with it.
     """
 
-    def __init__(self, picture: Picture, find: Callable[[], Sequence[Picture]], theme: Theme, parent: QWidget) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        find: Callable[[], Sequence[Picture]],
+        seen_size: Callable[[Picture], tuple[int, int] | None],
+        theme: Theme,
+        parent: QWidget,
+    ) -> None:
         screen = parent.screen()
         self._largest = screen.availableSize()
         known = _UNKNOWN if picture.size.isEmpty() else picture.size
@@ -81,9 +89,10 @@ class ImageWindow(SideWindow):
         super().__init__(picture.name, size.toTuple(), _SMALLEST.toTuple(), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._main, self._pictures, self._index = MainThread(self), [picture], 0
+        self._seen_size, self._seen = seen_size, ""
         self.view = PictureView(theme, self.copy)
         self.name = ElidedLabel(theme, bold=True, mode=Qt.TextElideMode.ElideMiddle)
-        self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
         self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.step(-1))
         self.next = IconButton("next", "Next image", theme, act=lambda: self.step(1))
         self.copy_button = IconButton("copy", "Copy the image", theme, act=self.copy)
@@ -151,14 +160,21 @@ class ImageWindow(SideWindow):
         self.name.setText(picture.name)
         self.view.setAccessibleName(f"Image {picture.name}, {picture.text}")
         self.view.show_image(QImage(), picture.size, "Reading…")
+        self._seen, seen_size = "", self._seen_size
         self._show_place()
+        PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
         take = self._main.bring(lambda outcome: self._take(picture, outcome), once=True)
         ask(picture, self._largest * self.devicePixelRatioF(), take)
+
+    def _show_seen(self, seen: tuple[Picture, tuple[int, int] | None] | RdchatError) -> None:
+        if isinstance(seen, tuple) and seen[0] is self.picture and seen[1] is not None:
+            self._seen = f"  ·  The model sees {size_text(*seen[1])}"
+            self._show_place()
 
     def _show_place(self) -> None:
         count = len(self._pictures)
         place = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{place}{self.picture.text}", "muted")
+        self.detail.show_text(f"{place}{self.picture.text}{self._seen}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)

@@ -45,8 +45,12 @@ class Picture:
     @property
     def text(self) -> str:
         """Its size for people."""
-        size = f"{self.size.width():,} × {self.size.height():,} pixels"  # noqa: RUF001  the sign of sizes
-        return "size not known yet" if self.size.isEmpty() else size
+        return "size not known yet" if self.size.isEmpty() else f"{size_text(*self.size.toTuple())} pixels"
+
+
+def size_text(width: int, height: int) -> str:
+    """Return a size in pixels for people."""
+    return f"{width:,} × {height:,}"  # noqa: RUF001  the sign of sizes
 
 
 def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:

@@ -263,7 +263,8 @@ def hub_facts(model: HubModel) -> list[Fact]:
 def check_text(suggestion: Suggestion) -> str:
     """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
     own, licence = suggestion.licence, suggestion.drafter.licence or "unknown"
-    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}. Not tried with rdchat."
+    sees = " It is made to see images." if suggestion.sees else ""
+    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
 
 
 def left_out_text(names: tuple[str, ...]) -> str:

@@ -74,11 +74,6 @@ class ModelsWindow(SideWindow):
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
 
-    def get_vision(self, model: ModelCard | None) -> None:
-        """Offer the vision of a model's original."""
-        self.show_page(self.installed)
-        self.installed.get_vision(model)
-
     def _follow_advice(self, model: ModelCard, action: DraftAction) -> None:
         """Show a model's drafters, and search the hub for others or for its MTP layers, or show the training."""
         page = self.drafters

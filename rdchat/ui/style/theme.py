@@ -109,6 +109,7 @@ class Colors:
     shape = _Tones("#6b5b00", "#d9c34a")
 
     # Stages of a reply, at least 3:1 on `window`
+    seeing = _Tones("#b3336f", "#f08bb8")
     reading = _Tones("#0f8273", "#45c4b0")
     drafting = _Tones("#c65d00", "#ff9a3d")
     checking = _Tones("#8250c4", "#b394f0")

@@ -117,6 +117,8 @@ class MessageWidget(QWidget):
         editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
+        # Otherwise the column of this message may still have the old height.
+        editor.field.height_changed.connect(editor.updateGeometry)
         editor.field.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
         self.area.on_edit(self.message, editor)

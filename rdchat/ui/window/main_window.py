@@ -265,11 +265,10 @@ class MainWindow(QMainWindow):
         commands.side_toggled.connect(self.toggle)
         commands.settings_requested.connect(self._show_settings)
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
-        for requested in (self.header.model.models_requested, conversation.sight.models_requested):
-            requested.connect(self.actions_.models.trigger)
+        self.header.model.models_requested.connect(self.actions_.models.trigger)
+        conversation.sight.model_requested.connect(windows.open_discover)
         self.header.model.folder_requested.connect(commands.choose_model)
-        fetch_vision = conversation.sight.vision_requested
-        fetch_vision.connect(lambda: windows.models.get_vision(windows.model_services.library.loaded))
+        conversation.sight.vision_requested.connect(windows.get_vision)
         self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
         self.panel.training.clicked.connect(self.windows.show_training)
         self.windows.on_model_services.append(self._follow_training)

@@ -10,6 +10,7 @@ from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, Re
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.html_text import html_to_text
 from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
+from tests.inference.vision.pictures import encoded, photo
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,8 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
         ("things.zip", zipped({"a.txt": "x"}), "is an archive"),
         ("empty.txt", b"", "is empty"),
         ("blank.txt", b" \n\n", "is empty"),
-        ("scan.pdf", pdf(["", ""]), "its pages are pictures"),
+        ("scan.pdf", encoded(photo(), "PDF"), "is a scan: its pages are pictures"),
+        ("drawing.pdf", pdf(["", ""]), "has no text."),
         ("secret.pdf", pdf(["Hi"], encrypt="x"), "protected by a password"),
         ("half.pdf", pdf(["Hi"])[:40], "is damaged"),
         ("half.docx", docx(paragraph("Hi"))[:300], "is damaged"),

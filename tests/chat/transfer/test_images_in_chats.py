@@ -13,6 +13,8 @@ from PIL import Image
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer import foreign_chats
+from rdchat.work import frames
 from tests.chat.attachments.stored_files import ask, export
 from tests.chat.transfer.conftest import ImportFiles
 from tests.chat.transfer.samples import (
@@ -65,6 +67,37 @@ def test_images_of_chatgpt_are_taken_from_its_export(
     assert (second.text, told(store, second)) == ("", [PHOTO])
     assert not reply.files
     assert report.without[0].parts == "1 image"
+
+
+def test_images_of_a_chat_above_the_limit_are_named_and_other_chats_come(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chat with many photos was a message too long for the other process, and nothing of the file came."""
+    monkeypatch.setattr(foreign_chats, "_MAX_IMAGES_BYTES", 3 * len(PHOTO) + 8)
+    images = [{"content_type": "image_asset_pointer", "asset_pointer": f"sediment://file_{n}"} for n in range(5)]
+    for number in range(5):
+        (tmp_path / f"file_{number}-cat.png").write_bytes(PHOTO[:-1] + bytes([number]))
+    content = {"content_type": "multimodal_text", "parts": [*images, "These?"]}
+    attached = {"attachments": [{"id": str(number), "mimeType": "image/png"} for number in range(5)]}
+    chats = [
+        chatgpt_chat(chatgpt_node("q", None, "user", content=content, metadata=attached)),
+        chatgpt_chat(chatgpt_node("q", None, "user", "Hello")),
+    ]
+    (tmp_path / "conversations.json").write_text(json.dumps(chats))
+    report = import_files(tmp_path / "conversations.json")
+    assert len(store.conversations()) == 2
+    assert [each.parts for each in report.without] == ["2 too large images"]
+
+
+def test_a_chat_that_is_too_large_is_named_and_other_chats_come(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "MAX_BYTES", 4000)
+    chats = [chatgpt_chat(chatgpt_node("q", None, "user", text)) for text in ("Long " * 1000, "Hello")]
+    (tmp_path / "conversations.json").write_text(json.dumps(chats))
+    report = import_files(tmp_path / "conversations.json")
+    assert len(store.conversations()) == 1
+    assert [each.reason for each in report.not_taken] == ["It is too large."]
 
 
 @pytest.mark.parametrize("data", [b"private words", b""])

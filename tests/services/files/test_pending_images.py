@@ -1,12 +1,13 @@
 """Images on their way from the message field into the prompt."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, image_file
 from rdchat.chat.conversation import ContextCut, Message
-from rdchat.inference.api.images import ChatImage
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import Budget, ChatPrompt, cut_position, ends_with_question, text_before
 from rdchat.services.engine.engine_request import EngineState
@@ -146,6 +147,20 @@ def test_the_same_image_twice_is_two_images() -> None:
     (file,) = asked(1).files
     twice = Message(1, 1, None, Role.USER, "", files=(file, file))
     assert prompt(twice).turns()[0].images == (image(1), image(1))
+
+
+def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
+    """Such a chat was refused for ever: its messages had to be deleted."""
+    path = [asked(1, "One?"), reply(2), asked(3), reply(4), asked(5, "Five?")]
+    files = {1: 40, 3: 30, 5: 30}
+    path = [replace(each, files=each.files * files.get(each.id, 0)) for each in path]
+    complete = replace(ChatPrompt(path, "", "", (image(7),) * 15)).with_files(
+        lambda _file: "", image_of=lambda file, _: image(int(file.name[0]))
+    )
+    turns = complete.turns()
+    assert sum(len(each.images) for each in turns) == MAX_IMAGES
+    assert turns[0].content == "\n".join(["(an image that is left out)"] * 15 + ["One?"])
+    assert [len(each.images) for each in turns] == [25, 0, 30, 0, 45]
 
 
 def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:

@@ -15,10 +15,12 @@ from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.texts import facts_of, row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
+from tests.services.models.macs import MAC_16
 from tests.ui.conftest import Chat
 
 SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/models/seeing"), sees=True)
@@ -29,7 +31,7 @@ DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem
 
 def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
     installed = FolderSearch(lambda: cards, window)
-    window.conversation.sight.offer(installed)
+    window.conversation.sight.offer(installed, window.windows.memory)
     window.header.model.offer(installed)
     installed.look()
     qtbot.waitUntil(lambda: installed.results == cards)
@@ -124,11 +126,9 @@ def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainW
     chat.start()
     offer(qtbot, window)
     attach(qtbot, window)
-    sight, library = window.conversation.sight, window.windows.model_services.library
-    sight.offer(library)
+    sight = window.conversation.sight
     assert sight.button.text() == "Find a Model That Sees…"
-    library._search.results = ((SEEING, BLIND),)
-    library.changed.emit()
+    sight.add((SEEING, BLIND))
     assert sight.button.text() == "Use Seeing-2B"
 
 
@@ -142,6 +142,55 @@ def test_another_reason_is_named_without_an_offer(
     sight = window.conversation.sight
     assert sight.text.text() == "tiny does not see images. rdchat does not know how this model sees."
     assert not sight.fetch.isVisible()
+
+
+class TestOnAMac:
+    """A Mac of 16 GB without a model that sees."""
+
+    @pytest.fixture
+    def sources(self) -> ModelSources:
+        return ModelSources(memory=lambda: MAC_16.memory)
+
+    def test_the_smallest_suggested_model_that_sees_is_one_click_away(
+        self, qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        chat.start()
+        offer(qtbot, window, BLIND)
+        sight = window.conversation.sight
+        window.conversation.composer.set_text("What is it?")
+        attach(qtbot, window)
+        qtbot.waitUntil(lambda: sight.button.text() == "Get Qwen3.5 4B…")
+        with qtbot.waitSignal(sight.model_requested) as requested:
+            sight.button.click()
+        assert requested.args == ["mlx-community/Qwen3.5-4B-4bit"]
+        qtbot.waitUntil(window.windows.models.discover.isVisible)
+        assert window.conversation.composer.text == "What is it?"
+        assert window.conversation.composer.files.has_images
+        window.windows.close()
+
+
+def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    chat.start()
+    offer(qtbot, window, SEEING)
+    attach(qtbot, window)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
+    chat.say("")
+    sight = window.conversation.sight
+    qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))
+    assert not sight.isVisible(), "the model sees"
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=False))
+    chat.controller.model_slot.load("/models/blind")
+    qtbot.waitUntil(sight.isVisible)
+    assert sight.text.text().startswith("/models/blind does not see the images of this chat.")
+    assert sight.button.text() == "Use Seeing-2B"
+    chat.say("What is it?")
+    assert chat.engine.requests[-1].messages[0].images, "the engine writes a line in their place"
+    chat.controller.chat.start_new()
+    qtbot.waitUntil(lambda: not sight.isVisible())
 
 
 def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
