@@ -39,7 +39,7 @@ class Prepared:
 
     Attributes:
         patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Gemma 4: (patches, side * side * channels). Others: (tiles, channels, side, side).
+            Gemma 4: (patches, side * side * channels); so LFM2-VL, tile after tile. Others: (tiles, channels, side, side).
     """
 
     patches: "npt.NDArray[np.float32]"

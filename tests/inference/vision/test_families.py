@@ -25,8 +25,9 @@ NAMES = {
     "gemma3": "Gemma 3",
     "gemma4": "Gemma 4",
     "gemma4_e": "Gemma 4",
+    "lfm2_vl": "LFM2-VL",
 }
-QWEN, SMOL, GEMMA, GEMMA4 = FAMILIES
+QWEN, SMOL, GEMMA, GEMMA4, LFM = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
 
 
@@ -45,7 +46,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
-    assert vision.deep == (3 if "vl" in kind and kind != "smolvlm" else 0)
+    assert vision.deep == (3 if "qwen3_vl" in kind else 0)
     assert read_facts(folder).sees
     tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]
     assert sorted(vision.tensors.values()) == sorted(tower)
