@@ -117,14 +117,13 @@ class ImageRows:
         return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
-        tower, tiles = TOWERS[self._family.tower], image.patches
-        if tiles.ndim == 2:
-            # Each token has as many patches.
-            ends = np.cumsum([math.prod(grid) for grid in image.layout.grids]) * (len(tiles) // image.layout.tokens)
-            tiles = np.split(tiles, ends[:-1])
+        tower, layout, patches = TOWERS[self._family.tower], image.layout, image.patches
+        # Each token has as many patches.
+        ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.tokens)
+        tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
         found = [
             tower(weights, self._settings, mx.array(tile), grid, evaluate)
-            for tile, grid in zip(tiles, image.layout.grids, strict=True)
+            for tile, grid in zip(tiles, layout.grids, strict=True)
         ]
         return _joined(SeenImage(*each) for each in found)
 

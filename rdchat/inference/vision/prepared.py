@@ -39,7 +39,8 @@ class Prepared:
 
     Attributes:
         patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Gemma 4: (patches, side * side * channels); so LFM2-VL, tile after tile. Others: (tiles, channels, side, side).
+            Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile after the other. Others: (tiles, channels,
+            side, side).
     """
 
     patches: "npt.NDArray[np.float32]"

@@ -115,6 +115,12 @@ def test_expansions_are_those_of_transformers() -> None:
         "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n"
     )
     assert GEMMA4.expanded(Layout(((1, 2),), (1, 1))) == "<|image><|image|><|image|><image|>"
+    # As `_build_image_tokens` of its processor for LFM2-VL writes them.
+    assert LFM.expanded(Layout(((1, 2),), (1, 1))) == f"<|image_start|>{pixels}<|image_end|>"
+    two = f"<|image_start|><|img_row_1_col_1|>{pixels}<|img_row_2_col_1|>{pixels}"
+    assert LFM.expanded(Layout(((1, 2),) * 2, (1, 1), (2, 1))) == f"{two}<|image_end|>"
+    whole = f"{two}<|img_thumbnail|><image><|image_end|>"
+    assert LFM.expanded(Layout((*((1, 2),) * 2, (1, 1)), (1, 1), (2, 1))) == whole
 
 
 def test_a_typed_placeholder_stays_text() -> None:

@@ -14,8 +14,8 @@ from rdchat.errors import ModelError
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.towers import siglip, tower_weights
-from tests.inference.model_folders import change_config
 from tests.grids import share
+from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import (
     GOLDEN,
     Tensors,
