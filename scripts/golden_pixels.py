@@ -87,7 +87,7 @@ def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
     return values[0] if values.ndim == 5 else values
 
 
-def by_pillow(_self: Any, images: torch.Tensor, size: Any, resample: Any = None, **_: Any) -> torch.Tensor:
+def by_pillow(_self: Any, images: torch.Tensor, size: Any, **_: Any) -> torch.Tensor:
     """Resize images (n, channels, height, width) as the processors for Pillow do."""
     resized = [Image.fromarray(image.permute(1, 2, 0).numpy()).resize((size.width, size.height), 2) for image in images]
     return torch.tensor(np.stack([np.asarray(each) for each in resized])).permute(0, 3, 1, 2)

@@ -96,7 +96,7 @@ def _squares(
 def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, evaluate: _Evaluate) -> mx.array:
     """Return what the layers make of patches, (n, width)."""
     heads = settings.get("num_attention_heads", 16)
-    for layer in weights.parts("encoder.layers."):
+    for layer in weights.parts("encoder.layers.")[: settings.get("num_hidden_layers")]:
         inner = layer.norm("layer_norm1", x)
         q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
         x += layer.linear("self_attn.out_proj", attend(q, k, v))
