@@ -20,7 +20,7 @@ class Layout:
     Attributes:
         grids: Rows and columns of tokens of each tile, in the order of the prompt.
         size: Width and height in pixels to which the image is scaled first.
-        tiles: Rows and columns of tiles, behind which a tile of the whole image stands; (0, 0) if there is one tile.
+        tiles: Rows and columns of tiles, behind which one of the whole image may stand; (0, 0) if there is one tile.
     """
 
     grids: tuple[tuple[int, int], ...]
