@@ -11,6 +11,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
