@@ -2,9 +2,13 @@
 
     python scripts/golden_pixels.py tests/inference/vision/golden/processors.json
 
-It runs with a Python that has transformers 5.23, Pillow and NumPy; torch is not needed. A case has rdchat's processor
-and settings, the cap of tokens, and for each size the SHA-256 of the patches, float32, with their shape and their mean.
-transformers knows no cap: its limit of pixels is lowered instead.
+It runs with a Python that has transformers 5.23, Pillow, NumPy, and for LFM2-VL torch and torchvision. A case has
+rdchat's processor and settings, the cap of tokens, and for each size the SHA-256 of the patches, float32, with their
+shape and their mean. transformers knows no cap: its limit of pixels, or of tiles, is lowered instead.
+
+For LFM2-VL transformers has no processor for Pillow. The one for torchvision resizes by Pillow here, and numbers are
+rounded to the 256 levels of pixels before they are hashed. By torchvision's own resizing, which is checked here, some
+differ by up to LEVELS.
 """
 
 import hashlib
@@ -12,13 +16,17 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import torch
 import transformers
 from PIL import Image
+from transformers.image_processing_backends import TorchvisionBackend
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -36,6 +44,8 @@ QWEN2 = CLIP | {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
 SMOL = HALF | {"max_image_size": {"longest_edge": 512}, "resample": 1, "do_image_splitting": True}
 SMALL_TILES = HALF | {"max_image_size": {"longest_edge": 384}, "size": {"longest_edge": 1536}}
 GEMMA = HALF | {"size": {"height": 896, "width": 896}, "resample": 2}
+LFM2 = HALF | {"min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512, "max_tiles": 10, "resample": 2}
+LEVELS = 2
 GEMMA4 = {"patch_size": 16, "pooling_kernel_size": 3, "max_soft_tokens": 280, "resample": 3, "do_normalize": False}
 # rdchat's processor, its settings and cap; transformers' class, and the settings that differ there
 CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
@@ -54,6 +64,10 @@ CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
     ("gemma4", GEMMA4, 140, Gemma4ImageProcessorPil, {"max_soft_tokens": 140}),
     # The most that transformers takes.
     ("gemma4", GEMMA4, None, Gemma4ImageProcessorPil, {"max_soft_tokens": 1120}),
+    ("lfm2", LFM2, None, Lfm2VlImageProcessor, {}),
+    ("lfm2", LFM2, 1024, Lfm2VlImageProcessor, {"max_tiles": 4}),
+    ("lfm2", LFM2, 256, Lfm2VlImageProcessor, {"do_image_splitting": False}),
+    ("lfm2", LFM2 | {"use_thumbnail": False}, None, Lfm2VlImageProcessor, {}),
 ]  # fmt: skip
 
 
@@ -73,6 +87,24 @@ def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
     return values[0] if values.ndim == 5 else values
 
 
+def by_pillow(_self: Any, images: torch.Tensor, size: Any, **_: Any) -> torch.Tensor:
+    """Resize images (n, channels, height, width) as the processors for Pillow do."""
+    resized = [Image.fromarray(image.permute(1, 2, 0).numpy()).resize((size.width, size.height), 2) for image in images]
+    return torch.tensor(np.stack([np.asarray(each) for each in resized])).permute(0, 3, 1, 2)
+
+
+def levels_of(processor: Any, width: int, height: int) -> np.ndarray:
+    """Return transformers' patches of LFM2-VL, tile after tile, in levels of pixels."""
+    found = []
+    for resize in (TorchvisionBackend.resize, by_pillow):
+        with patch.object(TorchvisionBackend, "resize", resize):
+            made = processor(Image.fromarray(drawn(width, height)), return_tensors="pt")
+        own = made["pixel_values"][made["pixel_attention_mask"].bool()].numpy()
+        found.append(np.rint((own + 1) * 127.5))
+    assert np.abs(found[0] - found[1]).max() <= LEVELS
+    return found[1].astype(np.uint8)
+
+
 def main() -> None:
     cases = []
     for name, settings, cap, kind, others in CASES:
@@ -82,10 +114,10 @@ def main() -> None:
         # Thin images have few tiles, so rdchat's cap leaves them as they are.
         is_tiled = name == "idefics3" and cap is not None
         for width, height in (each for each in SIZES if not is_tiled or max(each) < 4 * min(each)):
-            patches = patches_of(processor, width, height)
-            assert patches.dtype == np.float32
+            patches = (levels_of if name == "lfm2" else patches_of)(processor, width, height)
             digest = hashlib.sha256(np.ascontiguousarray(patches)).hexdigest()
-            sizes[f"{width}x{height}"] = {"shape": patches.shape, "sha256": digest, "mean": float(patches.mean())}
+            mean = float(patches.mean()) if name != "lfm2" else float(patches.mean()) / 127.5 - 1
+            sizes[f"{width}x{height}"] = {"shape": patches.shape, "sha256": digest, "mean": mean}
         cases.append({"processor": name, "settings": settings, "max_tokens": cap, "sizes": sizes})
     text = json.dumps({"transformers": transformers.__version__, "cases": cases}, indent=1)
     Path(sys.argv[1]).write_text(text + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Writes the golden files of models that see: what transformers computes with weights that are drawn by their names.
 
-    python scripts/golden_vision.py OUT
+    python scripts/golden_vision.py OUT [FAMILY ...]
 
 It runs with a Python that has torch (a CPU is enough) and transformers 5.23; neither is needed by rdchat or its tests.
 OUT is tests/inference/vision/golden. models.json has, for each family, the config.json that transformers writes, the
@@ -12,7 +12,8 @@ the whole model computes:
     deep (layers, tokens, width)  features for the first layers (DeepStack)
     logits (length, vocabulary)   of the prompt
     written (n,)                  the next tokens at temperature 0
-    others (tokens, width)        of Qwen3-VL: the rows of four more images, of the grids OTHERS
+    others (tokens, width)        of Qwen3-VL and LFM2-VL: the rows of four more images, of the grids OTHERS
+    plain (tokens, width)         of LFM2-VL: `rows` without the projector's layer norm
 """
 
 import json
@@ -89,6 +90,17 @@ GEMMA4_LARGE = GEMMA4_TEXT | {
 GEMMA4_SMALL = GEMMA4_TEXT | {
     "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
 }  # fmt: skip
+# The table of positions, 5 x 5, becomes larger and smaller than it is.
+NAFLEX: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 4,
+    "num_patches": 25, "vision_use_head": False,
+}  # fmt: skip
+LFM2: dict[str, Any] = TEXT | {
+    "num_hidden_layers": 4, "conv_L_cache": 3, "conv_bias": False, "block_ff_dim": 96, "block_multiple_of": 8,
+    "block_ffn_dim_multiplier": 1.0, "norm_eps": 1e-5, "tie_word_embeddings": True, "head_dim": 16,
+    "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+}  # fmt: skip
+LFM2_VL = {"image_token_id": IMAGE, "projector_hidden_size": 48, "downsample_factor": 2, "text_config": LFM2}
 GEMMA4 = {"image_token_id": IMAGE, "boi_token_id": START, "eoi_token_id": END, "audio_config": None}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_vl": ("Qwen3VL", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL}),
@@ -112,6 +124,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma4",
         GEMMA4 | {"vision_config": GEMMA4_EYES | GEMMA4_CLIPPED, "text_config": GEMMA4_SMALL},
     ),
+    "lfm2_vl": ("Lfm2Vl", LFM2_VL | {"vision_config": NAFLEX}),
 }  # fmt: skip
 
 
@@ -152,6 +165,9 @@ def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
     # The first image of SmolVLM has two tiles and one of the whole.
     squares = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
     grids = [[(3, 4)], [(2, 5)]] if kind.startswith(("qwen", "gemma4")) else squares
+    if kind.startswith("lfm2"):
+        # Two tiles and the whole image, which has another shape; a single one.
+        grids = [[(2, 2), (2, 2), (1, 3)], [(3, 2)]]
     random = np.random.default_rng(1)
     ids = random.integers(3, 80, 7).tolist()
     for tiles in grids:
@@ -181,10 +197,29 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
             places[number, :count] = np.indices((2 * high, 2 * broad)).reshape(2, -1).T[:, ::-1]
         inputs |= {"pixel_values": torch.tensor(values), "image_position_ids": torch.tensor(places)}
         return inputs | {"mm_token_type_ids": (tokens == IMAGE).long()}
+    if kind.startswith("lfm2"):
+        most = max(4 * high * broad for tiles in grids for high, broad in tiles)
+        count = sum(map(len, grids))
+        values, masks = np.zeros((count, most, 48), np.float32), np.zeros((count, most), np.int64)
+        tile = 0
+        for number, each in enumerate(grids):
+            patches = pixels(number, [4 * sum(high * broad for high, broad in each), 48])
+            for high, broad in each:
+                own, patches = patches[: 4 * high * broad], patches[4 * high * broad :]
+                values[tile, : len(own)], masks[tile, : len(own)], tile = own, 1, tile + 1
+        shapes = [[2 * high, 2 * broad] for tiles in grids for high, broad in tiles]
+        inputs |= {"pixel_values": torch.tensor(values), "pixel_attention_mask": torch.tensor(masks)}
+        return inputs | {"spatial_shapes": torch.tensor(shapes)}
     tiles = torch.tensor(np.concatenate([pixels(number, [len(each), 3, 32, 32]) for number, each in enumerate(grids)]))
     if kind == "gemma3":
         return inputs | {"pixel_values": tiles, "token_type_ids": (tokens == IMAGE).long()}
     return inputs | {"pixel_values": tiles[None]}
+
+
+def features_of(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
+    """Return what a model's tower makes of the images."""
+    images = {key: inputs[key] for key in inputs if key.startswith(("pixel", "image", "spatial"))}
+    return model.model.get_image_features(**images)
 
 
 def joined(rows: Any) -> torch.Tensor:
@@ -202,7 +237,7 @@ def write(kind: str, out: Path) -> dict[str, Any]:
     written["text_config"] = config["text_config"] | written["text_config"]
     ids, grids = prompt_of(kind)
     inputs = inputs_of(kind, ids, grids)
-    seen = model.model.get_image_features(**{key: inputs[key] for key in inputs if key.startswith(("pixel", "image"))})
+    seen = features_of(model, inputs)
     deep = getattr(seen, "deepstack_features", None) or ()
     logits = model(**inputs, use_cache=False).logits[0]
     model.model.rope_deltas = None
@@ -210,10 +245,11 @@ def write(kind: str, out: Path) -> dict[str, Any]:
         **inputs, max_new_tokens=WRITTEN, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=False
     )
     more = {}
-    if kind == "qwen3_vl":
-        extra = inputs_of(kind, ids, [[grid] for grid in OTHERS])
-        images = {key: extra[key] for key in ("pixel_values", "image_grid_thw")}
-        more = {"others": joined(model.model.get_image_features(**images).pooler_output).numpy()}
+    if kind in {"qwen3_vl", "lfm2_vl"}:
+        more["others"] = joined(features_of(model, inputs_of(kind, ids, [[grid] for grid in OTHERS])).pooler_output)
+    if kind == "lfm2_vl":
+        model.model.multi_modal_projector.use_layer_norm = False
+        more["plain"] = joined(features_of(model, inputs).pooler_output)
     np.savez_compressed(
         out / f"{kind}.npz",
         rows=joined(seen.pooler_output).numpy(),
@@ -231,6 +267,8 @@ if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    cases = {kind: write(kind, target) for kind in FAMILIES}
+    # Others stay as they are where some are named.
+    held = json.loads((target / "models.json").read_text()) if sys.argv[2:] else {}
+    cases = held | {kind: write(kind, target) for kind in sys.argv[2:] or FAMILIES}
     lines = (f"{json.dumps(kind)}: {json.dumps(case)}" for kind, case in cases.items())
     (target / "models.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

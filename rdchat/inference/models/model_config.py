@@ -44,7 +44,7 @@ QUANTIZED_GROUPS = (16, 32, 64, 128)
 _MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 # Models whose text models mlx-lm has under another name.
-_TEXT_MODELS = {"idefics3": "llama", "smolvlm": "llama"}
+_TEXT_MODELS = {"idefics3": "llama", "smolvlm": "llama", "lfm2_vl": "lfm2"}
 # Usual bits of other tools' methods; the others have 4.
 _FOREIGN_BITS = {"bitnet": 2, "fp8": 8, "mxfp8": 8}
 

@@ -12,8 +12,8 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 import mlx.core as mx
 import mlx.nn as nn
 
-# The text models of SmolVLM and Idefics3: in originals, and in mlx-vlm's copies.
-_BESIDE_A_TOWER = ("model.text_model.", "language_model.")
+# The text models of SmolVLM and Idefics3, and of LFM2-VL: in originals, and in mlx-vlm's copies.
+_BESIDE_A_TOWER = ("model.text_model.", "model.language_model.", "language_model.model.", "language_model.")
 
 
 class _WeighedExperts:
@@ -84,7 +84,7 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
             biases = {name.removesuffix(".moe_statics.e_score_correction_bias"): weights[name] for name in ends}
             for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts) if biases else []:
                 module._correction = biases[name].reshape(-1).astype(mx.float32)
-        case "llama":
+        case "llama" | "lfm2":
             prefix = next((each for each in _BESIDE_A_TOWER if any(name.startswith(each) for name in weights)), None)
             return weights if prefix is None else _text_of(weights, prefix)
         case "gpt_oss":

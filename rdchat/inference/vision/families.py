@@ -208,6 +208,16 @@ def _tiles(layout: Layout) -> str:
     return f"{tiles + tiles[-1:]}{begin}<global-img>{pixels}{begin}"
 
 
+def _lfm2_tiles(layout: Layout) -> str:
+    """Return the text of an image of LFM2-VL: its tiles by row and column, then the whole image."""
+    rows, columns = layout.tiles
+    names = [f"<|img_row_{row + 1}_col_{column + 1}|>" for row in range(rows) for column in range(columns)]
+    names.append("<|img_thumbnail|>" if rows else "")
+    # Some settings leave out the whole image.
+    tiles = (name + "<image>" * (high * broad) for name, (high, broad) in zip(names, layout.grids, strict=False))
+    return f"<|image_start|>{''.join(tiles)}<|image_end|>"
+
+
 def _smol_side(config: _Config) -> int:
     eyes = config["vision_config"]
     return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
@@ -218,6 +228,11 @@ def _rounded_root(width: int) -> float:
     mantissa, exponent = math.frexp(math.sqrt(width))
     return math.ldexp(round(mantissa * 2**8), exponent - 8)
 
+
+_SIGLIP_PLACES = {
+    "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
+    "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
+}
 
 FAMILIES = (
     Family(
@@ -245,12 +260,7 @@ FAMILIES = (
     ),
     Family(
         name="Gemma 3",
-        prefixes={
-            "tower.": tuple(
-                f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")
-            ),
-            "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
-        },
+        prefixes=_SIGLIP_PLACES,
         needs=("projector.mm_input_projection_weight", "tower.embeddings.position_embedding.weight"),
         tower="pooled siglip",
         processor="gemma3",
@@ -275,6 +285,15 @@ FAMILIES = (
         blocks_of=lambda config: text_config(config).get("use_bidirectional_attention") == "vision",
         windows_only=True,
         scale=math.sqrt,
+    ),
+    Family(
+        name="LFM2-VL",
+        prefixes=_SIGLIP_PLACES,
+        needs=("projector.linear_1.weight", "tower.embeddings.position_embedding.weight"),
+        tower="siglip of any shape",
+        processor="lfm2",
+        placeholder="<image>",
+        expanded=_lfm2_tiles,
     ),
 )
 """All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

@@ -1,5 +1,6 @@
 """The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a prompt's calls."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ TOWERS = {
     "qwen": qwen.rows,
     "shuffled siglip": siglip.shuffled_rows,
     "pooled siglip": siglip.pooled_rows,
+    "siglip of any shape": siglip.naflex_rows,
     "gemma4": gemma4.rows,
 }
 """The functions that families name."""
@@ -115,11 +117,13 @@ class ImageRows:
         return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
-        tower = TOWERS[self._family.tower]
-        tiles = image.patches if image.patches.ndim == 4 else image.patches[None]
+        tower, layout, patches = TOWERS[self._family.tower], image.layout, image.patches
+        # Each token has as many patches.
+        ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.tokens)
+        tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
         found = [
             tower(weights, self._settings, mx.array(tile), grid, evaluate)
-            for tile, grid in zip(tiles, image.layout.grids, strict=True)
+            for tile, grid in zip(tiles, layout.grids, strict=True)
         ]
         return _joined(SeenImage(*each) for each in found)
 
@@ -132,7 +136,9 @@ class ImageRows:
         wider = {} if on_gpu() else {name: each for name, each in arrays.items() if each.dtype != mx.uint32}
         arrays |= {name: each.astype(mx.float32) for name, each in wider.items()}
         mx.eval(arrays)
-        self._settings, self._weights = read_config(self._vision.folder)["vision_config"], TowerWeights(arrays)
+        config = read_config(self._vision.folder)
+        projector = {name: value for name, value in config.items() if name.startswith("projector_")}
+        self._settings, self._weights = projector | config["vision_config"], TowerWeights(arrays)
         return self._weights
 
 

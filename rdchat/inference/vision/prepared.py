@@ -20,7 +20,7 @@ class Layout:
     Attributes:
         grids: Rows and columns of tokens of each tile, in the order of the prompt.
         size: Width and height in pixels to which the image is scaled first.
-        tiles: Rows and columns of tiles, behind which a tile of the whole image stands; (0, 0) if there is one tile.
+        tiles: Rows and columns of tiles, behind which one of the whole image may stand; (0, 0) if there is one tile.
     """
 
     grids: tuple[tuple[int, int], ...]
@@ -39,7 +39,8 @@ class Prepared:
 
     Attributes:
         patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Gemma 4: (patches, side * side * channels). Others: (tiles, channels, side, side).
+            Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile after the other. Others: (tiles, channels,
+            side, side).
     """
 
     patches: "npt.NDArray[np.float32]"

@@ -60,14 +60,21 @@ def qwen_layout(width: int, height: int, settings: Settings, max_tokens: int | N
     if max_tokens is not None:
         most = min(most, max(least, max_tokens * side**2))
     height, width = (max(each, math.ceil(max(width, height) / _LONGEST_RATIO)) for each in (height, width))
-    rows, columns = round(height / side), round(width / side)
+    rows, columns = _grid(width, height, side, (least, most))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def _grid(width: int, height: int, side: int, limits: tuple[int, int], fewest: int = 0) -> tuple[int, int]:
+    """Return rows and columns of squares that have about the size of an image, within limits of pixels."""
+    least, most = limits
+    rows, columns = (max(fewest, round(each / side)) for each in (height, width))
     if rows * columns * side**2 > most:
         shrink = math.sqrt(height * width / most)
         rows, columns = (max(1, math.floor(each / shrink / side)) for each in (height, width))
     elif rows * columns * side**2 < least:
         grow = math.sqrt(least / (height * width))
         rows, columns = (math.ceil(each * grow / side) for each in (height, width))
-    return Layout(((rows, columns),), (columns * side, rows * side))
+    return rows, columns
 
 
 def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
@@ -124,8 +131,7 @@ def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDA
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
     tiles = _resized(image, (edge, edge), settings, _LANCZOS)[None]
     if rows:
-        parts = image.reshape(rows, edge, columns, edge, 3).swapaxes(1, 2).reshape(-1, edge, edge, 3)
-        tiles = np.concatenate([parts, tiles])
+        tiles = np.concatenate([_squares(image, edge), tiles])
     return _normal(tiles.transpose(0, 3, 1, 2), settings)
 
 
@@ -153,11 +159,69 @@ def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int |
 
 def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, side * side * channels)."""
-    side = _whole(settings, "patch_size", 16)
-    image = _resized(rgb, layout.size, settings, _BICUBIC)
-    cut = image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side * side, 3)
-    numbers = _normal(cut.swapaxes(1, 2), settings, (0.0,) * 3, (1.0,) * 3)
-    return numbers.swapaxes(1, 2).reshape(len(numbers), -1)
+    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _whole(settings, "patch_size", 16))
+    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings, (0.0,) * 3, (1.0,) * 3))
+
+
+def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for LFM2-VL: the whole image, and tiles before it if it is large.
+
+    `max_tokens` limits both, each by itself.
+    """
+    patch, most = _whole(settings, "encoder_patch_size", 16), _whole(settings, "max_image_tokens", 256)
+    side = patch * _whole(settings, "downsample_factor", 2)
+    pixels = math.prod(max(patch, round(each / side) * side) for each in (width, height))
+    is_large = pixels > most * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
+    split = is_large and _given(settings, "do_image_splitting", True)
+    across, rows, columns = _nearest_tiles(width, height, side, settings, max_tokens) if split else (0, 0, 0)
+    most = min(most, max_tokens or most)
+    least = min(most, _whole(settings, "min_image_tokens", 64))
+    high, broad = _grid(width, height, side, (least * side**2, most * side**2), 1)
+    # Those of a line of pixels would be too many.
+    high, broad = min(high, most), min(broad, max(most // high, 1))
+    whole = ((high, broad),) if rows == 0 or _given(settings, "use_thumbnail", True) else ()
+    return Layout(((across, across),) * (rows * columns) + whole, (broad * side, high * side), (rows, columns))
+
+
+def _nearest_tiles(
+    width: int, height: int, side: int, settings: Settings, max_tokens: int | None
+) -> tuple[int, int, int]:
+    """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
+    tile, most = _whole(settings, "tile_size", 512), _whole(settings, "max_tiles", 10)
+    if tile % side or most > _MAX_TILES:
+        raise _invalid("the size or number of tiles", (tile, most))
+    if max_tokens is not None:
+        most = min(most, max_tokens // (tile // side) ** 2)
+    best, nearest = (1, 1), math.inf
+    shapes = ((rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1))
+    for rows, columns in sorted(shapes, key=math.prod):
+        apart, count = abs(width / height - columns / rows), rows * columns
+        fits = apart < nearest or (apart == nearest and width * height > tile**2 * count / 2)
+        if fits and count >= _whole(settings, "min_tiles", 2):
+            best, nearest = (rows, columns), apart
+    return (tile // side, *best) if best != (1, 1) else (0, 0, 0)
+
+
+def lfm2_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, side * side * channels), tile after tile, those of the whole image last."""
+    (rows, columns), tile = layout.tiles, _whole(settings, "tile_size", 512)
+    images = []
+    if rows:
+        images += [*_squares(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)]
+    if len(layout.grids) > rows * columns:
+        images.append(_resized(rgb, layout.size, settings, _BILINEAR))
+    squares = np.concatenate([_squares(each, _whole(settings, "encoder_patch_size", 16)) for each in images])
+    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings))
+
+
+def _squares(image: Pixels, side: int) -> Pixels:
+    """Return the squares (n, side, side, 3) that an image is cut into, row by row."""
+    return image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+
+
+def _flat(squares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return each square (channels, side, side) as a row, the channels of a pixel side by side."""
+    return squares.transpose(0, 2, 3, 1).reshape(len(squares), -1)
 
 
 PROCESSORS = {
@@ -165,6 +229,7 @@ PROCESSORS = {
     "idefics3": Processor(idefics3_layout, idefics3_patches),
     "gemma3": Processor(gemma3_layout, gemma3_patches),
     "gemma4": Processor(gemma4_layout, gemma4_patches),
+    "lfm2": Processor(lfm2_layout, lfm2_patches),
 }
 """The processors by the names that families give."""
 

@@ -23,7 +23,7 @@ from tests.inference.model_folders import folder_of
 
 HERE = Path(__file__).parent / "golden"
 # Numbers of a patch, where images are no tiles.
-_PATCHES = {"qwen": 96, "gemma4": 48}
+_PATCHES = {"qwen": 96, "gemma4": 48, "lfm2": 48}
 GOLDEN: dict[str, dict[str, Any]] = json.loads((HERE / "models.json").read_text())
 
 
@@ -43,7 +43,8 @@ def prepared(kind: str, images_grids: Sequence[Sequence[Sequence[int]]] = ()) ->
     images = []
     for number, grids in enumerate(images_grids or GOLDEN[kind]["grids"]):
         width = next((width for family, width in _PATCHES.items() if kind.startswith(family)), None)
-        shape = [4 * grids[0][0] * grids[0][1], width] if width else [len(grids), 3, 32, 32]
+        count = 4 * sum(rows * columns for rows, columns in grids)
+        shape = [count, width] if width else [len(grids), 3, 32, 32]
         patches = np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
         images.append(Prepared(patches, Layout(tuple((rows, columns) for rows, columns in grids), (32, 32))))
     return images

@@ -23,13 +23,15 @@ _PLACES = {
     "smolvlm": "<image>",
     "gemma3": "<start_of_image>",
     "gemma4": "<|image|>",
+    "lfm2": "<image>",
 }
-_PIXELS = {"qwen": "<|image_pad|>", "smolvlm": "<image>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
+_PIXELS = _PLACES | {"qwen": "<|image_pad|>", "gemma3": "<image_soft_token>"}
 _SETTINGS = {
     "qwen": {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1600}},
     "smolvlm": {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}},
     "gemma3": {"size": {"height": 32, "width": 32}},
     "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
+    "lfm2": {"encoder_patch_size": 4, "min_image_tokens": 2, "max_image_tokens": 6, "tile_size": 16, "max_tiles": 4},
 }
 _CHARACTERS = "\nabcdefghijklmnopqrstuvwxyz .,?<>_-012345ACHNR"
 
@@ -41,8 +43,10 @@ def seeing_folder(place: Path, kind: str) -> Path:
     pixels = config.get("image_token_id", config.get("image_token_index"))
     special = {"<|im_start|>": 60, "<|im_end|>": 61, "<|vision_start|>": 91, "<|vision_end|>": 92}
     special |= {"<fake_token_around_image>": 62, "<global-img>": 63, "<start_of_image>": 64, "<end_of_image>": 65}
-    special |= {f"<row_{row}_col_{column}>": 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
+    tile = "<|img_row_{}_col_{}|>" if name == "lfm2" else "<row_{}_col_{}>"
+    special |= {tile.format(row, column): 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
     special |= {"<|image>": 82, "<image|>": 83, _PIXELS[name]: pixels}
+    special |= {"<|image_start|>": 84, "<|image_end|>": 85, "<|img_thumbnail|>": 86}
     words = {character: number for number, character in enumerate(_CHARACTERS)} | special
     words |= {
         f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()

@@ -25,8 +25,9 @@ NAMES = {
     "gemma3": "Gemma 3",
     "gemma4": "Gemma 4",
     "gemma4_e": "Gemma 4",
+    "lfm2_vl": "LFM2-VL",
 }
-QWEN, SMOL, GEMMA, GEMMA4 = FAMILIES
+QWEN, SMOL, GEMMA, GEMMA4, LFM = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
 
 
@@ -44,7 +45,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
-    assert vision.deep == (3 if "vl" in kind and kind != "smolvlm" else 0)
+    assert vision.deep == (3 if "qwen3_vl" in kind else 0)
     assert read_facts(folder).sees
     tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]
     assert sorted(vision.tensors.values()) == sorted(tower)
@@ -114,6 +115,12 @@ def test_expansions_are_those_of_transformers() -> None:
         "\n\n<start_of_image><image_soft_token><image_soft_token><end_of_image>\n\n"
     )
     assert GEMMA4.expanded(Layout(((1, 2),), (1, 1))) == "<|image><|image|><|image|><image|>"
+    # As `_build_image_tokens` of its processor for LFM2-VL writes them.
+    assert LFM.expanded(Layout(((1, 2),), (1, 1))) == f"<|image_start|>{pixels}<|image_end|>"
+    two = f"<|image_start|><|img_row_1_col_1|>{pixels}<|img_row_2_col_1|>{pixels}"
+    assert LFM.expanded(Layout(((1, 2),) * 2, (1, 1), (2, 1))) == f"{two}<|image_end|>"
+    whole = f"{two}<|img_thumbnail|><image><|image_end|>"
+    assert LFM.expanded(Layout((*((1, 2),) * 2, (1, 1)), (1, 1), (2, 1))) == whole
 
 
 def test_a_typed_placeholder_stays_text() -> None:

@@ -11,7 +11,7 @@ from rdchat.inference.vision.families import FAMILIES
 from rdchat.inference.vision.positions import image_ids, positions_by_axis, with_images
 from rdchat.inference.vision.prepared import Layout
 
-QWEN, SMOL, GEMMA, _ = FAMILIES
+QWEN, SMOL, GEMMA, *_ = FAMILIES
 TOKEN = 7
 GRIDS = some.tuples(some.integers(1, 6), some.integers(1, 6))
 # Tokens of text, then a grid.

@@ -17,7 +17,8 @@ from tests.inference.drafting.assistant.assistant_targets import assistant_folde
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
-KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e")
+KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl")
+RECURRENT = {"qwen3_5", "lfm2_vl"}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_an_assistant_changes_no_token(
         assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("kind", [each for each in KINDS if each != "qwen3_5"])
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
 def test_a_further_turn_reads_only_what_is_new(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
@@ -94,7 +95,7 @@ def test_a_further_turn_reads_only_what_is_new(
     assert second.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
 
 
-@pytest.mark.parametrize("kind", [each for each in KINDS if each != "qwen3_5"])
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
 def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:

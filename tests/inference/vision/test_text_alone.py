@@ -1,4 +1,4 @@
-"""The text models of SmolVLM and Idefics3 load as llama, with their own names; see `model_config.own_config`."""
+"""Text models that mlx-lm has under another name, llama and lfm2, load with their own names; see `own_config`."""
 
 from pathlib import Path
 
@@ -25,15 +25,16 @@ def text_logits(folder: Path, dtype: str = "float32") -> np.ndarray:
     return np.array(network(mx.array([IDS[:TEXT]]), cache=make_prompt_cache(network))[0].astype(mx.float32))
 
 
-@pytest.mark.parametrize("model_type", ["smolvlm", "idefics3"])
+@pytest.mark.parametrize("model_type", ["smolvlm", "idefics3", "lfm2_vl"])
 def test_text_is_that_of_the_whole_model(tmp_path: Path, model_type: str) -> None:
     """They were refused: mlx-lm has no such module."""
-    folder = golden_folder(tmp_path / "model", "smolvlm")
+    kind = "lfm2_vl" if model_type == "lfm2_vl" else "smolvlm"
+    folder = golden_folder(tmp_path / "model", kind)
     change_config(folder, model_type=model_type)
     assert check_model_folder(folder).architecture == model_type
     model = load_model(folder, "float32")
     assert (model.info.architecture, model.info.warning) == (model_type, "")
-    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+    assert apart(text_logits(folder), expected(kind)["logits"][:TEXT]) < 1e-5
 
 
 def test_further_settings_of_published_files_do_no_harm(tmp_path: Path) -> None:
@@ -56,16 +57,27 @@ def test_further_settings_of_published_files_do_no_harm(tmp_path: Path) -> None:
     assert vision_of(folder).family is not None
 
 
-def test_copies_by_mlx_vlm_load(tmp_path: Path) -> None:
-    folder = golden_folder(tmp_path / "model", "smolvlm")
-    save_file(copied("smolvlm", tensors_of("smolvlm")), folder / "model.safetensors", {"format": "mlx"})
-    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+def test_further_settings_of_lfm2_vl_do_no_harm(tmp_path: Path) -> None:
+    folder, config = golden_folder(tmp_path / "model", "lfm2_vl"), GOLDEN["lfm2_vl"]["config"]
+    more = {"block_norm_eps": 1e-5, "block_use_swiglu": True, "conv_dim": 64, "num_heads": 4, "use_pos_enc": True}
+    image = {"do_image_splitting": True, "encoder_patch_size": 4, "max_image_tokens": 256, "max_pixels_tolerance": 2.0}
+    image |= {"max_tiles": 10, "tile_size": 512, "use_image_special_tokens": True, "vision_feature_layer": -1}
+    change_config(folder, text_config=config["text_config"] | more, **image)
+    assert load_model(folder, "float32").info.warning == ""
+    assert apart(text_logits(folder), expected("lfm2_vl")["logits"][:TEXT]) < 1e-5
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_copies_load(tmp_path: Path, bits: int) -> None:
-    folder, found = golden_folder(tmp_path / "model", "smolvlm"), []
-    arrays, floats = copied("smolvlm", tensors_of("smolvlm")), dict[str, mx.array]()
+@pytest.mark.parametrize("kind", ["smolvlm", "lfm2_vl"])
+def test_copies_by_mlx_vlm_load(tmp_path: Path, kind: str) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
+    assert apart(text_logits(folder), expected(kind)["logits"][:TEXT]) < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("smolvlm", 4), ("smolvlm", 8), ("lfm2_vl", 4)])
+def test_quantised_copies_load(tmp_path: Path, kind: str, bits: int) -> None:
+    folder, found = golden_folder(tmp_path / "model", kind), []
+    arrays, floats = copied(kind, tensors_of(kind)), dict[str, mx.array]()
     packed = {name: mx.array(array) for name, array in arrays.items()}
     for name, array in list(packed.items()):
         if name.startswith("language_model") and array.ndim == 2:
@@ -78,7 +90,7 @@ def test_quantised_copies_load(tmp_path: Path, bits: int) -> None:
         change_config(folder, quantization=settings)
         found.append(text_logits(folder))
     assert apart(*found) < 1e-5
-    assert apart(found[0], expected("smolvlm")["logits"][:TEXT]) > 1e-4
+    assert apart(found[0], expected(kind)["logits"][:TEXT]) > 1e-4
 
 
 @pytest.mark.parametrize("said", [True, False, None])

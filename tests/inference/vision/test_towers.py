@@ -15,8 +15,9 @@ from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
-from rdchat.inference.vision.towers import tower_weights
+from rdchat.inference.vision.towers import siglip, tower_weights
 from tests.grids import share
+from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import (
     GOLDEN,
     Tensors,
@@ -30,7 +31,10 @@ from tests.inference.vision.golden_models import (
 
 EQUAL = 1e-5
 PACKED = ("weight", "scales", "biases")
-QUANTISED = share([("qwen3_vl", 4), ("smolvlm", 8), ("gemma4", 4), ("qwen3_vl", 8), ("smolvlm", 4), ("gemma4_e", 8)], 3)
+QUANTISED = share(
+    [("qwen3_vl", 4), ("smolvlm", 8), ("gemma4", 4), ("qwen3_vl", 8), ("smolvlm", 4), ("gemma4_e", 8), ("lfm2_vl", 4)],
+    3,
+)
 
 
 def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -64,12 +68,49 @@ def test_rows_equal_those_of_transformers(tmp_path: Path, kind: str) -> None:
     assert all(apart(*pair) < EQUAL for pair in zip(deep, wanted["deep"], strict=True))
 
 
-def test_images_of_one_token_and_of_one_line(tmp_path: Path) -> None:
-    """Positions stretch from corner to corner, also where the table is larger or smaller than the image."""
-    folder = golden_folder(tmp_path / "model", "qwen3_vl")
-    rows, images = ImageRows(folder, vision_of(folder)), prepared("qwen3_vl", [[(1, 1)], [(1, 7)], [(7, 1)], [(5, 5)]])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "lfm2_vl"])
+def test_images_of_one_token_and_of_one_line(tmp_path: Path, kind: str) -> None:
+    """Positions stretch over the image, also where their table is larger or smaller."""
+    folder = golden_folder(tmp_path / "model", kind)
+    rows, images = ImageRows(folder, vision_of(folder)), prepared(kind, [[(1, 1)], [(1, 7)], [(7, 1)], [(5, 5)]])
     seen = [rows.see(str(number), image).rows for number, image in enumerate(images)]
-    assert apart(np.concatenate(seen), expected("qwen3_vl")["others"]) < EQUAL
+    assert apart(np.concatenate(seen), expected(kind)["others"]) < EQUAL
+
+
+def test_the_configuration_decides_whether_a_projector_has_a_norm(tmp_path: Path) -> None:
+    """Its weights may be there all the same."""
+    folder = golden_folder(tmp_path / "model", "lfm2_vl")
+    change_config(folder, projector_use_layernorm=False)
+    assert apart(rows_of(folder, "lfm2_vl")[0], expected("lfm2_vl")["plain"]) < EQUAL
+    assert apart(expected("lfm2_vl")["plain"], expected("lfm2_vl")["rows"]) > 1e-2
+
+
+def corner_to_corner(size: int, count: int) -> mx.array:
+    at = np.linspace(0, size - 1, count)[:, None]
+    return mx.array(np.maximum(1 - np.abs(np.arange(size) - at), 0).astype(np.float32))
+
+
+def without_means(size: int, count: int) -> mx.array:
+    at = np.clip((np.arange(count)[:, None] + 0.5) * size / count - 0.5, 0, size - 1)
+    return mx.array(np.maximum(1 - np.abs(np.arange(size) - at), 0).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("_stretched", lambda size, count: mx.eye(count, size)),
+        ("_stretched", corner_to_corner),
+        ("_stretched", without_means),
+        ("_side_by_side", lambda squares: squares.transpose(0, 2, 3, 1, 4).flatten(2).flatten(0, 1)),
+    ],
+    ids=["positions as stored", "corner to corner", "without means", "columns first"],
+)
+def test_each_part_of_a_tower_of_any_shape_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: Callable[..., mx.array]
+) -> None:
+    monkeypatch.setattr(siglip, name, other)
+    folder = golden_folder(tmp_path / "model", "lfm2_vl")
+    assert apart(rows_of(folder, "lfm2_vl")[0], expected("lfm2_vl")["rows"]) > 1e-3
 
 
 @pytest.mark.parametrize("stored", [mx.float16, mx.bfloat16])
@@ -80,7 +121,7 @@ def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
     assert apart(rows_of(folder, "smolvlm")[0], expected("smolvlm")["rows"]) < 2e-2
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e", "lfm2_vl"])
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
