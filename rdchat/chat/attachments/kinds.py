@@ -92,13 +92,11 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
 
 def is_image(path: Path) -> bool:
     """Return whether a file begins like an image; only decoding it shows whether it is one."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return begins_as_image(file.read(_HEAD))
-    except OSError:
-        return False
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return begins_as_image(file.read(_HEAD))
+    return False
 
 
 def begins_as_image(head: bytes) -> bool:

@@ -7,23 +7,12 @@ last node that was kept.
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
-from rdchat.chat.transfer.foreign_chats import (
-    TOO_LARGE,
-    Find,
-    ForeignChat,
-    Json,
-    date,
-    items,
-    joined,
-    mapping,
-    name,
-    string,
-    thinking,
-)
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, string, thinking
 from rdchat.chat.transfer.reports import counted_parts
 from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.messages import Role
@@ -56,7 +45,7 @@ def is_ours(data: Any) -> bool:
     return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
 
 
-def read(data: Any, find: Find = lambda _name: None) -> FullChat:
+def read(data: Any, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
     """Return one chat; `find` finds its images.
 
     Raises:
@@ -135,8 +124,7 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     taken = ForeignChat(find=chat.find, files=chat.files, texts=chat.texts)
     text = taken.text_of(items(content.get("parts"), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
-    known = len(chat.files) + taken.without[TOO_LARGE]
-    lost = taken.without | _attachments(metadata) - Counter(image=known)
+    lost = taken.without | _attachments(metadata) - Counter(image=taken.found_images)
     chat.damage = chat.damage or taken.damage
     without.update(lost)
     text = text or string(content.get("text"), "A message")

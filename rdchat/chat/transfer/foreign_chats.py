@@ -31,14 +31,12 @@ _PARTS = {
     "tool_result": "tool result", "toolCallResult": "tool result",
 }  # fmt: skip
 
-TOO_LARGE = "too large image"
+_TOO_LARGE = "too large image"
 # Of a chat, which is one message between processes.
 _MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
 # Where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
-type Find = Callable[[str], bytes | None]
-"""Returns the data of a file of the export, by the name that a message has for it; None without one."""
 
 
 def mapping(value: Any, what: str) -> Json:
@@ -123,7 +121,8 @@ class ForeignChat:
     Attributes:
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
-        find: Finds images of the export; None leaves out all images.
+        find: Returns the data of an image of the export, by the name that a message has for it; None without one. If it
+            is None itself, all images are left out.
         files: Images that were read, of the message that is added next.
         texts: The texts of all images, by digest.
     """
@@ -132,7 +131,7 @@ class ForeignChat:
     system_prompt: str = ""
     without: Counter[str] = field(default_factory=Counter)
     damage: DamagedChatError | None = None
-    find: Find | None = None
+    find: Callable[[str], bytes | None] | None = None
     files: list[AttachedFile] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -159,6 +158,11 @@ class ForeignChat:
         self.take_files(index)
         return index
 
+    @property
+    def found_images(self) -> int:
+        """The number of images of the next message that the export has."""
+        return len(self.files) + self.without[_TOO_LARGE]
+
     def take_files(self, index: int) -> None:
         """Give the images that were read to a message."""
         message = self.messages[index]
@@ -174,7 +178,7 @@ class ForeignChat:
         if not data or not begins_as_image(data):
             return "image"
         if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
-            return TOO_LARGE
+            return _TOO_LARGE
         file, text = image_file(data, name(part.get("name")) or f"image {len(self.files) + 1}")
         self.files.append(file)
         self.texts[file.digest] = text

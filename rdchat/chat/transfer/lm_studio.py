@@ -4,11 +4,11 @@ LM Studio does not document the format, which was found in files of 0.3 and 0.4.
 `versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
-    Find,
     ForeignChat,
     Json,
     date,
@@ -57,7 +57,7 @@ def is_ours(data: Any) -> bool:
     return has_versions or "perChatPredictionConfig" in data or (not messages and "lastUsedModel" in data)
 
 
-def read(data: Json, find: Find = lambda _name: None) -> FullChat:
+def read(data: Json, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
     """Return a chat of version 0.3 or later; `find` finds its images.
 
     Raises:

@@ -14,16 +14,9 @@ from rdchat.inference.api.messages import ChatMessage, images_of
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
-from rdchat.inference.prompts.template_fitting import (
-    answers_only,
-    fitted,
-    marked,
-    said,
-    texts_of,
-    turn_of,
-    without_images,
-)
+from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, said, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
+from rdchat.inference.prompts.unseen_images import without_images
 
 # Conversations that are longer than so many contexts are not counted to their end.
 _MAX_CONTEXTS = 4

@@ -17,7 +17,6 @@ _ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
 IMAGES = "images"
 """Field of a turn with the number of its images; chat templates get parts in its place."""
-UNSEEN = "(an image that this model cannot see)"
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
 
@@ -193,17 +192,6 @@ def marked(value: Any, mark: Mark) -> Any:
         case dict():
             return {mark(key, ()): marked(each, mark) for key, each in value.items()}
     return value
-
-
-def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return a conversation for a model that does not see: a line stands for each image."""
-    return [_unseen(each) if each.images else each for each in messages]
-
-
-def _unseen(message: ChatMessage) -> ChatMessage:
-    lines = ChatMessage(message.role, "\n".join([UNSEEN] * len(message.images)))
-    both = lines.joined(message) if message.content else lines
-    return replace(message, content=both.content, own_control=both.own_control, images=())
 
 
 def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

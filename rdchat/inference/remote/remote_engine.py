@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import remote_address, remote_model
 from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
-from rdchat.inference.prompts.template_fitting import without_images
+from rdchat.inference.prompts.unseen_images import without_images
 from rdchat.inference.remote.chat_request import Draw
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply

@@ -8,28 +8,18 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import (
-    MAX_IMAGE_BYTES,
-    AttachedFile,
-    FileKind,
-    FileRefusedError,
-    ReadFile,
-    attached,
-    block_of,
-    printable_name,
-)
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, printable_name
 from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
-from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import read_bytes
+from rdchat.errors import RdchatError
 from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
-from rdchat.services.files.prompt_images import looked_at
+from rdchat.services.files.prompt_images import image_bytes, looked_at
 from rdchat.services.settings import SettingsControl
 from rdchat.work.job import Job
 
@@ -315,7 +305,7 @@ class PendingFiles(QObject):
     def _read(self, file: PendingFile, path: Path) -> None:
         def read(job: Job[Any]) -> _Read:
             if is_image(path):
-                return _read_image(_image_data(path, file.name), file.name, job.check)
+                return _read_image(image_bytes(path, file.name), file.name, job.check)
             read = self._reader.read(path, job.report_progress, job.check)
             part = all_of(read)
             return read, part, attached(read, part.text)
@@ -380,13 +370,6 @@ def _too_large(files: Sequence[PendingFile]) -> str:
     if sum(file.file.characters for file in files if file.file and file.image) * 3 // 4 > _MAX_IMAGES_BYTES:
         return f"The images have more than {_MAX_IMAGES_BYTES // 10**6} MB. Remove some of them."
     return ""
-
-
-def _image_data(path: Path, name: str) -> bytes:
-    try:
-        return read_bytes(path, "Choose another image, or check its permissions.", MAX_IMAGE_BYTES)
-    except ModelError as error:
-        raise FileRefusedError(error.message.replace(str(path), name), error.hint) from error
 
 
 def _read_image(data: bytes, name: str, waiting: Callable[[], None]) -> _Read:

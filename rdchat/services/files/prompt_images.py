@@ -5,11 +5,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rdchat.chat.attachments.attached_file import AttachedFile, image_file
+from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, FileRefusedError, image_file
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import ImageRefusedError, RdchatError, StorageError
+from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
+from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.vision.image_process import shared_images
+
+
+def image_bytes(path: Path, name: str) -> bytes:
+    """Return the data of a file that is an image; raises FileRefusedError."""
+    try:
+        return read_bytes(path, "Choose another image, or check its permissions.", MAX_IMAGE_BYTES)
+    except ModelError as error:
+        raise FileRefusedError(error.message.replace(str(path), name), error.hint) from error
 
 
 def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[AttachedFile, str]:

@@ -14,12 +14,10 @@ from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.newcomers import smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
-from rdchat.ui.style.buttons import TextButton, add_action
-from rdchat.ui.style.labels import ThemedLabel, button_text, set_tip
+from rdchat.ui.style.buttons import TextButton, add_action, pop_up
+from rdchat.ui.style.labels import ThemedLabel, button_text
 from rdchat.ui.style.layouts import row
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
-
-_GETTING = "Shows it in the Models window. Nothing is downloaded until you choose to."
 
 
 class SightLine(QWidget):
@@ -94,7 +92,6 @@ class SightLine(QWidget):
             text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
             suggested = None if one else self._suggested
             self.button.setText(button_text(f"Get {suggested.name}…" if suggested else text))
-            set_tip(self.button, _GETTING if suggested else "")
         if is_blind and self.isHidden() and self._installed is not None and self._memory is not None:
             self._installed.look()
             self._memory.ask()
@@ -112,8 +109,7 @@ class SightLine(QWidget):
             menu = QMenu(self)
             for card in self.seeing:
                 add_action(menu, _name(card), lambda model=card.model: self._slot.load(model))  # type: ignore[misc]
-            menu.aboutToHide.connect(menu.deleteLater)
-            menu.popup(self.button.mapToGlobal(QPoint(0, self.button.height())))
+            pop_up(menu, self.button.mapToGlobal(QPoint(0, self.button.height())))
 
 
 def _name(card: ModelCard) -> str:

@@ -21,7 +21,7 @@ from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.files.pictures import Picture, picture_of
-from rdchat.ui.style.buttons import add_action
+from rdchat.ui.style.buttons import add_action, pop_up
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
@@ -209,8 +209,7 @@ class FileAttacher(QObject):
         menu = QMenu(self._parent)
         add_action(menu, "Files…", self.choose)
         add_action(menu, "Screenshot", self._take_screenshot)
-        menu.aboutToHide.connect(menu.deleteLater)
-        menu.popup(QCursor.pos())
+        pop_up(menu, QCursor.pos())
 
     def _take_screenshot(self) -> None:
         take = lambda png: self.add_image(png) if png else None  # noqa: E731

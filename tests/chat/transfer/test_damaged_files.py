@@ -13,7 +13,6 @@ from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
-from rdchat.chat.transfer.foreign_chats import Find
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
@@ -148,7 +147,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
 ):
     read = chatgpt.read
 
-    def fail(chat: dict[str, Any], find: Find) -> FullChat:
+    def fail(chat: dict[str, Any], find: Callable[[str], bytes | None]) -> FullChat:
         if chat["title"] == "Odd":
             raise error
         return read(chat, find)
