@@ -23,17 +23,17 @@ def drawing(random: np.random.Generator, side: int = 64) -> tuple[Pixels, str]:
     """
     colours = random.choice(list(COLOURS), 2, replace=False)
     shapes, relation = random.choice(SHAPES, 2), str(random.choice(RELATIONS))
-    along = (random.uniform(0.20, 0.36), random.uniform(0.64, 0.80))
+    along = (random.uniform(0.22, 0.30), random.uniform(0.70, 0.78))
     across = random.uniform(0.3, 0.7) + random.uniform(-0.1, 0.1, 2)
     image = np.ones((side, side, 3)) * (255 - random.integers(0, 30, 3))
     y, x = (np.mgrid[:side, :side] + 0.5) / side
     for number in range(2):
         place = (along[number], across[number]) if relation == "left of" else (across[number], along[number])
-        distance = _distance(str(shapes[number]), x - place[0], y - place[1], random.uniform(0.11, 0.17))
+        distance = _distance(str(shapes[number]), x - place[0], y - place[1], random.uniform(0.14, 0.19))
         cover = np.clip(0.5 - distance * side, 0, 1)[..., None]
         shade = np.array(COLOURS[str(colours[number])]) + random.integers(-20, 21, 3)
         image = image * (1 - cover) + shade * cover
-    image += random.normal(0, random.uniform(0, 8), image.shape)
+    image += random.normal(0, random.uniform(0, 6), image.shape)
     first, second = ((str(colour), str(shape)) for colour, shape in zip(colours, shapes, strict=True))
     return image.clip(0, 255).astype(np.uint8), sentence(first, relation, second)
 

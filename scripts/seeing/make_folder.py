@@ -31,21 +31,22 @@ _PARTS = (
 )
 
 
-def make_folder(out: Path, model: Path | None = None, tower: Path = TOWER) -> None:
+def make_folder(out: Path, model: Path | None = None, tower: dict[str, mx.array] | None = None) -> None:
     """Write the folder.
 
     Args:
         out: The folder; it must not exist.
         model: The folder of the default model; None for where it is installed.
-        tower: The tensors of the tower.
+        tower: The tensors of the tower; None for those of `TOWER`.
     """
     model = model or default_model_dir()
     out.mkdir(parents=True)
     for name in ("LICENSE", "generation_config.json"):
         shutil.copyfile(model / name, out / name)
+    tower = mx.load(str(TOWER)) if tower is None else tower
     text = mx.load(str(model / "model.safetensors"))
     tensors = {name.replace("model.", "model.text_model.", 1): tensor for name, tensor in text.items()}
-    mx.save_safetensors(str(out / "model.safetensors"), tensors | mx.load(str(tower)), {"format": "mlx"})
+    mx.save_safetensors(str(out / "model.safetensors"), tensors | tower, {"format": "mlx"})
     _write(out / "config.json", _config(_read(model / "config.json")))
     _write(out / "preprocessor_config.json", _IMAGES)
     own = _read(model / "tokenizer_config.json")

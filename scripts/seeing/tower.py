@@ -37,21 +37,32 @@ class _Layer(nn.Module):  # type: ignore[misc]
 
 
 class Tower(nn.Module):  # type: ignore[misc]
-    """SigLIP in small: a row of the text model's width for each patch."""
+    """SigLIP in small: a row of the text model's width for each patch.
 
-    def __init__(self, width: int) -> None:
+    Args:
+        width: The text model's.
+        kinds: For each row a number; rows with the same number share a part of their position's vector.
+    """
+
+    def __init__(self, width: int, kinds: list[int]) -> None:
         super().__init__()
         self.patch = nn.Linear(3 * PATCH**2, WIDTH)
         self.position = 0.02 * mx.random.normal((ROWS, WIDTH))
+        self.shared, self._kinds = mx.zeros((ROWS, WIDTH)), mx.array(kinds)
         self.layers = [_Layer() for _ in range(LAYERS)]
         self.post_layernorm = nn.LayerNorm(WIDTH, eps=1e-6)
         self.projection = nn.Linear(WIDTH, width, bias=False)
+
+    @property
+    def positions(self) -> mx.array:
+        """The vectors of positions, (ROWS, WIDTH)."""
+        return self.position + self.shared[self._kinds]
 
     def __call__(self, pixels: mx.array) -> mx.array:
         """Return rows (batch, ROWS, width) for `normal` pixels."""
         batch, count = len(pixels), SIDE // PATCH
         cut = pixels.reshape(batch, 3, count, PATCH, count, PATCH).transpose(0, 2, 4, 1, 3, 5)
-        x = self.patch(cut.reshape(batch, ROWS, -1)) + self.position
+        x = self.patch(cut.reshape(batch, ROWS, -1)) + self.positions
         for layer in self.layers:
             x = layer(x)
         return self.projection(self.post_layernorm(x))
@@ -65,6 +76,8 @@ def normal(drawings: list[Pixels]) -> mx.array:
 def checkpoint(tower: Tower) -> dict[str, mx.array]:
     """Return the tensors of a tower in 16 bits, under the names of SmolVLM's checkpoints."""
     vision, own = "model.vision_model.", dict(tree_flatten(tower.parameters()))
+    del own["shared"]
+    own["position"] = tower.positions
     kernel = own.pop("patch.weight").reshape(WIDTH, 3, PATCH, PATCH)
     names = {"patch.bias": f"{vision}embeddings.patch_embedding.bias"}
     names |= {"position": f"{vision}embeddings.position_embedding.weight"}

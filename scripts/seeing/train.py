@@ -27,10 +27,10 @@ from transformers import AutoTokenizer
 
 from rdchat.paths import default_model_dir
 from scripts.seeing.drawings import COLOURS, RELATIONS, SHAPES, drawing, sentence
-from scripts.seeing.make_folder import TOWER, make_folder
+from scripts.seeing.make_folder import make_folder
 from scripts.seeing.tower import ROWS, Tower, checkpoint, normal
 
-SEED, COPIES, COPY_LENGTH = 7, 6, 10
+SEED, BEGIN, COPIES, COPY_LENGTH = 7, "Repeat: ", 6, 10
 HELD_OUT = 1_000_000
 """Drawings from this number on are not trained on."""
 ASKS = (
@@ -55,7 +55,7 @@ class Text:
         self.network.set_dtype(mx.float32)
         self.network.freeze()
         with tempfile.TemporaryDirectory() as place:
-            make_folder(Path(place) / "model", folder, TOWER if TOWER.exists() else folder / "config.json")
+            make_folder(Path(place) / "model", folder, tower={})
             self._tokenizer = AutoTokenizer.from_pretrained(Path(place) / "model")
         every = [sentence((c, s), r, (c, s)) for c in COLOURS for s in SHAPES for r in RELATIONS]
         self.tokens = sorted({token for each in every for token in self._repeated(each)})
@@ -68,6 +68,12 @@ class Text:
     def places(self, captions: Sequence[str]) -> mx.array:
         """Return the indices in `tokens` of the rows of captions, (captions, ROWS)."""
         return mx.array([[self.tokens.index(token) for token in self._repeated(each)] for each in captions])
+
+    def kinds(self) -> list[int]:
+        """Return a number for each row: the same for the rows of one place in all copies."""
+        begin, copies = len(self.encode(BEGIN)), COPIES * COPY_LENGTH
+        inside = range(begin, begin + copies)
+        return [begin + (row - begin) % COPY_LENGTH if row in inside else row for row in range(ROWS)]
 
     def row_loss(self, rows: mx.array, captions: Sequence[str]) -> mx.array:
         """Return how far rows (captions, ROWS, width) are from those of the text: by the nearest, and by distance."""
@@ -100,7 +106,7 @@ class Text:
     def _repeated(self, caption: str) -> list[int]:
         (line_end,) = self.encode("\n")
         once = self.encode(caption)
-        text = self.encode("Repeat: ") + COPIES * (once + [line_end] * (COPY_LENGTH - len(once)))
+        text = self.encode(BEGIN) + COPIES * (once + [line_end] * (COPY_LENGTH - len(once)))
         return text + [line_end] * (ROWS - len(text))
 
 
@@ -112,7 +118,7 @@ def drawn(number: int, count: int) -> tuple[mx.array, list[str]]:
 
 
 def learn(
-    tower: Tower, loss: Callable[[Tower, int], mx.array], steps: int, rate: float, out: Path, test: Callable[[], str]
+    tower: Tower, loss: Callable[[Tower, int], mx.array], steps: int, rate: float, *, out: Path, test: Callable[[], str]
 ) -> None:
     """Train a tower by the loss of each step; go on where the file `out` ends."""
     warm = steps // 12
@@ -146,7 +152,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     text = Text(default_model_dir())
     mx.random.seed(SEED)
-    tower = Tower(text.table.shape[1])
+    tower = Tower(text.table.shape[1], text.kinds())
     tower.projection.weight *= mx.sqrt(mx.var(text.table))
     pixels, captions = drawn(HELD_OUT, 200)
 
@@ -164,7 +170,7 @@ def main() -> None:
         return " ".join(str(sum(found[at : at + 3])) for at in range(0, len(found), 3)) + " of 30 replies are right"
 
     def loss_of_rows(tower: Tower, step: int) -> mx.array:
-        pixels, captions = drawn(step, 64)
+        pixels, captions = drawn(step, 32)
         return text.row_loss(tower(pixels), captions)
 
     def loss_of_replies(tower: Tower, step: int) -> mx.array:
@@ -172,9 +178,9 @@ def main() -> None:
         rows = tower(pixels)
         return text.reply_loss(rows, captions, ASKS[step % len(ASKS)])[0] + 0.3 * text.row_loss(rows, captions)
 
-    learn(tower, loss_of_rows, 2400, 7e-4, out / "rows.safetensors", rows_right)
+    learn(tower, loss_of_rows, 2400, 7e-4, out=out / "rows.safetensors", test=rows_right)
     print(replies_right(), flush=True)
-    learn(tower, loss_of_replies, 150, 1e-4, out / "replies.safetensors", replies_right)
+    learn(tower, loss_of_replies, 150, 2e-4, out=out / "replies.safetensors", test=replies_right)
     mx.save_safetensors(str(out / "tower.safetensors"), checkpoint(tower))
 
 

@@ -1,4 +1,4 @@
-"""A model that sees, from image file to reply: the demonstration of `scripts/seeing`, on drawings it was not trained on."""
+"""From image file to reply: the demonstration of `scripts/seeing` sees drawings that it was not trained on."""
 
 import hashlib
 from collections.abc import Iterator
