@@ -46,4 +46,5 @@ def _distance(
         return np.hypot(x, y) - radius
     if shape == "square":
         return np.maximum(abs(x), abs(y)) - 0.9 * radius
-    return np.maximum(y - 0.8 * radius, (1.9 * abs(x) - y - radius) / np.hypot(1.9, 1))
+    outside: npt.NDArray[np.float64] = (1.9 * abs(x) - y - radius) / np.hypot(1.9, 1)
+    return np.maximum(y - 0.8 * radius, outside)

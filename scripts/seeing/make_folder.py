@@ -8,7 +8,7 @@ import argparse
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -20,8 +20,8 @@ from rdchat.paths import default_model_dir
 TOWER = Path(__file__).parents[2] / "assets" / "seeing" / "tower.safetensors"
 TOKENS = {14: "<global-img>", 15: "<fake_token_around_image>", 16: "<image>"}
 """Tokens that the default model does not use, and what they are called here."""
-_TOWER_SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 128, "intermediate_size": 256}
-_TOWER_SHAPE |= {"num_attention_heads": 4, "num_hidden_layers": 4}
+_TOWER_SHAPE: dict[str, Any] = {"model_type": "smolvlm_vision", "image_size": 64, "patch_size": 8, "hidden_size": 128}
+_TOWER_SHAPE |= {"intermediate_size": 256, "num_attention_heads": 4, "num_hidden_layers": 4}
 _EDGE = {"longest_edge": 64}
 _IMAGES = {"do_image_splitting": False, "size": _EDGE, "max_image_size": _EDGE}
 _CONTENT = "message['content']"
@@ -31,22 +31,20 @@ _PARTS = (
 )
 
 
-def make_folder(out: Path, model: Path | None = None, tower: dict[str, mx.array] | None = None) -> None:
+def make_folder(out: Path, model: Path | None = None) -> None:
     """Write the folder.
 
     Args:
         out: The folder; it must not exist.
         model: The folder of the default model; None for where it is installed.
-        tower: The tensors of the tower; None for those of `TOWER`.
     """
     model = model or default_model_dir()
     out.mkdir(parents=True)
     for name in ("LICENSE", "generation_config.json"):
         shutil.copyfile(model / name, out / name)
-    tower = mx.load(str(TOWER)) if tower is None else tower
-    text = mx.load(str(model / "model.safetensors"))
+    text = _tensors(model / "model.safetensors")
     tensors = {name.replace("model.", "model.text_model.", 1): tensor for name, tensor in text.items()}
-    mx.save_safetensors(str(out / "model.safetensors"), tensors | tower, {"format": "mlx"})
+    mx.save_safetensors(str(out / "model.safetensors"), tensors | _tensors(TOWER), {"format": "mlx"})
     _write(out / "config.json", _config(_read(model / "config.json")))
     _write(out / "preprocessor_config.json", _IMAGES)
     own = _read(model / "tokenizer_config.json")
@@ -57,17 +55,9 @@ def make_folder(out: Path, model: Path | None = None, tower: dict[str, mx.array]
 
 
 def _config(text: dict[str, Any]) -> dict[str, Any]:
-    outer = {key: text.pop(key) for key in ("quantization", "architectures")} | {"text_config": text}
     seeing = {"architectures": ["SmolVLMForConditionalGeneration"], "model_type": "smolvlm", "image_token_id": 16}
-    return (
-        outer
-        | seeing
-        | {
-            "scale_factor": 1,
-            "vision_config": {"model_type": "smolvlm_vision"} | _TOWER_SHAPE,
-            "tie_word_embeddings": True,
-        }
-    )
+    seeing |= {"scale_factor": 1, "vision_config": _TOWER_SHAPE, "tie_word_embeddings": True}
+    return seeing | {"quantization": text.pop("quantization"), "text_config": text}
 
 
 def _with_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +68,10 @@ def _with_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
             vocabulary[name] = vocabulary.pop(token["content"])
             token["content"] = name
     return tokenizer
+
+
+def _tensors(path: Path) -> dict[str, mx.array]:
+    return cast(dict[str, mx.array], mx.load(str(path)))
 
 
 def _read(path: Path) -> dict[str, Any]:

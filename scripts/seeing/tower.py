@@ -11,7 +11,7 @@ SIDE, PATCH, WIDTH, HEADS, LAYERS = 64, 8, 128, 4, 4
 ROWS = (SIDE // PATCH) ** 2
 
 
-class _Attention(nn.Module):  # type: ignore[misc]
+class _Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
@@ -21,10 +21,11 @@ class _Attention(nn.Module):  # type: ignore[misc]
         batch, rows, _ = x.shape
         q, k, v = (self[f"{name}_proj"](x).reshape(batch, rows, HEADS, -1).swapaxes(1, 2) for name in "qkv")
         seen = mx.fast.scaled_dot_product_attention(q, k, v, scale=(WIDTH // HEADS) ** -0.5)
-        return self["out_proj"](seen.swapaxes(1, 2).reshape(batch, rows, -1))
+        out: mx.array = self["out_proj"](seen.swapaxes(1, 2).reshape(batch, rows, -1))
+        return out
 
 
-class _Layer(nn.Module):  # type: ignore[misc]
+class _Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer_norm1, self.layer_norm2 = (nn.LayerNorm(WIDTH, eps=1e-6) for _ in range(2))
@@ -33,10 +34,11 @@ class _Layer(nn.Module):  # type: ignore[misc]
 
     def __call__(self, x: mx.array) -> mx.array:
         x = x + self.self_attn(self.layer_norm1(x))
-        return x + self.mlp["fc2"](nn.gelu_approx(self.mlp["fc1"](self.layer_norm2(x))))
+        more: mx.array = self.mlp["fc2"](nn.gelu_approx(self.mlp["fc1"](self.layer_norm2(x))))
+        return x + more
 
 
-class Tower(nn.Module):  # type: ignore[misc]
+class Tower(nn.Module):
     """SigLIP in small: a row of the text model's width for each patch.
 
     Args:
@@ -65,7 +67,8 @@ class Tower(nn.Module):  # type: ignore[misc]
         x = self.patch(cut.reshape(batch, ROWS, -1)) + self.positions
         for layer in self.layers:
             x = layer(x)
-        return self.projection(self.post_layernorm(x))
+        rows: mx.array = self.projection(self.post_layernorm(x))
+        return rows
 
 
 def normal(drawings: list[Pixels]) -> mx.array:
