@@ -58,14 +58,13 @@ def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "least"), [(QUESTION, 0.9), ("", 0.9)])
-def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path, words: str, least: float) -> None:
-    session, wrong, count = ChatSession(model), list[str](), 40
+def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
+    session, wrong, count = ChatSession(model), list[str](), 60
     for image, caption in drawings(tmp_path, count):
-        said = answer(session, image, words).text
+        said = answer(session, image, QUESTION).text
         if said != caption:
             wrong.append(f"{said} | {caption}")
-    assert len(wrong) < (1 - least) * count, wrong
+    assert len(wrong) < 0.1 * count, wrong
 
 
 @pytest.mark.slow
