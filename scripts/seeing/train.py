@@ -29,7 +29,7 @@ from rdchat.paths import default_model_dir
 from scripts.seeing.drawings import COLOURS, RELATIONS, SHAPES, drawing, sentence
 from scripts.seeing.tower import ROWS, Tower, checkpoint, normal
 
-SEED, STEPS, BATCH, RATE = 7, 2000, 32, 1e-3
+SEED, STEPS, BATCH, RATE = 7, 3000, 32, 1e-3
 BEGIN, COPIES, COPY_LENGTH = "Repeat: ", 6, 10
 HELD_OUT = 1_000_000
 """No batch for training has this number."""
