@@ -74,15 +74,17 @@ CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
 def drawn(width: int, height: int) -> np.ndarray:
     """Draw the picture of `tests.inference.vision.pictures`."""
     y, x, channel = np.ogrid[:height, :width, :3]
-    return ((x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256).astype(np.uint8)
+    levels: np.ndarray = (x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256
+    return levels.astype(np.uint8)
 
 
 def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
     """Return transformers' patches: of Qwen and Gemma 4 (patches, numbers), else (tiles, channels, height, width)."""
     found = processor(Image.fromarray(drawn(width, height)), return_tensors="np")
-    values = np.asarray(found["pixel_values"])
+    values: np.ndarray = np.asarray(found["pixel_values"])
     if "image_position_ids" in found:
-        return values[0, found["image_position_ids"][0, :, 0] >= 0]
+        there: np.ndarray = values[0, found["image_position_ids"][0, :, 0] >= 0]
+        return there
     # Idefics3 has a list of images for each text of the batch.
     return values[0] if values.ndim == 5 else values
 
@@ -95,7 +97,7 @@ def by_pillow(_self: Any, images: torch.Tensor, size: Any, **_: Any) -> torch.Te
 
 def levels_of(processor: Any, width: int, height: int) -> np.ndarray:
     """Return transformers' patches of LFM2-VL, tile after tile, in levels of pixels."""
-    found = []
+    found = list[np.ndarray]()
     for resize in (TorchvisionBackend.resize, by_pillow):
         with patch.object(TorchvisionBackend, "resize", resize):
             made = processor(Image.fromarray(drawn(width, height)), return_tensors="pt")

@@ -203,9 +203,9 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
         values, masks = np.zeros((count, most, 48), np.float32), np.zeros((count, most), np.int64)
         tile = 0
         for number, each in enumerate(grids):
-            patches = pixels(number, [4 * sum(high * broad for high, broad in each), 48])
+            rest = pixels(number, [4 * sum(high * broad for high, broad in each), 48])
             for high, broad in each:
-                own, patches = patches[: 4 * high * broad], patches[4 * high * broad :]
+                own, rest = rest[: 4 * high * broad], rest[4 * high * broad :]
                 values[tile, : len(own)], masks[tile, : len(own)], tile = own, 1, tile + 1
         shapes = [[2 * high, 2 * broad] for tiles in grids for high, broad in tiles]
         inputs |= {"pixel_values": torch.tensor(values), "pixel_attention_mask": torch.tensor(masks)}

@@ -21,7 +21,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote.server_list import RemoteServer
-from rdchat.inference.vision.image_process import ImageProcess
+from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
@@ -198,7 +198,12 @@ def test_an_image_that_comes_again_is_not_decoded_again(
 ) -> None:
     looked = list[Path]()
     look = ImageProcess.look
-    monkeypatch.setattr(ImageProcess, "look", lambda *given, **more: [looked.append(given[1]), look(*given, **more)][1])
+
+    def noted(process: ImageProcess, path: Path, **more: Any) -> ImageFacts:
+        looked.append(path)
+        return look(process, path, **more)
+
+    monkeypatch.setattr(ImageProcess, "look", noted)
     for _ in range(3):
         chat(openai, image(), image())
     assert len(looked) == 1
@@ -217,7 +222,7 @@ def test_a_model_that_does_not_see_gets_the_chat_and_the_client_is_told(
     make_server: MakeServer, gate: SeeingGate, openai: OpenAI, anthropic: Anthropic
 ) -> None:
     gate.model = MODEL
-    gate.count_tokens = lambda _: 7  # type: ignore[method-assign]
+    gate.count_tokens = lambda request: 7  # type: ignore[method-assign]
     gate.generate = lambda *given: ScriptedGate.generate(gate, *given)  # type: ignore[method-assign]
     assert chat(openai, WORDS, image()).headers["x-rdchat-ignored"] == "messages.content.image_url"
     ask: Any = {"model": "", "messages": [{"role": "user", "content": [block(), block(b"?")]}]}

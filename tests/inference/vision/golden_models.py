@@ -99,11 +99,12 @@ class SeeingModel:
 
         `pixels` and `windows_only` are what eyes give the network: the id beside rows of images, and who sees blocks.
         """
+        assert self.family is not None
         windows_only = self.family.windows_only if windows_only is None else windows_only
         prompt, logits = prompt or self.prompt, []
         for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
-            rows, ids = prompt.call(start, end, self.embed), np.array(prompt.ids[start:end])
-            ids = mx.array(np.where(ids < 0, pixels, ids))[None]
+            rows, own = prompt.call(start, end, self.embed), np.array(prompt.ids[start:end])
+            ids = mx.array(np.where(own < 0, pixels, own))[None]
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])
             else:

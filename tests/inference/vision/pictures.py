@@ -14,7 +14,8 @@ from rdchat.inference.vision.pixels_child import decoded
 def drawn(width: int, height: int) -> npt.NDArray[np.uint8]:
     """Return pixels (height, width, 3) with edges and slopes; `scripts/golden_pixels.py` draws the same."""
     y, x, channel = np.ogrid[:height, :width, :3]
-    return ((x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256).astype(np.uint8)
+    levels: npt.NDArray[np.int64] = (x * x * 7 + y * y * 13 + x * y * 3 + channel * 808) // 8 % 256
+    return levels.astype(np.uint8)
 
 
 def photo(width: int = 37, height: int = 23) -> Image.Image:
@@ -24,7 +25,10 @@ def photo(width: int = 37, height: int = 23) -> Image.Image:
 
 def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
     """Return an image as a file of a format; without loss where the format can."""
-    lossless = {"WEBP": {"lossless": True, "exact": True}, "AVIF": {"quality": 100, "subsampling": "4:4:4"}}
+    lossless: dict[str, dict[str, Any]] = {
+        "WEBP": {"lossless": True, "exact": True},
+        "AVIF": {"quality": 100, "subsampling": "4:4:4"},
+    }
     file = io.BytesIO()
     image.save(file, kind, **lossless.get(kind, {}), **options)
     return file.getvalue()
