@@ -24,7 +24,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api.model_facts import MachineMemory, ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
 from rdchat.inference.api.protocol import Engine
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
@@ -72,11 +72,11 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "RepositoryFiles | None":
-    """Find the MTP layers of a model at the hub; None if its original is unknown."""
-    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  not before the window
+def find_part(hub: "HubApi", model: ModelCard, original: str, part: Part) -> "RepositoryFiles | None":
+    """Find at the hub what a model lacks; None if its original is unknown."""
+    from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
 
-    return find_layers(hub, model, original)
+    return original_source.find_part(hub, model, original, part)
 
 
 def machine_memory() -> MachineMemory | None:
@@ -146,16 +146,19 @@ class App:
             self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
             finders = (library_models, machine_memory, fitting_drafters, measured_calls)
-            sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
+            sources = ModelSources(*finders, problem_of_model, find_part)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
+            add, starts = self.window.conversation.sight.add, self.window.windows.on_model_services
+            starts.append(lambda each: each.library.changed.connect(lambda: add(each.library.models)))
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)
             windows = self.window.windows
+            self.window.conversation.sight.offer(self._installed, windows.memory)
             self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
             header, notices = self.window.header, self.window.conversation.notices
             options = self.window.actions_.options

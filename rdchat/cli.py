@@ -59,6 +59,7 @@ _COMMANDS: _Commands = {
                 "get a model's MTP layers: a drafter by its authors, which most conversions leave out",
                 "models.hub_actions:mtp model --revision --yes --json",
             ),
+            "vision": ("get the vision that a copy lacks", "models.hub_actions:vision model --revision --yes --json"),
             "token": (
                 "store a Hugging Face token in the system's keychain, for gated models; type it, or pipe it in",
                 "models.hub_actions:token",

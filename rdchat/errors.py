@@ -47,6 +47,10 @@ class TemplateRefusedError(ModelError):
     """A model's chat template refuses the conversation."""
 
 
+class ImageRefusedError(RdchatError):
+    """A file cannot be read as an image."""
+
+
 class ShapeRefusedError(ModelError):
     """An answer cannot have the requested format."""
 

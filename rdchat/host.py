@@ -10,7 +10,9 @@ import plistlib
 import re
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
@@ -35,6 +37,7 @@ _TF32 = "MLX_ENABLE_TF32"
 _THERMAL_STATE_SERIOUS = 2
 # This is rusage_info_v0 in macOS's <sys/resource.h>; the eighth number is ri_phys_footprint.
 _RUSAGE = struct.Struct("16x10Q")
+_SIPS_S = 15.0
 _PEER = struct.Struct("iII")
 # The number is an argument of `confstr`, in macOS's <unistd.h>.
 _DARWIN_USER_TEMP_DIR = 65537
@@ -42,6 +45,7 @@ _DARWIN_USER_TEMP_DIR = 65537
 _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
 LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 """Where a person allows it, as the end of a hint."""
+_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording."
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -269,6 +273,45 @@ def _read_footprint(pid: int) -> int:
     if ctypes.CDLL(None).proc_pid_rusage(ctypes.c_int(pid), ctypes.c_int(0), usage):
         return 0
     return int(_RUSAGE.unpack(usage.raw)[7])
+
+
+def convert_to_png(image: Path, png: Path) -> bool:
+    """Write an image that only the system can read, such as HEIC, as PNG; False where that is not possible.
+
+    Not yet tried on a Mac.
+    """
+    command = ["/usr/bin/sips", "-s", "format", "png", str(image.absolute()), "--out", str(png)]
+    return MACOS and bool(_attempt(lambda: _writes(command, png, _SIPS_S), "An image could not be converted"))
+
+
+def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
+    nowhere = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=timeout_s, check=False)  # noqa: S603  the system's own program
+    return done.returncode == 0 and file.is_file()
+
+
+def screenshot() -> bytes:
+    """Return the part of a Mac's screen that the person chooses, as PNG; empty for none. It takes as long as they do.
+
+    Not yet tried on a Mac.
+
+    Raises:
+        RdchatError: If macOS does not let rdchat see the screen.
+    """
+    if not _attempt(_may_see_screen, "Whether rdchat may see the screen is not known"):
+        raise RdchatError("macOS does not let rdchat see the screen.", _SCREEN_RECORDING)
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        png = Path(folder) / "screenshot.png"
+        return png.read_bytes() if _writes(["/usr/sbin/screencapture", "-i", str(png)], png, None) else b""
+
+
+def _may_see_screen() -> bool:
+    """Return whether macOS lets rdchat see other apps' windows; it asks the person once."""
+    graphics = ctypes.CDLL("/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics")
+    calls = graphics.CGPreflightScreenCaptureAccess, graphics.CGRequestScreenCaptureAccess
+    for call in calls:
+        call.restype = ctypes.c_bool
+    return any(call() for call in calls)
 
 
 def give_freed_memory_back() -> None:

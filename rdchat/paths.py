@@ -42,6 +42,11 @@ def drafters_dir() -> Path:
     return data_dir() / "drafters"
 
 
+def towers_dir() -> Path:
+    """Return the folder of the vision towers that were fetched for models without one."""
+    return data_dir() / "towers"
+
+
 def default_model_dir() -> Path:
     return models_dir() / "smollm2-135m-instruct"
 

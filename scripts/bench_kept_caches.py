@@ -21,7 +21,7 @@ from rdchat.files.cache_folders import make_folder, used_bytes
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 

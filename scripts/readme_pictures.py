@@ -1,6 +1,6 @@
 """Makes README's pictures: runs the whole app offscreen on the default model, and saves its windows to docs/images.
 
-Usage: python scripts/readme_pictures.py [FOLDER]     (on an idle machine, some three minutes)
+Usage: PYTHONPATH=. python scripts/readme_pictures.py [FOLDER]     (on an idle machine, some four minutes)
 """
 
 import os
@@ -13,6 +13,8 @@ from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
+import numpy as np
+from PIL import Image
 from PySide6.QtCore import QPoint, Qt, QTimer
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtTest import QTest
@@ -28,10 +30,13 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.part_sheet import PartSheet
+from scripts.seeing.drawings import drawing
+from scripts.seeing.make_folder import make_folder
 
 _CODE = "Write a Python function that reverses a list. Explain it, and show how it is used."
 _AGAIN = "Write the same function again, with a comment in each line."
 _STORY = "Write a short story about an old sailor and a lighthouse."
+_DRAWING = 1
 _QUESTION = "When was the bridge of Aldea built?"
 _MATHS = r"""The roots of $ax^2 + bx + c = 0$ are
 $$x_{1,2} = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}$$
@@ -96,6 +101,7 @@ class _Pictures:
         self._reading()
         self._models()
         self._files(scratch)
+        self._seeing(scratch)
 
     def _chat(self) -> None:
         self._window.resize(1280, 800)
@@ -161,6 +167,21 @@ class _Pictures:
         painter.end()
         self._save(source, "files-dark")
         sheet.close()
+
+    def _seeing(self, scratch: Path) -> None:
+        model, image = scratch / "Demonstration", scratch / "drawing.png"
+        make_folder(model)
+        Image.fromarray(drawing(np.random.default_rng(_DRAWING), 256)[0]).save(image)
+        self._look(Appearance.LIGHT)
+        self._window.resize(760, 620)
+        self._window.actions_.new_chat.trigger()
+        self._controller.model_slot.load(str(model))
+        self._wait(lambda: not self._controller.model_slot.loading)
+        self._rest(15)
+        self._controller.chat.files.add([str(image)])
+        self._rest(3)
+        self._ask("Describe the picture in one sentence.")
+        self._save(self._window, "seeing-light")
 
     def _look(self, appearance: Appearance) -> None:
         settings = self._controller.settings

@@ -16,7 +16,7 @@ from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.transfer_process import TransferProcess
-from rdchat.errors import ModelError, StorageError
+from rdchat.errors import ImageRefusedError, ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
@@ -25,6 +25,7 @@ from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.model_library import facts_reader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.vision.image_process import ImageProcess
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildLimitError, Limits
@@ -39,6 +40,7 @@ SHAPES = [
     '{"control": 3, "kind": "text", "parts": 1, "formula": 3, "sizes": 3, "choices": 3, "drops": 1}',
     '{"control": {"a": "b"}, "kind": "evil", "parts": "x", "formula": [1], "sizes": [], "choices": [], "drops": 1}',
     '{"failure": 3}',
+    '{"width": 9, "height": "x", "format": 1, "note": 1, "grids": [[1, 1]], "size": [1, 1], "tiles": [0, 0]}',
     '{"failure": null, "refused": 3}',
     '{"control": {"a": -1}, "kind": "text", "parts": null, "formula": {"svg": 1}, "sizes": {"float_type": 1}}',
 ]
@@ -70,9 +72,20 @@ def tokenizer_is_refused(tmp_path: Path) -> None:
     process.child.close()
 
 
+def image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    process = ImageProcess(Limits(seconds=3.0))
+    with pytest.raises(ImageRefusedError, match=r"a\.png"):
+        process.look(tmp_path / "a.png")
+    with pytest.raises(ImageRefusedError, match=r"a\.png"):
+        process.prepare(tmp_path / "a.png", "gemma3", {}, None)
+    process.close()
+
+
 FRAMED: dict[str, Callable[[Path], None]] = {
     "files": file_is_refused,
     "formulas": formula_is_not_drawn,
+    "images": image_is_refused,
     "facts": folder_has_a_problem,
     "tokenizers": tokenizer_is_refused,
 }

@@ -3,6 +3,7 @@
 import logging
 import platform
 import sys
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Self
 
@@ -196,3 +197,11 @@ def test_the_first_start_says_that_macos_is_too_old(
 ])  # fmt: skip
 def test_a_refused_local_network_is_known_by_its_error(error: object, is_refusal: bool) -> None:
     assert bool(host.local_network_hint(error)) is is_refusal
+
+
+def test_an_image_is_converted_by_the_system_or_not_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "MACOS", False)
+    assert host.convert_to_png(tmp_path / "a.heic", tmp_path / "a.png") is False
+    # The program is missing here, and refuses what is no image on a Mac.
+    monkeypatch.setattr(host, "MACOS", True)
+    assert host.convert_to_png(tmp_path / "a.heic", tmp_path / "a.png") is False

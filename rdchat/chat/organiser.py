@@ -155,6 +155,8 @@ class ChatOrganiser:
             database.connection.execute("DELETE FROM conversations WHERE id = ? AND unlisted = 1", chat)
             yield
         yield from erasing_messages(database, self._clock())
+        digests = database.connection.execute("SELECT digest FROM file_images")
+        database.images.keep_only(digest for (digest,) in digests)
 
     # Folders
 

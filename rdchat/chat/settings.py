@@ -14,6 +14,7 @@ from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
+from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
@@ -115,6 +116,7 @@ class Settings:
         tool_approvals: Tools that may always be called.
         remote_servers: Servers whose models can be chosen.
         hosts: Macs that can run a model together with this one.
+        image_cap: How many tokens of the context an image may take.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -166,6 +168,7 @@ class Settings:
     tool_approvals: tuple[ToolApproval, ...] = ()
     remote_servers: tuple[RemoteServer, ...] = ()
     hosts: tuple[Host, ...] = ()
+    image_cap: ImageCap = ImageCap.MEDIUM
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.attachments.attached_file import AttachedFile, image_data
 from rdchat.chat.conversation import (
     NO_THINKING,
     ContextCut,
@@ -45,7 +45,7 @@ from rdchat.chat.storage.rows import (
     text_column,
 )
 from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
-from rdchat.chat.storage.whole_chat import MessageReader, add_files, insert_message, read_message
+from rdchat.chat.storage.whole_chat import MessageReader, add_files, file_text, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role, ToolCall
@@ -100,6 +100,7 @@ class ConversationStore(Database):
     def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:
         """Repair what an ended process left; this process has the lock. Return a notice for the person."""
         check_index(connection)
+        self.images.clear()
         notice = repair_tree(connection)
         connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"
@@ -226,8 +227,17 @@ class ConversationStore(Database):
 
     def file_text(self, file: AttachedFile) -> str:
         """Return the text of an attached file; any thread may call this."""
-        rows = self.rows("SELECT text FROM file_texts WHERE digest = ?", file.digest)
-        return str(rows[0][0]) if rows else "(The text of this file is lost.)"
+        text = file_text(self.rows, file.digest)
+        return "(The text of this file is lost.)" if text is None else text
+
+    def image_path(self, file: AttachedFile) -> Path:
+        """Return a private copy of an image as a file, until the store is closed; any thread may call this."""
+        return self.images.path_of(file.digest, lambda: image_data(self.file_text(file)))
+
+    def set_image_size(self, file: AttachedFile, width: int, height: int) -> Job[object]:
+        """Store the size of an image that was stored before it was decoded, without waiting."""
+        sql = "UPDATE file_images SET width = ?, height = ? WHERE digest = ?"
+        return self.submit(lambda connection: connection.execute(sql, (width, height, file.digest)))
 
     def add_message(
         self,

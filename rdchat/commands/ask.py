@@ -13,11 +13,12 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
-from rdchat.commands.ask_files import Count, add_file_options, read_files, with_files
+from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.images import ChatImage
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_address import remote_model
@@ -124,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
         prompt = _read_prompt(args)
+        answer.images = read_images(args)
         answer.make(system, prompt, read_files(args), args)
     except KeyboardInterrupt:
         answer.cancelled = True
@@ -214,6 +216,7 @@ class _Answer:
     draft: DraftSettings
     quiet: bool
     shape: AnswerShape | None = None
+    images: tuple[ChatImage, ...] = ()
     info: ModelInfo | None = None
     end: ReplyEnd | None = None
     cancelled: bool = False
@@ -224,12 +227,14 @@ class _Answer:
         load = self._load_elsewhere if args.hosts or remote_model(args.model) else self._load
         with ProgressLine() as progress:
             self.info, count, generate = load(args, progress)
+            if self.images and not self.info.sees:
+                raise blind(self.info.name, self.info.blind)
             if files:
                 limit = self.info.context_length
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
         options.print_warning(self.info)
         self._report_sampling(self.info.sampling)
-        self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt)), args)))
+        self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt, images=self.images)), args)))
 
     def _load(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
         """Load the model here, on the thread of the command, without an engine around it."""

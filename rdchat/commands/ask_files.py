@@ -1,16 +1,24 @@
 """Files of `rdchat ask`: reads them as the app does and puts them before the question."""
 
 import argparse
+import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from rdchat import paths
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, passages_of, ranked
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
+from rdchat.chat.attachments.kinds import is_image
+from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, file_errors, one_line
+from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_facts import NO_VISION
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
 # A quarter of the context is left for the reply, or less if the reply may be shorter.
@@ -28,6 +36,13 @@ def add_file_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="add a file to the question: text, source code, CSV, Markdown, HTML, PDF or DOCX; may be repeated",
     )
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="show an image to a model that sees; may be repeated",
+    )
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--pages", metavar="PAGES", help="only these pages of PDF files, such as 1-4,7")
     part.add_argument(
@@ -41,18 +56,59 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     """Read the files of the options.
 
     Raises:
-        InvalidSettingError: If options contradict each other.
+        InvalidSettingError: If options contradict each other, or one is an image.
         FileRefusedError: If one cannot be read.
     """
     if not args.file:
         if args.pages is not None or args.passages:
             raise InvalidSettingError("--pages and --passages need a file.", "Add one with --file.")
         return []
+    if image := next(filter(is_image, map(Path, args.file)), None):
+        raise InvalidSettingError(f"{one_line(image.name)} is an image, not a text.", "Show it with --image.")
     with closing(FileReader()) as reader:
         files = [reader.read(Path(name)) for name in args.file]
     if args.pages is not None:
         _check_pages(files, args.pages)
     return files
+
+
+def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
+    """Look at the images of the options, and print what should be known of them.
+
+    Raises:
+        InvalidSettingError: If they are too many, or several Macs run the model.
+        ImageRefusedError: If one cannot be read.
+        ModelError: If the model does not see, as far as its files tell.
+    """
+    if not args.image:
+        return ()
+    if args.hosts:
+        raise InvalidSettingError("A model that several Macs run cannot see images.", "Leave --hosts or --image out.")
+    if len(args.image) > MAX_MESSAGE_IMAGES:
+        raise InvalidSettingError(f"A question takes {MAX_MESSAGE_IMAGES} images.", "Give fewer.")
+    # NumPy, and only for images.
+    from rdchat.inference.models.model_files import locate_model  # noqa: PLC0415
+    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
+
+    images = []
+    for path in map(Path, args.image):
+        facts = shared_images().look(path)
+        if facts.note:
+            print(f"rdchat: {one_line(path.name)}: {facts.note}", file=sys.stderr)
+        with file_errors(f"The image {path.name} cannot be read", "Check the path."), path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        images.append(ChatImage(path, digest, facts.width, facts.height, path.name))
+    if not remote_model(args.model):
+        folder = locate_model(args.model) if args.model is not None else paths.default_model_dir()
+        if folder.is_dir() and (vision := vision_of(folder)).family is None:
+            raise blind(args.model or folder.name, vision.reason)
+    return tuple(images)
+
+
+def blind(model: str, reason: str) -> ModelError:
+    """Return the error for a model that does not see, with the reason if it should."""
+    get = f"Get that of its original: `{shlex.join(['rdchat', 'models', 'vision', model])}`."
+    return ModelError(f"{model} cannot see images. {reason}".strip(), get if reason == NO_VISION else "Choose another.")
 
 
 def _check_pages(files: Sequence[ReadFile], requested: str) -> None:

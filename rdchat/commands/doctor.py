@@ -198,7 +198,7 @@ def _qt() -> tuple[str, str]:
 def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     """Return a model's drafter, and a sentence for each damaged drafter of the person's own."""
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
+    from rdchat.inference.models.safetensors_file import target_hash  # noqa: PLC0415
 
     drafters = search_drafters(target_hash(model) if model else None, model)
     return drafters.folder, drafters.left_out

@@ -90,7 +90,7 @@ def chosen[D: DataclassInstance](kind: type[D], args: argparse.Namespace, **more
 
 def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedModel":
     """Load the model in the options."""
-    from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
 
     return load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
 

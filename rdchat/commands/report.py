@@ -100,7 +100,7 @@ class _Report:
     def _measure_model(self, name: str | None, number: int, end: float, progress: ProgressLine) -> None:
         """Measure a model until a moment of the monotonic clock."""
         from rdchat.inference.benchmark.model_report import ModelReport  # noqa: PLC0415  MLX
-        from rdchat.inference.models.loading import load_model  # noqa: PLC0415
+        from rdchat.inference.loading import load_model  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         try:

@@ -76,9 +76,10 @@ class RepositoryFiles:
         gguf: The requested GGUF file; empty if none was named.
         is_model: Whether it is a language model; otherwise a drafter.
         paused: Whether it waits for the person; otherwise the app resumes it at its next start.
-        drafter: Name of the drafter's folder to make from the files, which are then dropped; empty to keep the files.
-        config: The made drafter's configuration, as JSON.
-        card: The made drafter's card, in Markdown.
+        drafter: Name of the folder of a drafter, or of a vision tower, to make from the files, which are then dropped;
+            empty to keep the files.
+        config: Its configuration, as JSON.
+        card: Its card, in Markdown.
     """
 
     repository: str

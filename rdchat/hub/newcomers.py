@@ -52,6 +52,7 @@ class Suggestion(_Suggested):
         family: Its model type in mlx-lm.
         good_for: What it is good for, a sentence.
         why: Why it was chosen, and its drafter.
+        sees: Whether its files have an image encoder of a kind that rdchat reads.
     """
 
     memory_gb: int
@@ -60,6 +61,7 @@ class Suggestion(_Suggested):
     good_for: str
     why: str
     drafter: SuggestedDrafter
+    sees: bool
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The child process that downloads, with what makes drafters from downloaded files."""
+"""The child process that downloads, with what makes drafters and towers from downloaded files."""
 
 from pathlib import Path
 
@@ -12,6 +12,6 @@ def main() -> int:
 
 
 def _make_drafter(files: RepositoryFiles, folder: Path) -> Path:
-    from rdchat.inference.models.mtp_tensors import make_drafter  # noqa: PLC0415  NumPy: other downloads need none
+    from rdchat.inference.library.original_part import make_part  # noqa: PLC0415  NumPy: other downloads need none
 
-    return make_drafter(files, folder)
+    return make_part(files, folder)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from rdchat.inference.api.events import LoadProgress, ModelInfo
+from rdchat.inference.api.images import ChatImage
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.vision.image_process import shared_images
 
 
 def chosen_engine(
@@ -21,6 +23,10 @@ def chosen_engine(
         hosts: Returns the Macs that the person added.
     """
     return cast("Engine", _ChosenEngine(remote_servers, hosts))
+
+
+def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
+    return shared_images().draw(image.path, size, name=image.name)
 
 
 class _ChosenEngine:
@@ -60,7 +66,7 @@ class _ChosenEngine:
         if remote_model(model):
             from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  it loads an HTTP client
 
-            return self._made(RemoteEngine, self._remote_servers)
+            return self._made(RemoteEngine, self._remote_servers, _draw)
         if ranked_model(model):
             from rdchat.inference.cluster.ranks_engine import RanksEngine  # noqa: PLC0415
 

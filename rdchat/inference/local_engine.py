@@ -16,7 +16,7 @@ from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.ranks import leader
 from rdchat.inference.ranks.messages import Kind, meet, send
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession

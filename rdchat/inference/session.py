@@ -193,12 +193,12 @@ class ChatSession:
         missing = self._missing(request.draft) if self.plain_replies and reason is None else []
         clock, ledger = Clock(), Ledger()
         with ledger.stage(Stage.TOKENIZE):
-            prompt = self.model.encode_request(request, lambda: _go_on(stopped))
+            prompt, images = self.model.encode_seen(request, lambda: _go_on(stopped))
             self._check_length(len(prompt))
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            self.cache = cache = self.caches.take(prompt, request.partition)
+            self.cache = cache = self.caches.take(prompt, request.partition, images)
         self.disk.leave(cache, request.keep)
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():

@@ -7,7 +7,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
@@ -29,6 +29,7 @@ from rdchat.server.interfaces.responses import Responses
 from rdchat.server.reply_parts import Part
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.response import DisconnectedError, Response, inflated, read_body
+from rdchat.server.sent_images import SentImages
 from rdchat.server.served_models import ServedModels
 from rdchat.server.settings import Limits
 
@@ -63,6 +64,7 @@ class Endpoints:
         self._queue, self._guard, self._limits = queue, guard, limits
         # Each server has its own: they keep items of replies for the clients with its key.
         self._interfaces = {path: make() for path, make in _INTERFACES.items()}
+        self._images = SentImages()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
@@ -103,18 +105,22 @@ class Endpoints:
         request = interface.read(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")
-        await self._queue.models.card(request.model)
-        if path == _COUNT_PATH:
-            await self._send_count(request, response)
-            return
-        host, agent = scope["client"][0] if scope.get("client") else "", headers.get("user-agent", "")
-        job = self._queue.submit(f"{host} {agent}", path, agent, request)
-        watch = asyncio.ensure_future(self._stop_when_disconnected(job, receive))
-        try:
-            await Answer(self._queue, interface, job, response, self._limits.silent_seconds).send()
-        finally:
-            watch.cancel()
-            self._queue.stop(job, DisconnectedError())
+        card = await self._queue.models.card(request.model)
+        info = self._queue.engine.model
+        # A model that does not see gets a line for each image, whatever is in it.
+        is_blind = card is None and info is not None and not info.sees
+        async with nullcontext(request) if is_blind else self._images.stored(request) as ready:
+            if path == _COUNT_PATH:
+                await self._send_count(ready, response)
+                return
+            host, agent = scope["client"][0] if scope.get("client") else "", headers.get("user-agent", "")
+            job = self._queue.submit(f"{host} {agent}", path, agent, ready)
+            watch = asyncio.ensure_future(self._stop_when_disconnected(job, receive))
+            try:
+                await Answer(self._queue, interface, job, response, self._limits.silent_seconds).send()
+            finally:
+                watch.cancel()
+                self._queue.stop(job, DisconnectedError())
 
     async def _stop_when_disconnected(self, job: Job, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -145,7 +151,7 @@ class Endpoints:
         if info is None or await models.card(request.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
         tokens = await self._queue.count_tokens(request, 0, info)
-        await response.json(200, {"input_tokens": tokens}, headers_for(request, models))
+        await response.json(200, {"input_tokens": tokens}, headers_for(request, models, info))
 
     async def _send_models(self, name: str, response: Response) -> None:
         """Send the models that a client may name, or the named one, for the clients of both interfaces."""
@@ -163,7 +169,14 @@ def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any
     moment = datetime.fromtimestamp(int(changed), UTC)
     openai = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
     if loaded is not None and loaded.name == name:
-        openai |= {"context_length": loaded.context_length, "thinking": list(loaded.thinking)}
+        inputs = ["text", "image"] if loaded.sees else ["text"]
+        openai |= {
+            "context_length": loaded.context_length,
+            "thinking": list(loaded.thinking),
+            # As OpenRouter names it; as Mistral and LM Studio do, and Anthropic.
+            "architecture": {"input_modalities": inputs, "output_modalities": ["text"]},
+            "capabilities": {"vision": loaded.sees, "image_input": {"supported": loaded.sees}},
+        }
     return openai | {"type": "model", "display_name": name, "created_at": moment.isoformat().replace("+00:00", "Z")}
 
 
@@ -247,7 +260,8 @@ class Answer:
     @property
     def _headers(self) -> dict[str, str]:
         ids = {"x-request-id": self._reply_id, "request-id": self._reply_id}
-        return ids | headers_for(self._request, self._queue.models)
+        info = self._job.info or self._queue.engine.model
+        return ids | headers_for(self._request, self._queue.models, info)
 
     async def _send_part(self, part: Part) -> None:
         """Send a part of a streamed reply, or a ping after a silence.
@@ -288,11 +302,17 @@ class Answer:
                 raise ApiError(400, f"{text} {info.context_length:,}.", code=CONTEXT_FULL)
 
 
-def headers_for(request: ReplyRequest, models: ServedModels) -> dict[str, str]:
-    """Return the headers that name fields without effect or grammar, and the model that replaces an unknown one."""
+def headers_for(request: ReplyRequest, models: ServedModels, info: ModelInfo | None) -> dict[str, str]:
+    """Return the headers that name fields without effect or grammar, and the model that replaces an unknown one.
+
+    Args:
+        request: The request.
+        models: The models.
+        info: The model that answers, as far as it is known.
+    """
     headers = {}
     unenforced = request.shape.left_out if request.shape else ()
-    for label, names in (("ignored", request.ignored), ("unenforced", unenforced)):
+    for label, names in (("ignored", request.without_effect(info)), ("unenforced", unenforced)):
         listed = [name for name in names if _NAME.fullmatch(name)][:_MAX_NAMES]
         if more := len(names) - len(listed):
             listed.append(f"and {more} more")

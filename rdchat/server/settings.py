@@ -21,7 +21,7 @@ class Limits:
     """Limits of requests and connections.
 
     Attributes:
-        body_bytes: Limit of a body; a million tiny messages of that size take some 2 s to read.
+        body_bytes: Limit of a body; images take most of it. Anthropic's API has the same.
         body_seconds: Time for a whole body.
         header_bytes: Limit of one request's headers and first line.
         header_seconds: Time for all headers.
@@ -32,7 +32,7 @@ class Limits:
         silent_seconds: After so long without data, a stream gets a ping within half of that time.
     """
 
-    body_bytes: int = 8 * 2**20
+    body_bytes: int = 32 * 2**20
     body_seconds: float = 30.0
     header_bytes: int = 32 * 2**10
     header_seconds: float = 10.0

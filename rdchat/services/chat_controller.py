@@ -98,7 +98,7 @@ class ChatController(QObject):
             changed.connect(lambda: self.drafting.set_own(self.chat.id, self.chat.values.draft))
         self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
         self.chats = ChatList(store, self.chat, self.storage)
-        self.quick = QuickChat(store, self.storage, self.chat)
+        self.quick = QuickChat(store, self.storage, self.chat, control)
         self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self.borrowed = BorrowedModel(replies)
@@ -168,7 +168,15 @@ class ChatController(QObject):
         self._opened.stop()
         # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop, self.calls.stop)
-        services = (self.servers, self.remote, self.earlier, self.kept_caches, self.titles, self.context)
+        services = (
+            self.servers,
+            self.remote,
+            self.earlier,
+            self.kept_caches,
+            self.titles,
+            self.context,
+            self.quick.files,
+        )
         parts = (*services, self.chat, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
@@ -195,9 +203,10 @@ class ChatController(QObject):
 
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
         """
-        if text.strip():
+        asks = text.strip() or self.chat.files.images
+        if asks:
             self.replies.load_model()
-        reason = self.chat.files.reason_to_wait() if text.strip() else "Type something to ask."
+        reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return
@@ -240,16 +249,16 @@ class ChatController(QObject):
 
     def edit_message(self, message_id: int, text: str) -> None:
         """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
-        if not text.strip():
+        files, old = self.chat.edits.get(message_id), self.chat.path.find(message_id)
+        if not text.strip() and not (files and files.images):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
-        old = self.chat.path.find(message_id)
         if old is not None and old.role is Role.TOOL:
             return
         is_reply = old is not None and old.role is Role.ASSISTANT
         if not is_reply and not self._may_write():
             return
-        if message_id in self.chat.edits and (reason := self.chat.edits[message_id].reason_to_wait()):
+        if files and (reason := files.reason_to_wait()):
             self.notice_raised.emit(Notice("The message was not sent", reason))
             return
         self.calls.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.training.data.shards import (
     TEMPERATURE_STEPS,
     ShardFolder,

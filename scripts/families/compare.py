@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1"}
-import rdchat.inference.models.loading as loading
+import rdchat.inference.loading as loading
 
 # isort: split
 import mlx.core as mx

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, image_file
 from rdchat.chat.conversation import ContextCut, Conversation, Message
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -23,8 +23,8 @@ _STATE = {
     "shown": "SELECT m.id FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.unlisted = 0"
     " ORDER BY m.conversation_id, m.activated",
     "folders": "SELECT id, name, parent_id, deleted_at IS NULL FROM folders",
-    "files": "SELECT f.message_id, f.name, t.text FROM message_files f JOIN file_texts t USING (digest)"
-    " JOIN conversations c ON c.id = f.conversation_id WHERE c.unlisted = 0",
+    "files": "SELECT f.message_id, f.name, t.text, hex(i.data) FROM message_files f JOIN file_texts t USING (digest)"
+    " LEFT JOIN file_images i USING (digest) JOIN conversations c ON c.id = f.conversation_id WHERE c.unlisted = 0",
 }
 
 
@@ -85,6 +85,8 @@ def _write(store: ConversationStore, draw: Random) -> None:
     text = f"Text {draw.random()} " * draw.randrange(1, 200)
     read = ReadFile("notes.txt", FileKind.TEXT, (text,))
     files = [(attached(read, text), text)] if role is Role.USER and draw.random() < 0.3 else []
+    if role is Role.USER and draw.random() < 0.3:
+        files.append(image_file(b"\x89PNG" + draw.randbytes(draw.randrange(100_000)), "photo", "", 3, 2))
     store.add_message(chat.id, path[-1].id if path else None, role, text, files=files)
 
 

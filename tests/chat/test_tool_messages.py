@@ -46,7 +46,7 @@ def path(store: ConversationStore) -> list[Message]:
     store.set_chat_options(replace(chat, own=OwnOptions(tools=("files",), tools_off=("files__write",))))
     question = store.add_message(chat.id, None, Role.USER, "Write and read.")
     reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "Yes.", tool_calls=(*CALLS, REFUSED), model="tiny")
-    image = image_file(PNG, 1)
+    image = image_file(PNG, "image 1")
     named = {"tool_call_id": "a", "tool_name": "files__write"}
     wrote = store.add_message(chat.id, reply.id, Role.TOOL, "```\nwritten: quokka", files=[image], **named)
     failed = {"status": MessageStatus.FAILED, "error": "No such file."}

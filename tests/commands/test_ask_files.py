@@ -121,7 +121,7 @@ def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
             (["--pages", "1"], 2, "--pages and --passages need a file"),
             (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages needs a PDF file"),
             (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "a.pdf does not have the pages 3. It has pages 1 to 2"),
-            (["--file", "{folder}/a.png"], 1, "a.png is an image, which rdchat cannot read yet."),
+            (["--file", "{folder}/a.png"], 2, "a.png is an image, not a text. Show it with --image."),
             (["--file", "{folder}"], 1, "is a folder"),
             (["--file", "{folder}/none"], 1, "none cannot be read"),
             (["--file", ""], 1, "is a folder"),

@@ -20,7 +20,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype, LookupMatch
 from rdchat.inference.benchmark.result import FIGURES
 from rdchat.inference.drafting.reply_index import ReplyIndex
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.results import result, stored

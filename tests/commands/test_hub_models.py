@@ -59,7 +59,7 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     assert (listed["name"], listed["family"], listed["complete"]) == (NAME, "llama", True)
     assert printed_json(capsys, "models", "verify", NAME)["whole"]
 
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
 
     assert load_model(NAME) is not None
 
@@ -279,7 +279,7 @@ EAGLE = "maker/small-eagle3"
 @pytest.fixture
 def eagle_files(small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """A drafter of random weights for the small model, which the list for newcomers names."""
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
 
     suggest(monkeypatch, "EAGLE-3", NAME, EAGLE)
     folder = eagle3_folder(tmp_path / "eagle", load_model(small_model))
@@ -293,7 +293,7 @@ def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
     eagle_files: dict[str, bytes],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
 
     hub.add(EAGLE, eagle_files)
     told = printed_json(capsys, "models", "download", NAME)

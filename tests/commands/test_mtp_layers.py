@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
@@ -59,7 +59,7 @@ def test_the_layers_come_after_their_size_was_agreed_to(
     hub.repositories[TARGET].facts |= _QUANTIZED
     assert main(["models", "mtp", TARGET]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"MTP layers for {TARGET}: 1 MB to download from {ORIGINAL}. Only the layers are kept.",
+        f"MTP layers for {TARGET}: 1 MB to download from {ORIGINAL}. Only that part is kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)

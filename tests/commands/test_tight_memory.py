@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.cli import main
-from rdchat.inference.models import loading
+from rdchat.inference import loading
 from rdchat.inference.verification.device import MemoryRoom
 from tests.commands.running import check_refused
 

@@ -37,9 +37,9 @@ _PROVIDERS = {
 }  # fmt: skip
 # Clients that never send a thought back.
 DROP_THOUGHTS = {"agents chat", "ai openai.chat", "ai open-responses", "langchain chat"}
-# Open Responses' tests of what rdchat says that it does not do: images, and `/v1/responses/compact`. A missing model is
-# the loaded one.
-EXCUSED = {"image-input", "compact-response", "error-handling"}
+# Open Responses' tests of what rdchat says that it does not do, `/v1/responses/compact`; a missing model is the loaded
+# one.
+EXCUSED = {"compact-response", "error-handling"}
 # Checks that may fail, since llmprobe wants all tokens of the prompt in `input_tokens`, where Anthropic's API has those
 # that were not cached, and since the default model does not write the word that should stop it.
 EXCUSED_OF_LLMPROBE = {

@@ -8,7 +8,7 @@ from mlx_lm import stream_generate
 
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.target import LoadedModel

@@ -61,7 +61,8 @@ def _make_drafter(folder: Path, model: Path) -> None:
     from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
     from rdchat.inference.drafting.checkpoints.recurrent_layout import published
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-    from rdchat.inference.models.model_files import TargetBinding, target_hash
+    from rdchat.inference.models.model_files import TargetBinding
+    from rdchat.inference.models.safetensors_file import target_hash
 
     mx.random.seed(5)
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))
@@ -72,7 +73,7 @@ def _make_drafter(folder: Path, model: Path) -> None:
 def _make_heads(place: Path) -> None:
     """Write published drafters of the other kinds, with random weights, for the model."""
     from rdchat.inference.drafting.heads.block_network import Markov
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
     from tests.inference.drafting.block.block_drafters import written_block
     from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 

@@ -14,8 +14,8 @@ from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.mtp_source import MtpTarget
-from rdchat.inference.models.mtp_tensors import make_drafter
+from rdchat.inference.library.original_part import make_part
+from rdchat.inference.library.original_source import IncompleteModel
 from rdchat.inference.models.safetensors_file import read_header
 from tests.hub.downloading import LIMITS
 from tests.hub.hub_server import HubServer
@@ -134,9 +134,9 @@ def make_target(folder: Path, card: str = "", **config: Any) -> Path:
     return folder
 
 
-def target_of(folder: Path, name: str = TARGET) -> MtpTarget:
+def target_of(folder: Path, name: str = TARGET) -> IncompleteModel:
     """Read the quantised version, as a loaded model."""
-    return MtpTarget.of(ModelCard(name, name, "", folder))
+    return IncompleteModel.of(ModelCard(name, name, "", folder))
 
 
 def drafter_folder() -> Path:
@@ -162,4 +162,4 @@ def run(download: Download, **limits: float) -> Path:
     """Run or resume a download in this process."""
     access, running = Tokens().access(find_endpoint()), RunningDownload(download)
     repository, all_limits = repository_of(download.repository), replace(LIMITS, **limits)
-    return asyncio.run(RepositoryDownload(repository, download, access, all_limits, running, make_drafter).run())
+    return asyncio.run(RepositoryDownload(repository, download, access, all_limits, running, make_part).run())

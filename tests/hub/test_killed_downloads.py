@@ -20,7 +20,7 @@ from rdchat.hub.cache_layout import CachedRepository, snapshot_of
 from rdchat.hub.downloads.download_record import begin_drafter, unfinished_downloads
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.inference.models.mtp_source import plan_mtp
+from rdchat.inference.library.original_source import plan_part
 from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, place, run, target_of
@@ -86,7 +86,7 @@ def wait_for_lock(place: CachedRepository) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("who", ["child", "app"])
 def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path, who: str) -> None:
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
     from rdchat.inference.models.model_files import check_model_folder
 
     files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
@@ -123,7 +123,7 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
 def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_path: Path) -> None:
     target, original = target_of(make_target(tmp_path / "target")), Original()
     original.put(hub)
-    plan, folder = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL), paths.drafters_dir() / target.drafter
+    plan, folder = plan_part(HubApi(find_endpoint()), target, ORIGINAL), paths.drafters_dir() / target.drafter
     hub.bytes_per_second = plan.size / 4
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):

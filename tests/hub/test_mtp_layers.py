@@ -16,9 +16,9 @@ from rdchat.hub.hub_errors import AccessRefusedError, HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.model_library import library_models
-from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.models.mtp_source import MtpTarget, find_layers, find_original, plan_mtp
-from rdchat.inference.models.mtp_tensors import is_mtp
+from rdchat.inference.library.original_source import IncompleteModel, find_original, find_part, plan_part
+from rdchat.inference.models.mtp_families import is_mtp
+from rdchat.inference.models.safetensors_file import target_hash
 from tests.disks import small_disk
 from tests.grids import share
 from tests.hub.downloading import LIMITS, check_whole, download
@@ -46,7 +46,7 @@ from tests.hub.mtp_samples import (
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> MtpTarget:
+def target(tmp_path: Path) -> IncompleteModel:
     return target_of(make_target(tmp_path / "target"))
 
 
@@ -54,12 +54,12 @@ def api() -> HubApi:
     return HubApi(Tokens().access(find_endpoint()))
 
 
-def card_of(target: MtpTarget) -> ModelCard:
+def card_of(target: IncompleteModel) -> ModelCard:
     return ModelCard(TARGET, TARGET, "", target.folder)
 
 
-def planned(target: MtpTarget) -> RepositoryFiles:
-    return plan_mtp(api(), target, ORIGINAL)
+def planned(target: IncompleteModel) -> RepositoryFiles:
+    return plan_part(api(), target, ORIGINAL)
 
 
 def fetch(plan: RepositoryFiles, **limits: float) -> Path:
@@ -67,7 +67,7 @@ def fetch(plan: RepositoryFiles, **limits: float) -> Path:
     return run(begin_drafter(plan), **limits)
 
 
-def refused(hub: HubServer, target: MtpTarget, original: Original) -> str:
+def refused(hub: HubServer, target: IncompleteModel, original: Original) -> str:
     """Return the sentence with which a repository is refused before anything is fetched."""
     original.put(hub)
     with pytest.raises(HubError) as caught:
@@ -77,7 +77,9 @@ def refused(hub: HubServer, target: MtpTarget, original: Original) -> str:
     return caught.value.message
 
 
-def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(hub: HubServer, target: MtpTarget) -> None:
+def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(
+    hub: HubServer, target: IncompleteModel
+) -> None:
     original = Original()
     original.shards["model-00000-of-00002.safetensors"] = stored(TRUNK, 4)
     commit = original.put(hub)
@@ -99,10 +101,12 @@ def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(hub: Hu
     assert own["source"] == {"repository": ORIGINAL, "commit": commit, "files": files}
     card = (folder / "card.md").read_text()
     assert all(words in card for words in (commit, ORIGINAL, TARGET))
+    (listed,) = (each for each in library_models() if each.path == folder)
+    assert (listed.is_drafter, listed.can_be_loaded) == (True, False), "it was a damaged model"
     assert listed_downloads() == ()
 
 
-def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, target: MtpTarget) -> None:
+def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, target: IncompleteModel) -> None:
     """The child that downloads has the person's umask, since it also writes to the hub's cache."""
     Original().put(hub)
     download = begin_drafter(planned(target))
@@ -114,7 +118,7 @@ def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, t
     assert oct(folder.stat().st_mode & 0o777) == "0o700"
 
 
-def test_an_original_that_is_here_is_not_fetched_and_stays(hub: HubServer, target: MtpTarget) -> None:
+def test_an_original_that_is_here_is_not_fetched_and_stays(hub: HubServer, target: IncompleteModel) -> None:
     original = Original()
     original.put(hub)
     snapshot, _ = download(ORIGINAL)
@@ -127,7 +131,7 @@ def test_an_original_that_is_here_is_not_fetched_and_stays(hub: HubServer, targe
 
 
 def test_a_drafter_that_cannot_be_written_keeps_what_was_fetched(
-    hub: HubServer, target: MtpTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, target: IncompleteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Original()
     original.put(hub)
@@ -142,7 +146,7 @@ def test_a_drafter_that_cannot_be_written_keeps_what_was_fetched(
     assert hub.sent.total() == sent
 
 
-def test_a_drafter_of_the_same_name_is_not_touched(hub: HubServer, target: MtpTarget) -> None:
+def test_a_drafter_of_the_same_name_is_not_touched(hub: HubServer, target: IncompleteModel) -> None:
     """Whoever can write the hub's cache can write a record there."""
     Original().put(hub)
     own = paths.drafters_dir() / "mine"
@@ -153,7 +157,7 @@ def test_a_drafter_of_the_same_name_is_not_touched(hub: HubServer, target: MtpTa
 
 
 def test_an_unfinished_download_is_listed_and_goes_on_without_a_question(
-    hub: HubServer, target: MtpTarget, tmp_path: Path
+    hub: HubServer, target: IncompleteModel, tmp_path: Path
 ) -> None:
     original = Original()
     original.put(hub)
@@ -162,7 +166,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_question(
     with pytest.raises(NetworkError):
         fetch(plan)
     asked = len(hub.requests)
-    kept = find_layers(api(), card_of(target))
+    kept = find_part(api(), card_of(target))
     assert kept == plan
     (listed,) = listed_downloads()
     assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.drafter, False)
@@ -175,7 +179,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_question(
     assert listed_downloads() == ()
 
 
-def test_another_original_takes_the_place_of_an_unfinished_download(hub: HubServer, target: MtpTarget) -> None:
+def test_another_original_takes_the_place_of_an_unfinished_download(hub: HubServer, target: IncompleteModel) -> None:
     original = Original()
     original.put(hub)
     hub.faults[SHARDS[1]] = [Fault(cut=1_000), *[Fault(status=500)] * LIMITS.tries]
@@ -184,7 +188,7 @@ def test_another_original_takes_the_place_of_an_unfinished_download(hub: HubServ
     assert place().blobs.exists()
     hub.faults.clear()
     original.put(hub, "authors/Mirror")
-    newer = find_layers(api(), card_of(target), "authors/Mirror")
+    newer = find_part(api(), card_of(target), "authors/Mirror")
     assert newer is not None
     fetched = begin_drafter(newer)
     assert not place().folder.exists()
@@ -193,16 +197,16 @@ def test_another_original_takes_the_place_of_an_unfinished_download(hub: HubServ
     check_layers(run(fetched), original)
 
 
-def test_layers_that_are_here_are_not_fetched_again(hub: HubServer, target: MtpTarget) -> None:
+def test_layers_that_are_here_are_not_fetched_again(hub: HubServer, target: IncompleteModel) -> None:
     original = Original()
     original.put(hub)
     folder = fetch(planned(target))
-    with pytest.raises(ModelError, match=r"are in .*Tiny-Next-4bit-mtp"):
+    with pytest.raises(ModelError, match=r"has MTP layers in .*Tiny-Next-4bit-mtp"):
         planned(target)
     check_layers(folder, original)
 
 
-def test_an_index_that_names_other_places_is_refused(hub: HubServer, target: MtpTarget) -> None:
+def test_an_index_that_names_other_places_is_refused(hub: HubServer, target: IncompleteModel) -> None:
     original = Original()
     original.places["mtp.norm.weight"] = "../../../evil.safetensors"
     assert "names a file that it does not have" in refused(hub, target, original)
@@ -229,7 +233,7 @@ def _moved(by: int, name: str = "mtp.norm.weight") -> bytes:
             (packed(b"[]"), "it lists no tensors"),
             (b"short", "is incomplete or not a safetensors file"),
             ((10**9).to_bytes(8, "little") + bytes(300_000), "is incomplete or not a safetensors file"),
-            (stored({**SECOND, "mtp.fc.weight": ("BF16", (8, 16))}), "has an MTP tensor in two files"),
+            (stored({**SECOND, "mtp.fc.weight": ("BF16", (8, 16))}), "has a tensor in two files"),
             (stored({**SECOND, "mtp.\x1b[31m\n.weight": ("BF16", (8,))}), "with an impossible name"),
             ((9_000).to_bytes(8, "little") + b"{}", "is incomplete or not a safetensors file"),
         ],
@@ -237,7 +241,7 @@ def _moved(by: int, name: str = "mtp.norm.weight") -> bytes:
     ),
 )
 def test_files_that_are_damaged_are_refused_and_dropped(
-    hub: HubServer, target: MtpTarget, shard: bytes, words: str
+    hub: HubServer, target: IncompleteModel, shard: bytes, words: str
 ) -> None:
     original = Original()
     original.shards[SHARDS[1]] = shard
@@ -262,7 +266,7 @@ def test_files_that_are_damaged_are_refused_and_dropped(
     ],
 )
 def test_another_models_layers_are_refused(
-    hub: HubServer, target: MtpTarget, changed: dict[str, object], words: str
+    hub: HubServer, target: IncompleteModel, changed: dict[str, object], words: str
 ) -> None:
     original = Original()
     original.config |= changed
@@ -283,7 +287,7 @@ def test_eight_bit_floats_come_with_their_scales(hub: HubServer, tmp_path: Path)
     assert all(known[tensor] == each for tensor, each in found.items())
 
 
-def test_a_repository_without_mtp_layers_says_so(hub: HubServer, target: MtpTarget) -> None:
+def test_a_repository_without_mtp_layers_says_so(hub: HubServer, target: IncompleteModel) -> None:
     original = Original(shards={SHARDS[0]: stored({"model.norm.weight": ("BF16", (8,))})})
     original.places = {"model.norm.weight": SHARDS[0]}
     assert refused(hub, target, original) == f"{ORIGINAL} has no MTP layers."
@@ -292,7 +296,7 @@ def test_a_repository_without_mtp_layers_says_so(hub: HubServer, target: MtpTarg
         planned(target)
 
 
-def test_a_repository_without_an_index_is_fetched_whole(hub: HubServer, target: MtpTarget) -> None:
+def test_a_repository_without_an_index_is_fetched_whole(hub: HubServer, target: IncompleteModel) -> None:
     config = {"config.json": json.dumps(CONFIG).encode()}
     hub.add(ORIGINAL, {**config, "model.safetensors": stored({"model.norm.weight": ("BF16", (8,))})})
     with pytest.raises(ModelError, match=f"{ORIGINAL} has no MTP layers"):
@@ -304,7 +308,7 @@ def test_a_repository_without_an_index_is_fetched_whole(hub: HubServer, target: 
 
 
 def test_a_gated_repository_asks_for_access_and_the_token_goes_to_the_hub_alone(
-    hub: HubServer, target: MtpTarget, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, target: IncompleteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Original()
     original.put(hub, gated=True)
@@ -317,7 +321,9 @@ def test_a_gated_repository_asks_for_access_and_the_token_goes_to_the_hub_alone(
     assert hub.token in {request.token for request in hub.requests}
 
 
-def test_layers_that_the_disk_cannot_hold_are_not_begun(hub: HubServer, target: MtpTarget, tmp_path: Path) -> None:
+def test_layers_that_the_disk_cannot_hold_are_not_begun(
+    hub: HubServer, target: IncompleteModel, tmp_path: Path
+) -> None:
     Original().put(hub)
     plan = planned(target)
     sent = hub.sent.total()
@@ -327,7 +333,7 @@ def test_layers_that_the_disk_cannot_hold_are_not_begun(hub: HubServer, target: 
 
 
 def test_a_disk_that_fills_up_keeps_what_came(
-    hub: HubServer, target: MtpTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, target: IncompleteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Original()
     original.put(hub)
@@ -429,7 +435,7 @@ def test_tensors_are_told_by_their_names(name: str, expected: bool) -> None:
     assert is_mtp(name, {"model_type": "qwen3_5_mtp"}) is (name not in copies)
 
 
-def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
+def test_a_damaged_record_is_none(hub: HubServer, target: IncompleteModel) -> None:
     Original().put(hub)
     plan = planned(target)
     download = begin_drafter(plan)
@@ -453,4 +459,4 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
             run(download)
         place().work.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(good))
-    assert find_layers(api(), card_of(target)) == plan
+    assert find_part(api(), card_of(target)) == plan

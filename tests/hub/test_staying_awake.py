@@ -11,7 +11,7 @@ import pytest
 from rdchat.hub.downloads import downloads_child
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.downloads_child import DownloadQueue
-from rdchat.inference.models.mtp_tensors import make_drafter
+from rdchat.inference.library.original_part import make_part
 from rdchat.work.job import Job
 from tests.hub.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import HubServer
@@ -29,6 +29,6 @@ def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monke
     monkeypatch.setattr(downloads_child, "keep_awake", kept_awake)
     hub.add(NAME, small_files())
     record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
-    call = DownloadQueue(make_drafter).download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)
+    call = DownloadQueue(make_part).download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)
     asyncio.run(asyncio.wait_for(call, 30))
     assert awake == ["held", "let go"]

@@ -45,6 +45,7 @@ class CharacterPrompts(ModelPrompts):
     """Makes token ids in this process, of what the tokenizer's own template gives."""
 
     thinking = ()  # no switch
+    sight = None
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
         self._folder, self.process = Path(), TokenizerProcess()  # never started
@@ -213,10 +214,9 @@ class ScriptedDrafter(Drafter):
         self._done += len(tokens)
 
 
-def random_drafter(model: LoadedModel, **changes: object) -> HeadModel:
+def random_drafter(model: LoadedModel, size: int = len(ALPHABET), **changes: object) -> HeadModel:
     """Return a recurrent drafter of random weights; `changes` are fields of its `HeadConfig`."""
     mx.random.seed(1)
-    size = len(ALPHABET)
     width = TargetEmbeddings(model.network, size).width
     config = {"hidden_size": width, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
     with mx.stream(mx.cpu):

@@ -1,13 +1,31 @@
-"""Damages model folders, and collects the messages about them."""
+"""Writes and damages model folders, and collects the messages about them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from rdchat.errors import ModelError
 from rdchat.inference.models.model_files import check_model_folder
+
+
+def folder_of(place: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Path:
+    """Write a model folder whose tokenizer has as many words as the model has rows."""
+    place.mkdir(parents=True)
+    rows = config.get("text_config", config)["vocab_size"]
+    Tokenizer(WordLevel({f"w{number}": number for number in range(rows)}, unk_token="w0")).save(
+        str(place / "tokenizer.json")
+    )
+    own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w2"}
+    (place / "tokenizer_config.json").write_text(json.dumps(own))
+    save_file(tensors, place / "model.safetensors", {"format": "pt"})
+    (place / "config.json").write_text(json.dumps(config))
+    return place
 
 
 def change_config(folder: Path, **changes: Any) -> None:

@@ -19,13 +19,14 @@ from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 class ReadyDrafters(Drafters):
     """Has a recurrent drafter, and a draft model named `small`; the automatic mode tries all in random order."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, small: LoadedModel | None = None) -> None:
         super().__init__(model)
-        self._head = random_drafter(model)
+        size = len(ALPHABET) if small is None else model.info.vocabulary_size
+        self._head = random_drafter(model, size)
         self._heads = {Path("head"): self._head}
-        small = DraftModel(model, shared_llama(seed=3), len(ALPHABET))
-        self._draft_models = {"small": small}
-        self.auto.use_drafters(AvailableDrafters(self._head, None, small))
+        draft_model = DraftModel(model, small or shared_llama(seed=3), size)
+        self._draft_models = {"small": draft_model}
+        self.auto.use_drafters(AvailableDrafters(self._head, None, draft_model))
         self.auto.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
         self.auto.planner = RandomPlanner(self.auto.costs, (Mode.SPECULATIVE, Mode.DRAFTER, Mode.LOOKUP), seed=5)
 
@@ -36,9 +37,9 @@ class ReadyDrafters(Drafters):
         """All are loaded."""
 
 
-def ready_session(model: LoadedModel, **options: Any) -> ChatSession:
+def ready_session(model: LoadedModel, small: LoadedModel | None = None, **options: Any) -> ChatSession:
     """Return a new chat with `ReadyDrafters`; `options` are those of `ChatSession`."""
-    session = ChatSession(model, ReadyDrafters(model), **options)
+    session = ChatSession(model, ReadyDrafters(model, small), **options)
     session.drafters.auto.look_up_costs = lambda: None  # type: ignore[method-assign]  # the ones made up stay
     return session
 

@@ -7,7 +7,7 @@ import pytest
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.grids import share
 from tests.inference.prompts.folders import with_template

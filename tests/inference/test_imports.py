@@ -88,7 +88,7 @@ def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="macOS has a fast BLAS of its own")
 @pytest.mark.parametrize(
     "use",
-    share(["import rdchat.inference.verification.device", "from rdchat.inference.models.loading import load_model"]),
+    share(["import rdchat.inference.verification.device", "from rdchat.inference.loading import load_model"]),
 )
 def test_a_library_user_computes_with_the_fast_blas(use: str) -> None:
     code = f"{use}; print('libopenblas' in open('/proc/self/maps').read())"

@@ -17,7 +17,7 @@ import mlx.core as mx
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import shared_family
 from tests.inference.near_ties import CASES, NearTies, divergences, near_ties

@@ -13,6 +13,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import reply_seed
 from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.images import SentImage
 from rdchat.server.settings import Limits
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed
@@ -228,7 +229,7 @@ def test_why_a_reply_ended(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]:"),
         ({"extra_body": {"temperature": 20}}, "temperature"),
         ({"extra_body": {"mcp_servers": [{"url": "x"}]}}, "mcp_servers"),
         ({"extra_body": {"thinking": {"type": "deep"}}}, "thinking.type"),
@@ -337,10 +338,12 @@ def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: Scripted
 
     raw = anthropic.messages.with_raw_response.create(**(ASK | {"messages": messages, "tools": tools}))
 
-    assert raw.headers["x-rdchat-ignored"] == "messages.content.server_tool_use, tools.web_search"
+    ignored = raw.headers["x-rdchat-ignored"]
+    assert ignored == "messages.content.server_tool_use, tools.web_search, messages.content.content.image"
     _, asked, answer, late = gate.requests[0].messages
     assert asked.thought == "I look first."
     assert asked.tool_calls == (ToolCall("look", '{"p": "/"}', "toolu_01"),)
-    assert answer.content == "Taken.\n[image]\n[document: Plan]"
+    assert answer.content == "Taken.\n[document: Plan]"
+    assert [image.data for image in answer.images if isinstance(image, SentImage)] == [bytes(1)]
     assert (late.role, late.content) == (Role.SYSTEM, "It is late.")
     assert [tool["function"]["name"] for tool in json.loads(gate.requests[0].tools)] == ["look"]

@@ -215,7 +215,7 @@ def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: Scrip
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-         "messages[0].content[0].type"),
+         "messages[0].content[0]"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(
@@ -271,7 +271,7 @@ def test_an_old_picture_blocks_no_further_turn(openai: OpenAI, gate: ScriptedGat
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
     openai.chat.completions.create(model="", messages=[picture, *ASK["messages"]])  # type: ignore[list-item]
     assert gate.requests[0].messages[0].content == "[image]"
-    with pytest.raises(openai_module.BadRequestError, match="texts only"):
+    with pytest.raises(openai_module.BadRequestError, match="fetches nothing"):
         openai.chat.completions.create(model="", messages=[picture])  # type: ignore[list-item]
 
 

@@ -316,7 +316,7 @@ def test_stop_does_not_wait_for_a_handshake(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(connection, "_CONNECT_S", 600.0)
         request = GenerationRequest(HELLO, request_id=7)
         silent = Connection(RemoteServer("studio", address, accepted), KEY)
-        with closing(RemoteReply(silent, request, "m", is_rdchat=False)) as events:
+        with closing(RemoteReply(silent, request, "m", lambda *_: b"", is_rdchat=False)) as events:
 
             def stop() -> None:
                 client, _ = listener.accept()

@@ -179,6 +179,7 @@ def test_a_conversation_as_codex_sends_it(openai: OpenAI, gate: ScriptedGate) ->
     )
     ignored = raw.headers["x-rdchat-ignored"].split(", ")
     assert {"tools.web_search", "input.encrypted_content", "input.web_search_call"} <= set(ignored)
+    assert "input.output.input_image" in ignored
     assert not {"input.id", "input.status", "store", "reasoning.summary"} & set(ignored)
     told = [(each.role, each.content, each.thought, len(each.tool_calls)) for each in gate.requests[0].messages]
     assert told == [
@@ -188,7 +189,7 @@ def test_a_conversation_as_codex_sends_it(openai: OpenAI, gate: ScriptedGate) ->
         (Role.ASSISTANT, "", "Plan", 1),
         (Role.TOOL, "a.txt", "", 0),
         (Role.ASSISTANT, "One file.", "", 1),
-        (Role.TOOL, "b\n[image]", "", 0),
+        (Role.TOOL, "b", "", 0),
     ]
 
 

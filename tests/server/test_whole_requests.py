@@ -1,7 +1,9 @@
-"""Law: each text of a request reaches the model, or is named to the client, or the request is refused."""
+"""Law: each text and image of a request reaches the model, or is named to the client, or the request is refused."""
 
 import json
 import re
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import count
@@ -24,7 +26,7 @@ from tests.server.request_texts import texts_of
 INTERFACES: dict[str, Any] = {"chat": ChatCompletions, "messages": Messages, "responses": Responses}
 _INFO = SimpleNamespace(
     context_length=8192, name="m", sampling=SamplingDefaults(), thinking=(), tool_markers=("<c>", "</c>"),
-    trained_for_tools=True,
+    trained_for_tools=True, sees=False,
 )  # fmt: skip
 
 TEXT = some.just("@")
@@ -41,7 +43,14 @@ _PART = some.fixed_dictionaries(
         "tool_name": TEXT, "refusal": TEXT, "source": TEXT | _SOURCES, "context": TEXT, "new_field": TEXT | _INNER,
     },
 )  # fmt: skip
-_CONTENT = TEXT | some.lists(_PART | TEXT, min_size=1, max_size=3)
+# Each image has bytes of its own, which are not text; one that is not in the request may be a placeholder.
+_IMAGE = some.sampled_from((
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,#"}},
+    {"type": "input_image", "image_url": "data:image/png;base64,#", "detail": "low"},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "#"}},
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/#"}},
+))  # fmt: skip
+_CONTENT = TEXT | some.lists(_PART | TEXT | _IMAGE, min_size=1, max_size=3)
 _ARGUMENTS = some.dictionaries(some.sampled_from("ab"), TEXT | some.lists(TEXT, max_size=2), max_size=2)
 _FUNCTION = some.fixed_dictionaries({
     "name": TEXT, "description": TEXT,
@@ -63,7 +72,7 @@ _CHAT_MESSAGE = some.fixed_dictionaries(
     optional={"tool_calls": some.lists(_CALL, max_size=2), "reasoning_content": TEXT, "name": TEXT,
               "reasoning_details": some.lists(_PART, max_size=2), "new_field": TEXT},
 )  # fmt: skip
-_BLOCK = _PART | _tool("tool_use", id=some.just("c1"), name=TEXT, input=_ARGUMENTS) | _tool(
+_BLOCK = _PART | _IMAGE | _tool("tool_use", id=some.just("c1"), name=TEXT, input=_ARGUMENTS) | _tool(
     "tool_result", tool_use_id=some.just("c1"), content=_CONTENT, is_error=some.booleans()) | _tool(
     "server_tool_use", id=some.just("s"), name=TEXT, input=_ARGUMENTS)  # fmt: skip
 _ITEM = (
@@ -106,6 +115,7 @@ def _numbered(value: Any, numbers: Iterator[int]) -> Any:
     """Return a body with a text of its own in each place; those inside of JSON too."""
     match value:
         case str():
+            value = re.sub("#", lambda _: b64encode(f"image-{next(numbers)}-".encode()).decode(), value)
             return re.sub("@", lambda _: f"text-{next(numbers)}-", value)
         case list():
             return [_numbered(each, numbers) for each in value]
@@ -124,6 +134,11 @@ def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) ->
         request = made.request(0, _INFO, DraftSettings(), "p")
     except (ApiError, RdchatError):
         return
-    given_to_model = json.dumps([asdict(each) for each in request.messages]) + request.tools
+    given_to_model = json.dumps([asdict(each) for each in request.messages], default=str) + request.tools
     for text, names in texts_of(body):
         assert text in given_to_model or names & {*made.ignored}, (text, sorted(names), made.ignored)
+    sent = Counter(re.findall(r'(?:;base64,|"data": ")([A-Za-z0-9+/=]+)"', json.dumps(body)))
+    kept = Counter(b64encode(image.data).decode() for image in made.images)
+    assert not kept - sent
+    assert (sent - kept).total() <= given_to_model.count("[image") or "messages.content.tool_result" in made.ignored
+    assert (len(made.without_effect(_INFO)) > len(made.ignored)) == bool(kept), "a client is told of a blind model"

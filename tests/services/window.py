@@ -1,6 +1,7 @@
 """Stands in the place of the window: a controller, and what it said."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
@@ -10,6 +11,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.files.pending_files import PendingFile
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 
@@ -91,3 +93,11 @@ def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> 
     window.qtbot.waitUntil(lambda: window.texts[-1:] == ["Hello,"], timeout=WAIT_MS)
     assert window.controller.chat.streaming_id is not None
     return window.controller.chat.streaming_id
+
+
+def bring(window: Window, *paths: Path) -> list[PendingFile]:
+    """Add files and wait until they are read and counted."""
+    files = window.controller.chat.files
+    files.add([str(path) for path in paths])
+    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    return list(files.files)

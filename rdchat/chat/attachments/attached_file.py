@@ -10,6 +10,7 @@ from rdchat.errors import RdchatError
 
 # No context holds a longer text, and storing one must not block the window.
 MAX_CHARACTERS = 8_000_000
+MAX_IMAGE_BYTES = 50_000_000
 _LONGEST_NAME = 120
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp"}
 
@@ -22,7 +23,7 @@ class FileKind(StrEnum):
     """The format that a file was read as.
 
     Attributes:
-        IMAGE: An image of a tool's result. Its text is the data in base64; the model does not get it.
+        IMAGE: An image. Its text is the file as it was given, in base64.
     """
 
     TEXT = "text"
@@ -63,10 +64,12 @@ class AttachedFile:
     Attributes:
         name: As in `ReadFile`.
         kind: The format it was read as.
-        digest: SHA-256 of the text, in hexadecimal; the key of the text in the store.
+        digest: SHA-256 of the text, or of an image's data, in hexadecimal; the key of the text in the store.
         characters: Length of the text.
         taken: Which part of the file it is, such as `pages 1 to 4 of 90`; empty for all of it.
         note: As in `ReadFile`.
+        width: Of an image, in pixels, as it is shown; 0 until it was decoded.
+        height: As `width`.
     """
 
     name: str
@@ -75,6 +78,8 @@ class AttachedFile:
     characters: int
     taken: str = ""
     note: str = ""
+    width: int = 0
+    height: int = 0
 
 
 def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
@@ -83,11 +88,18 @@ def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
     return AttachedFile(file.name, file.kind, digest, len(text), taken, file.note)
 
 
-def image_file(data: bytes, number: int) -> tuple[AttachedFile, str]:
-    """Return an image of a result, the one of this number, as a file with its text."""
+def image_file(data: bytes, name: str, note: str = "", width: int = 0, height: int = 0) -> tuple[AttachedFile, str]:
+    """Return an image as a file with its text; a name without an ending gets that of its format."""
     text = base64.b64encode(data).decode()
-    ending = next((ending for beginning, ending in _IMAGES.items() if data.startswith(beginning)), "image")
-    return attached(ReadFile(f"image {number}.{ending}", FileKind.IMAGE, ()), text), text
+    if "." not in name:
+        name += "." + next((ending for beginning, ending in _IMAGES.items() if data.startswith(beginning)), "image")
+    digest = hashlib.sha256(data).hexdigest()
+    return AttachedFile(printable_name(name), FileKind.IMAGE, digest, len(text), "", note, width, height), text
+
+
+def image_data(text: str) -> bytes:
+    """Return the data of an image's text; ValueError if it is not base64."""
+    return base64.b64decode(text, validate=True)
 
 
 def full_text(file: ReadFile) -> str:
@@ -103,7 +115,7 @@ def pages_text(file: ReadFile, pages: range | list[int]) -> str:
 def block_of(file: AttachedFile, text: str) -> str:
     """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
     if file.kind is FileKind.IMAGE:
-        return f"[{file.name}: shown to the person, not to you]"
+        return f"[{file.name}: an image that cannot be read]"
     # The text must not contain its own end tag.
     tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"
     name = file.name.replace('"', "'")

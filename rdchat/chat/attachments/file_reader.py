@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
@@ -129,9 +129,10 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
     if len(unreadable) == len(texts):
         raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
     if len(unreadable) + len(empty) == len(texts):
+        is_scan = any(_tried(lambda page=page: len(page.images) > 0, False) for page in pages)  # type: ignore[misc]
         raise FileRefusedError(
-            f"{name} has no text: its pages are pictures, for example scans.",
-            "Use another app to recognise the text, and save the result.",
+            f"{name} is a scan: its pages are pictures without text." if is_scan else f"{name} has no text.",
+            "Recognise the text in another app and save the result, or attach its pages as images.",
         )
     notes = [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
     verb = "has" if len(empty) == 1 else "have"
@@ -258,6 +259,8 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
+    if kind is FileKind.IMAGE:
+        raise refused(NO_TEXT, name)
     if kind is FileKind.PDF:
         texts, note = pdf_texts(data, name, job.report_progress)
     else:

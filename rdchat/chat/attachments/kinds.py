@@ -27,14 +27,14 @@ _NAMES = {
 }
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
-_IMAGE_BRANDS = (b"heic", b"heix", b"mif1", b"avif", b"WEBP")
-_IMAGE = "{name} is an image, which rdchat cannot read yet.", "Describe it, or type its text."
+_IMAGE_BRANDS = (b"heic", b"heix", b"mif1", b"avif", b"avis", b"WEBP")
+NO_TEXT = "{name} is an image, not a text.", "Show it to a model with --image."
+_IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS")
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."
 _ARCHIVE = "{name} is an archive.", "Unpack it and choose files from it."
 # First bytes of files that cannot be read; a text may begin with the same letters.
 _MAYBE_TEXT = (
-    ((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS"), _IMAGE),
     ((b"ID3", b"\xff\xfb", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"), _SOUND),
     ((b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ"), _PROGRAM),
 )
@@ -76,6 +76,8 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
     Raises:
         FileRefusedError: If rdchat cannot read its format.
     """
+    if begins_as_image(head):
+        return FileKind.IMAGE
     if b"%PDF-" in head[:_PDF_WITHIN]:
         return FileKind.PDF
     if head.startswith(b"PK\x03\x04"):
@@ -88,10 +90,28 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
     return FileKind.HTML if beginning.startswith((b"<!doctype html", b"<html")) else FileKind.TEXT
 
 
+def is_image(path: Path) -> bool:
+    """Return whether a file begins like an image; only decoding it shows whether it is one."""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return begins_as_image(file.read(_HEAD))
+    return False
+
+
+def begins_as_image(head: bytes) -> bool:
+    """Return whether the first bytes of a file are those of an image."""
+    return _brand(head) in _IMAGE_BRANDS or (head.startswith(_IMAGES) and not _is_text(head))
+
+
+def _brand(head: bytes) -> bytes:
+    """Return what a file of a common container has in it; empty for another file."""
+    return head[8:12] if head[4:8] == b"ftyp" or head.startswith(b"RIFF") else b""
+
+
 def _refuse_known(head: bytes, name: str) -> None:
-    brand = head[8:12] if head[4:8] == b"ftyp" or head.startswith(b"RIFF") else b""
-    if brand:
-        raise refused(_IMAGE if brand in _IMAGE_BRANDS else _SOUND, name)
+    if _brand(head):
+        raise refused(_SOUND, name)
     for beginnings, refusal in _NO_TEXT if _is_text(head) else (*_MAYBE_TEXT, *_NO_TEXT):
         if head.startswith(beginnings):
             raise refused(refusal, name)
@@ -178,7 +198,7 @@ def looks_readable(path: Path) -> bool:
         # Only reading shows what a ZIP is.
         if kind is None:
             return path.suffix.casefold() == ".docx"
-        if kind is not FileKind.PDF:
+        if kind not in {FileKind.PDF, FileKind.IMAGE}:
             decoded(head, path.name)
     except (OSError, FileRefusedError):
         return False

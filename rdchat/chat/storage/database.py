@@ -17,6 +17,7 @@ from rdchat.chat.storage.connections import (
     storage_errors,
 )
 from rdchat.chat.storage.file_check import companion, file_id, restore_file
+from rdchat.chat.storage.image_folder import ImageFolder
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
 from rdchat.files.file_lock import FileLock
@@ -42,6 +43,7 @@ class Database:
         notice: A notice about a file that could not be used, or None.
         on_notice: Called on the opening thread with news about the file while it is in use.
         connection: The writer's connection, for bulk work on its thread.
+        images: Copies of stored images as files.
 
     Raises:
         StorageLockedError: If another process has the file open.
@@ -61,6 +63,7 @@ class Database:
         self.path = path
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
+        self.images = ImageFolder(path)
         self._reader: sqlite3.Connection | None = None
         # From the writer: it brought the file back, and the reader still has the old one.
         self._notices: list[Notice] = []
@@ -97,6 +100,7 @@ class Database:
             self._thread.do(lambda _job: self._end()).result()
         finally:
             self._thread.close()
+            self.images.clear()
             self._lock.release()
             self._report_notices()
 

@@ -3,13 +3,14 @@
 The text of a file is stored once for all messages that have it.
 """
 
+import base64
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import batched
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, printable_name
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.storage.connections import Rows, rows_of
@@ -30,12 +31,10 @@ from rdchat.errors import StorageError
 # Texts that were tampered with may have any length.
 _COLUMNS = (
     "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
-    " substr(f.note, 1, 1000)"
+    " substr(f.note, 1, 1000), i.width, i.height"
 )
-_TEXTS = """
-    SELECT DISTINCT f.digest, coalesce(t.text, '') FROM message_files f LEFT JOIN file_texts t ON t.digest = f.digest
-    WHERE f.conversation_id = ?
-"""
+_TEXT = "SELECT t.text, i.data FROM file_texts t LEFT JOIN file_images i ON i.digest = t.digest WHERE t.digest = ?"
+_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ?"
 # The ids of one statement; every build of SQLite accepts 999.
 _AT_ONCE = 500
 _NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
@@ -108,7 +107,8 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
     for some in batched(messages, _AT_ONCE):
         marks = ", ".join("?" * len(some))
         sql = (
-            f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.position"
+            f"SELECT {_COLUMNS} FROM message_files f LEFT JOIN file_images i ON i.digest = f.digest"
+            f" WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.position"
         )
         for row in rows(sql, *(each.id for each in some)):
             files.setdefault(row[0], []).append(_file_from(row))
@@ -117,17 +117,33 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
 
 def _file_from(row: Sequence[Any]) -> AttachedFile:
     kind = FileKind(row[2]) if row[2] in FileKind else FileKind.TEXT
-    return AttachedFile(printable_name(row[1]), kind, row[3], max(row[4], 0), row[5], row[6])
+    size = (row[7] or 0, row[8] or 0)
+    return AttachedFile(printable_name(row[1]), kind, row[3], max(row[4], 0), row[5], row[6], *size)
+
+
+def file_text(rows: Rows, digest: str) -> str | None:
+    """Return the text of a file, which is base64 for an image; None if it is lost."""
+    found = rows(_TEXT, digest)
+    if not found:
+        return None
+    text, data = found[0]
+    return str(text) if data is None else base64.b64encode(data).decode()
 
 
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
     """Store the files of a new message; a text that is already stored is not stored again."""
     first = connection.execute("SELECT count(*) FROM message_files WHERE message_id = ?", (message_id,)).fetchone()[0]
     for position, (file, text) in enumerate(files, start=first):
+        is_image = file.kind is FileKind.IMAGE
         connection.execute(
             "INSERT INTO file_texts (digest, text) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            (file.digest, text_column(text)),
+            (file.digest, "" if is_image else text_column(text)),
         )
+        if is_image:
+            connection.execute(
+                "INSERT INTO file_images (digest, width, height, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (file.digest, file.width, file.height, image_data(text)),
+            )
         connection.execute(
             "INSERT INTO message_files"
             " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
@@ -219,7 +235,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
             for each, index in indexes.items()
         ),
         traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
-        texts=dict(rows(_TEXTS, conversation_id)),
+        texts={digest: file_text(rows, digest) or "" for (digest,) in rows(_DIGESTS, conversation_id)},
         folder=tuple(name for name in connection.execute(_FOLDER, (conversation.folder_id,)).fetchone() or () if name),
     )
 

@@ -7,6 +7,7 @@ last node that was kept.
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -44,13 +45,13 @@ def is_ours(data: Any) -> bool:
     return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
 
 
-def read(data: Any) -> FullChat:
-    """Return one chat.
+def read(data: Any, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
+    """Return one chat; `find` finds its images.
 
     Raises:
         DamagedChatError: If a value has the wrong type, or its messages form a cycle.
     """
-    fields, chat = mapping(data, "The chat"), ForeignChat()
+    fields, chat = mapping(data, "The chat"), ForeignChat(find=find)
     nodes: dict[str, Json] = {}
     for each, node in mapping(fields.get("mapping"), "Its list").items():
         nodes[each] = {}
@@ -68,7 +69,7 @@ def read(data: Any) -> FullChat:
         if role is Role.SYSTEM:
             chat.add_system(text, is_first=last is None)
         # An empty turn of the person counts.
-        elif role is not None and (text.strip() or (role is Role.USER and last is not None)):
+        elif role is not None and (text.strip() or chat.files or (role is Role.USER and last is not None)):
             message = node["message"]
             # A chain of nodes is one reply; alternatives begin where it branches.
             if last is None or chat.messages[last].role is not role or role is Role.USER or children[above] > 1:
@@ -78,6 +79,10 @@ def read(data: Any) -> FullChat:
             if model and role is Role.ASSISTANT:
                 chat.messages[last] = replace(chat.messages[last], model=model)
             texts[last].append(text.strip("\n"))
+            chat.take_files(last)
+        # Of nodes that are left out.
+        chat.without.update(["image"] * len(chat.files))
+        chat.files.clear()
     current = fields.get("current_node")
     visible = last_message.get(current) if isinstance(current, str) else None
     chat.messages = [
@@ -116,10 +121,10 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
         return (Role.ASSISTANT, _without_marks(report, without)) if report else (None, "")
     if kind == "thoughts":
         return _ROLES[author], _thoughts(content)
-    taken = ForeignChat()
+    taken = ForeignChat(find=chat.find, files=chat.files, texts=chat.texts)
     text = taken.text_of(items(content.get("parts"), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
-    lost = taken.without | _attachments(metadata)
+    lost = taken.without | _attachments(metadata) - Counter(image=taken.found_images)
     chat.damage = chat.damage or taken.damage
     without.update(lost)
     text = text or string(content.get("text"), "A message")

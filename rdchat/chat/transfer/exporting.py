@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from html import escape
@@ -12,8 +14,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
+from urllib.parse import quote
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.chat_values import ChatValues, OptionOrder
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import Settings
@@ -22,12 +25,13 @@ from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.chat.transfer.reports import ExportReport, TaskProgress
-from rdchat.errors import StorageError, file_error
+from rdchat.errors import ImageRefusedError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.work.job import Job
 
 _ENDS = {
@@ -40,15 +44,22 @@ _ENDS = {
 _FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
+_AS_IT_IS = 2**31, 2**31
+_NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
-def as_markdown(chat: FullChat, values: ChatValues, *, details: bool) -> str:
+type TextOf = Callable[[FullChat, Path], str]
+"""Returns a chat's Markdown; its images are written to a folder with this path."""
+
+
+def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str] | None = None, *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
         chat: The chat.
         values: Its options.
+        images: Addresses of its images, by digest; others are named only.
         details: Whether to add dates, settings and statistics.
     """
     parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
@@ -59,7 +70,7 @@ def as_markdown(chat: FullChat, values: ChatValues, *, details: bool) -> str:
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for number, message in enumerate(path, start=1):
-        parts.append("\n\n".join(_message(chat, message, details=details)))
+        parts.append("\n\n".join(_message(chat, message, images or {}, details=details)))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
@@ -98,12 +109,12 @@ def _sampling(sampling: SamplingParams) -> str:
     return ", ".join(parts)
 
 
-def _message(chat: FullChat, message: Message, *, details: bool) -> Iterator[str]:
+def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, details: bool) -> Iterator[str]:
     others = {Role.USER: "You", Role.TOOL: f"Result of {message.tool_name}"}
     who = others.get(message.role, message.model or "Reply")
     yield f"## {who}{' (edited)' if message.edited else ''}"
     for file in message.files:
-        yield from _file(file, chat.texts[file.digest], details=details)
+        yield from _file(file, chat.texts[file.digest], images.get(file.digest, ""), details=details)
     text = message.text
     if message.role is Role.ASSISTANT:
         # An unfinished reply is exported as it is now.
@@ -152,8 +163,11 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
     yield "---"
 
 
-def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
-    """Yield a file's name; with details, also its text, folded."""
+def _file(file: AttachedFile, text: str, image: str, *, details: bool) -> Iterator[str]:
+    """Yield an image by its address, or a file's name; with details, also its text, folded."""
+    if image:
+        yield f"![{file.name.translate(_NO_BRACKETS)}]({image})"
+        return
     named = f"{file.name} ({file.taken})" if file.taken else file.name
     if not details or file.kind is FileKind.IMAGE:
         yield f"*File: {named}*"
@@ -246,15 +260,15 @@ def export_chats(
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 write_chats(file, complete, order.usual().system_prompt, order.usual().sampling)
         else:
-            texts = (
-                (chat.about.title, text_column(as_markdown(chat, order.values(chat.about), details=details)))
-                for chat in complete
-            )
+
+            def text_of(chat: FullChat, images: Path) -> str:
+                drawn = _draw_images(chat, images, job)
+                return text_column(as_markdown(chat, order.values(chat.about), drawn, details=details))
+
             if kind == "folder":
-                _write_folder(Path(path), texts)
+                _write_folder(Path(path), complete, text_of)
             else:
-                with atomic_file(Path(path)) as temporary:
-                    temporary.write_text(next(texts)[1], encoding="utf-8")
+                _write_one(Path(path), next(complete), text_of)
     return asdict(ExportReport(path, len(ids)))
 
 
@@ -269,17 +283,51 @@ def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskPr
             ) from error
 
 
-def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
-    """Write texts, each with its title, to files of a new folder, which appears when it is complete or not at all."""
+def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
+    """Write the images of a visible path to a new folder, as PNG without metadata; return their addresses by digest.
+
+    An image that cannot be read has none.
+    """
+    files = {file.digest: file for message in _display_path(chat.messages) for file in message.files}
+    drawn = dict[str, str]()
+    for file in files.values():
+        with suppress(ImageRefusedError, ValueError), tempfile.TemporaryDirectory(prefix="rdchat-image-") as name:
+            if file.kind is not FileKind.IMAGE:
+                continue
+            path = Path(name) / "image"
+            path.write_bytes(image_data(chat.texts[file.digest]))
+            pixels = shared_images().draw(path, _AS_IT_IS, name=file.name, waiting=job.check)
+            folder.mkdir(exist_ok=True)
+            target = folder / f"{len(drawn) + 1}.png"
+            target.write_bytes(pixels)
+            drawn[file.digest] = f"{quote(folder.name)}/{target.name}"
+    return drawn
+
+
+def _write_one(path: Path, chat: FullChat, text_of: TextOf) -> None:
+    """Write a chat to a file, and its images to a new folder beside it."""
+    names = chain([f"{path.stem} images"], (f"{path.stem} images {number}" for number in count(2)))
+    images = next(each for each in map(path.with_name, names) if not each.exists() and not each.is_symlink())
+    try:
+        with atomic_file(path) as temporary:
+            temporary.write_text(text_of(chat, images), encoding="utf-8")
+    except BaseException:
+        shutil.rmtree(images, ignore_errors=True)
+        raise
+
+
+def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> None:
+    """Write chats to files of a new folder, which appears when it is complete or not at all."""
     if folder.exists() or folder.is_symlink():
         raise StorageError(f"{folder} already exists.", "Choose another name.")
     partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
     try:
         partial.mkdir()
         names: set[str] = set()
-        for title, text in texts:
-            with (partial / _free_name(title, names)).open("x", encoding="utf-8") as file:
-                file.write(text)
+        for chat in chats:
+            target = partial / _free_name(chat.about.title, names)
+            with target.open("x", encoding="utf-8") as file:
+                file.write(text_of(chat, target.with_name(f"{target.stem} images")))
         partial.rename(folder)
     except OSError as error:
         raise file_error(error, f"{folder} cannot be written", "Choose another folder.") from error

@@ -1,12 +1,14 @@
 """Converts JSON of other programs to chats; a part or message with a value of the wrong type is left out."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, image_data, image_file
+from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import END_OF_DATES, text_column
@@ -29,7 +31,12 @@ _PARTS = {
     "tool_result": "tool result", "toolCallResult": "tool result",
 }  # fmt: skip
 
+_TOO_LARGE = "too large image"
+# Of a chat, which is one message between processes.
+_MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
+# Where ChatGPT and LM Studio name an image.
+_POINTERS = ("asset_pointer", "fileIdentifier")
 
 
 def mapping(value: Any, what: str) -> Json:
@@ -114,12 +121,19 @@ class ForeignChat:
     Attributes:
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
+        find: Returns the data of an image of the export, by the name that a message has for it; None without one. If it
+            is None itself, all images are left out.
+        files: Images that were read, of the message that is added next.
+        texts: The texts of all images, by digest.
     """
 
     messages: list[Message] = field(default_factory=list)
     system_prompt: str = ""
     without: Counter[str] = field(default_factory=Counter)
     damage: DamagedChatError | None = None
+    find: Callable[[str], bytes | None] | None = None
+    files: list[AttachedFile] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def skip_damaged(self, part: str) -> Iterator[None]:
@@ -138,10 +152,37 @@ class ForeignChat:
             self.without["system message"] += 1
 
     def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
-        """Add a message below the one at index `parent`; return its own index."""
+        """Add a message below the one at index `parent`, with the images that were read; return its own index."""
         index = len(self.messages)
         self.messages.append(Message(index, 0, parent, role, text, **{"activated": index} | fields))
+        self.take_files(index)
         return index
+
+    @property
+    def found_images(self) -> int:
+        """The number of images of the next message that the export has."""
+        return len(self.files) + self.without[_TOO_LARGE]
+
+    def take_files(self, index: int) -> None:
+        """Give the images that were read to a message."""
+        message = self.messages[index]
+        self.messages[index] = replace(message, files=(*message.files, *self.files))
+        self.files.clear()
+
+    def _take_image(self, part: Json) -> str:
+        """Read the image of a part; return what is left out, which is nothing if it was read."""
+        address = part.get("image_url")
+        address = address.get("url") if isinstance(address, dict) else address
+        pointer = next((each for name in _POINTERS if isinstance(each := part.get(name), str)), "")
+        data = None if self.find is None else _data_of(address) or (self.find(pointer) if pointer else None)
+        if not data or not begins_as_image(data):
+            return "image"
+        if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
+            return _TOO_LARGE
+        file, text = image_file(data, name(part.get("name")) or f"image {len(self.files) + 1}")
+        self.files.append(file)
+        self.texts[file.digest] = text
+        return ""
 
     def activate(self, index: int) -> None:
         """Show the path to a message."""
@@ -171,7 +212,9 @@ class ForeignChat:
         if isinstance(text, str):
             return thinking(text).rstrip("\n") if kind == "reasoning" else text
         file_kind = part.get("fileType")
-        self.without[_PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")] += 1
+        called = _PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")
+        if left_out := self._take_image(part) if called == "image" else called:
+            self.without[left_out] += 1
         return ""
 
     def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> FullChat:
@@ -184,7 +227,17 @@ class ForeignChat:
             raise self.damage
         prompt = self.system_prompt if self.system_prompt.strip() else None
         conversation = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
-        return FullChat(conversation, tuple(self.messages), without=self.without)
+        return FullChat(conversation, tuple(self.messages), texts=self.texts, without=self.without)
+
+
+def _data_of(address: Any) -> bytes | None:
+    """Return the data of an address that has it, `data:image/png;base64,...`; None for another one."""
+    if not isinstance(address, str) or not address.startswith("data:"):
+        return None
+    try:
+        return image_data(address.partition(";base64,")[2])
+    except ValueError:
+        return None
 
 
 def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:

@@ -59,7 +59,7 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
             try:
                 for before in reader.read(progress):
                     progress.report(f"Importing from {path.name}", (index + before) / len(files))
-            except (UnreadableFileError, FrameError) as error:
+            except UnreadableFileError as error:
                 reader.report = FileReport(path.name, problem=str(error))
             else:
                 known.add(reader.taken)
@@ -108,7 +108,11 @@ class _FileReader:
             self.report.already_here.append(title_of(chat))
         else:
             written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
-            self._send(chat_frame(chat, written_at))
+            try:
+                self._send(chat_frame(chat, written_at))
+            except FrameError:
+                self._leave(title, "It is too large.")
+                return
             self.taken.append(key)
             self.report.messages += len(chat.messages)
             self.report.without += [PartialChat(title_of(chat), parts)] if parts else []
@@ -182,7 +186,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         if kind.is_ours(first[1]):
             return kind.name, _listed(source, start, "[", kind.read)
     if chatgpt.MARK in beginning:
-        return chatgpt.NAME, _listed(source, start, "[", chatgpt.read)
+        return chatgpt.NAME, _listed(source, start, "[", partial(chatgpt.read, find=source.image))
     raise _of_another_kind(source)
 
 
@@ -194,9 +198,9 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
         chats = enumerate(data["chats"])
         return rdchat_json.NAME, ((0.0, f"Chat {n + 1}", partial(rdchat_json.read, chat)) for n, chat in chats)
     if chatgpt.is_ours(data):
-        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data))
+        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data, source.image))
     if lm_studio.is_ours(data):
-        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data))
+        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data, source.image))
     if jan.is_ours(data):
         return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
     if source.base.endswith(".chat.json"):

@@ -46,7 +46,7 @@ def read(thread: Json, lines: list[Any]) -> FullChat:
     assistant = mapping(next(iter(assistants), None), "An assistant")
     model = mapping(assistant.get("model"), "Its model")
     wrote = name(model.get("id")) or name(thread.get("model_id"))
-    chat = ForeignChat(system_prompt=string(assistant.get("instructions"), "Its instructions"))
+    chat = ForeignChat(system_prompt=string(assistant.get("instructions"), "Its instructions"), find=lambda _name: None)
     for line in lines:
         with chat.skip_damaged("message"):
             _add(chat, line, wrote)

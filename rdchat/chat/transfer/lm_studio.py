@@ -4,6 +4,7 @@ LM Studio does not document the format, which was found in files of 0.3 and 0.4.
 `versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
@@ -56,15 +57,15 @@ def is_ours(data: Any) -> bool:
     return has_versions or "perChatPredictionConfig" in data or (not messages and "lastUsedModel" in data)
 
 
-def read(data: Json) -> FullChat:
-    """Return a chat of version 0.3 or later.
+def read(data: Json, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
+    """Return a chat of version 0.3 or later; `find` finds its images.
 
     Raises:
         DamagedChatError: If a value has the wrong type.
     """
     fields = _fields(data.get("perChatPredictionConfig"))
     prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"))
+    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"), find=find)
     parent: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
         with chat.skip_damaged("message"):

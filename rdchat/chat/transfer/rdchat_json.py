@@ -16,6 +16,7 @@ the file is read as a whole.
 Calls of tools are the `tool_calls` of a reply: `{"name": ..., "arguments": "{...}", "call_id": ...}`, and `refusal`
 if rdchat does not run it; `mended` is true where slips in it were mended. A result is a message below it with the role
 `tool`, a `tool_call_id` and a `tool_name`; its status is `failed` where the tool reports an error.
+The `files` of a message have a `name`, a `kind` and a `text`. The text of the kind `image` is its data in base64.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their
 defaults, so fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
 """
@@ -31,10 +32,13 @@ from typing import IO, Any
 from rdchat import __version__
 from rdchat.chat.attachments.attached_file import (
     MAX_CHARACTERS,
+    MAX_IMAGE_BYTES,
     AttachedFile,
     FileKind,
     ReadFile,
     attached,
+    image_data,
+    image_file,
     printable_name,
 )
 from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOptions
@@ -165,13 +169,19 @@ def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
 def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     file = mapping(data, "A file")
     text = string(file.get("text"), "A file's text")
-    if len(text) > MAX_CHARACTERS:
-        raise DamagedChatError("The text of a file is too long")
     kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in FileKind else FileKind.TEXT
+    if len(text) > (MAX_IMAGE_BYTES * 4 // 3 + 4 if kind is FileKind.IMAGE else MAX_CHARACTERS):
+        raise DamagedChatError("The text of a file is too long")
     called, taken, note = (
         string(file.get(each), "The description of a file")[:1000] for each in ("name", "taken", "note")
     )
-    read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
+    if kind is FileKind.IMAGE:
+        try:
+            read, text = image_file(image_data(text), called or "image", note)
+        except ValueError as error:
+            raise DamagedChatError("The data of an image is damaged") from error
+    else:
+        read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
     return read
 

@@ -12,22 +12,26 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from rdchat.chat.transfer import jan
 from rdchat.errors import ModelError, StorageError
-from rdchat.files.foreign_files import check_file, opened
+from rdchat.files.foreign_files import check_file, opened, readable_entries
 
 MAX_BYTES = 100_000_000
 """Limit of a chat, and of any other file than a list of chats."""
 _BEGINNING = 1 << 20
 _MAX_ENTRIES = 100_000
 _LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
+# ChatGPT's id of a file begins its name: `file-AbC1-photo.png`, `file_00ef-sanitized.jpg`.
+_FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+")
+# LM Studio's folder of images, beside that of its chats.
+_USER_FILES = "user-files"
 _SPACE = re.compile(r"\s*")
 
 
@@ -44,6 +48,7 @@ class SourceFile:
         path: The file on disk, or the archive.
         size: In bytes, as far as known before reading.
         sibling: Returns the file of another name in the same folder.
+        find: Returns the file of an image in the same export, by ChatGPT's or LM Studio's name for it.
     """
 
     name: str
@@ -51,6 +56,14 @@ class SourceFile:
     size: int
     open: Callable[[], IO[bytes]]
     sibling: Callable[[str], "SourceFile | None"]
+    find: Callable[[str], "SourceFile | None"]
+
+    def image(self, pointer: str) -> bytes | None:
+        """Return the data of an image by a chat's name for it, such as `sediment://file_1`; None if it is not there."""
+        with suppress(UnreadableFileError):
+            found = self.find(pointer.rpartition("/")[2])
+            return None if found is None else found.read()
+        return None
 
     def read(self) -> bytes:
         """Return its whole content.
@@ -202,8 +215,9 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
         chosen = sorted({each for each in names if _is_ours(each, folders)})
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")
+        images = _by_pointer(names)
         for each in chosen:
-            yield _packed(archive, path, each)
+            yield _packed(archive, path, each, images)
 
 
 def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
@@ -215,7 +229,7 @@ def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
     return (alone and path.suffix == ".json") or is_chats_name(path.name, folders[str(path.parent)])
 
 
-def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
+def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str, str]) -> SourceFile:
     member, folder = archive.NameToInfo[name], PurePosixPath(name).parent
     called = f"{path.name}/{name}"
 
@@ -226,9 +240,24 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
 
     def sibling(other: str) -> SourceFile | None:
         is_there = str(folder / other) in archive.NameToInfo
-        return _packed(archive, path, str(folder / other)) if is_there else None
+        return _packed(archive, path, str(folder / other), images) if is_there else None
 
-    return SourceFile(called, path, member.file_size, opened, sibling)
+    def find(pointer: str) -> SourceFile | None:
+        return _packed(archive, path, images[pointer], images) if pointer in images else None
+
+    return SourceFile(called, path, member.file_size, opened, sibling, find)
+
+
+def _by_pointer(names: Iterable[str]) -> dict[str, str]:
+    """Return names of an export's files by the names that chats have for images."""
+    images = dict[str, str]()
+    for each in names:
+        base = PurePosixPath(each).name
+        if (match := _FILE_ID.match(base)) is not None:
+            images[match[0]] = each
+        if PurePosixPath(each).parent.name == _USER_FILES:
+            images[base] = each
+    return images
 
 
 def _on_disk(path: Path) -> SourceFile:
@@ -240,7 +269,15 @@ def _on_disk(path: Path) -> SourceFile:
     def sibling(name: str) -> SourceFile | None:
         return _on_disk(path.parent / name) if (path.parent / name).exists() else None
 
-    return SourceFile(path.name, path, size, partial(opened, path), sibling)
+    @cache
+    def images() -> dict[str, str]:
+        folders = (path.parent, *(each / _USER_FILES for each in path.parents))
+        return _by_pointer(str(each) for folder in folders for each in readable_entries(folder))
+
+    def find(pointer: str) -> SourceFile | None:
+        return _on_disk(Path(images()[pointer])) if pointer in images() else None
+
+    return SourceFile(path.name, path, size, partial(opened, path), sibling, find)
 
 
 def _check_size(data: bytes | str, what: str) -> None:

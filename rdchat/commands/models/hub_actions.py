@@ -1,4 +1,4 @@
-"""`rdchat models search`, `download`, `mtp` and `token`: actions that use the hub or its token."""
+"""`rdchat models search`, `download`, `mtp`, `vision` and `token`: actions that use the hub or its token."""
 
 import argparse
 import getpass
@@ -23,6 +23,7 @@ from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import download_command
 from rdchat.hub.names import check_names
 from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
+from rdchat.inference.api.model_facts import NO_VISION, Part
 
 _MAX = 100
 _POLL_S = 0.2
@@ -78,7 +79,8 @@ def suggested(args: argparse.Namespace) -> int:
     rows = []
     for each in suggestions():
         own, size = each.drafter, size_text(each.weight_bytes + each.drafter.weight_bytes)
-        rows.append((f"{each.memory_gb} GB", each.repository, size, f"with {own.repository}", own.kind, each.licence))
+        pair = each.repository, size, f"with {own.repository}", own.kind, each.licence
+        rows.append((f"{each.memory_gb} GB", *pair, "for images" if each.sees else ""))
     options.print_result(args, {"models": stored_suggestions()}, table(rows))
     return 0
 
@@ -203,28 +205,38 @@ def add_mtp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="original", default="", metavar="ORG/NAME", help=text)
 
 
-def mtp(args: argparse.Namespace) -> int:
-    """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
+add_vision = add_mtp
+
+
+def vision(args: argparse.Namespace) -> int:
+    """Get the vision tower of a copy that has none; see `mtp`."""
+    return mtp(args, Part.VISION)
+
+
+def mtp(args: argparse.Namespace, part: Part = Part.MTP) -> int:
+    """Get MTP layers, or another part, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
     # The other commands need neither MLX nor NumPy.
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415
-    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415
+    from rdchat.inference.library.original_source import find_part  # noqa: PLC0415
 
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
-        line.show_text(f"{args.model}: looking for its MTP layers", "asking")
-        plan = find_layers(api, card_of(args), args.original)
+        line.show_text(f"{args.model}: looking for its {part}", "asking")
+        plan = find_part(api, card_of(args), args.original, part)
     if plan is None:
         text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(text, "Name its original: --from ORG/NAME.")
-    text = f"MTP layers for {args.model}: {size_text(plan.size)} to download from {plan.repository}."
-    if not agreed(args.yes, f"{text} Only the layers are kept."):
+    what = f"{NO_VISION} Its original has" if part is Part.VISION else f"MTP layers for {args.model}"
+    text = f"{what}: {size_text(plan.size)} to download from {plan.repository}. Only that part is kept."
+    if not agreed(args.yes, text):
         return 1
-    command = ["rdchat", "models", "mtp", args.model, "--yes"]
+    command = ["rdchat", "models", part.name.lower(), args.model, "--yes"]
     command += ["--revision", args.revision] if args.revision != "main" else []
     ended = run_download(begin_drafter(plan), shlex.join(command))
     if ended is None:
         return INTERRUPTED
-    inspect_drafter(Path(ended.folder))
+    if part is Part.MTP:
+        inspect_drafter(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     options.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

@@ -72,6 +72,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
     """Return an entry of the list as JSON."""
     sizes, unfinished, problem = model.sizes, model.is_unfinished, model.problem
     size = here = model.disk_bytes
+    part = "vision" if model.sees else "drafter"
     if unfinished:
         size = model.download_bytes
         command = download_command(model.repository, model.revision, model.gguf)
@@ -81,7 +82,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         "name": model.name if unfinished else listed_name(model),
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
-        "kind": "" if unfinished else "drafter" if model.is_drafter else "model",
+        "kind": "" if unfinished else part if model.is_drafter else "model",
         "family": "GGUF" if model.is_gguf else model.family,
         "parameters": sizes.parameters if sizes is not None else None,
         "quantization": model.quantization,

@@ -49,6 +49,8 @@ class ModelInfo:
         token_markers: Markers of thoughts and answers that the model writes with control tokens.
         server: Name of the remote server that runs it, with its address as `device`; empty where this computer runs it.
             Sizes that such a server does not say are 0.
+        sees: Whether it takes images.
+        blind: See `FolderFacts`.
     """
 
     name: str
@@ -68,6 +70,8 @@ class ModelInfo:
     trained_for_tools: bool = False
     token_markers: frozenset[str] = frozenset()
     server: str = ""
+    sees: bool = False
+    blind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ _WHOLE = (Stage.DRAFTER_PREFILL, Stage.FIRST)
 # What a wait inside a stage is spent on. Elsewhere it is for a step without a draft.
 _INSIDE: dict[str, Spent] = {
     Stage.ROUND: Spent.CHECKING,
-    **{stage: stage.spent for stage in Stage if stage.spent in (Spent.READING, Spent.DRAFTING)},
+    **{stage: stage.spent for stage in Stage if stage.spent in (Spent.SEEING, Spent.READING, Spent.DRAFTING)},
 }
 
 

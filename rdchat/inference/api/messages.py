@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import is_nested_deeper
+from rdchat.inference.api.images import ChatImage
 
 # Levels of JSON from outside: code that walks along it calls itself for each level.
 _MAX_NESTED = 100
@@ -89,6 +90,7 @@ class ChatMessage:
         tool_call_id: In a tool's message, the call that it answers; empty if unknown.
         name: In a tool's message, the tool's name; empty if unknown.
         thought: Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools.
+        images: They stand before the text.
     """
 
     role: Role
@@ -99,6 +101,7 @@ class ChatMessage:
     tool_call_id: str = ""
     name: str = ""
     thought: str = ""
+    images: tuple[ChatImage, ...] = ()
 
     def can_be_joined(self, later: "ChatMessage") -> bool:
         """Return whether a later message may be added to this one: both have one role, and no calls or results."""
@@ -110,8 +113,17 @@ class ChatMessage:
         before = f"{self.content}\n\n" if self.content else ""
         moved = tuple(len(before) + offset for offset in later.own_control)
         return ChatMessage(
-            self.role, before + later.content, self.own_control + moved, thought=later.thought or self.thought
+            self.role,
+            before + later.content,
+            self.own_control + moved,
+            thought=later.thought or self.thought,
+            images=self.images + later.images,
         )
+
+
+def images_of(messages: Iterable[ChatMessage]) -> list[ChatImage]:
+    """Return all images of a conversation, in order."""
+    return [image for message in messages for image in message.images]
 
 
 def join_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:

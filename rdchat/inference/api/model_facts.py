@@ -4,6 +4,7 @@ Plain data and arithmetic, no MLX. The check before loading (`models.loading`) a
 so they never disagree.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
@@ -34,6 +35,8 @@ class ModelSizes:
         float_type: Type of most of the floats: `float32`, `float16` or `bfloat16`.
         kv_values_per_token: Numbers that the KV cache holds for each token; an upper bound with sliding windows.
         context_length: Maximum tokens of prompt and reply together.
+        tower_parameters: Those of `parameters` that see; they are never quantised by rdchat.
+        image_bytes: Memory of the rows of images that are kept.
     """
 
     parameters: int
@@ -42,6 +45,8 @@ class ModelSizes:
     float_type: Dtype
     kv_values_per_token: int
     context_length: int
+    tower_parameters: int = 0
+    image_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class MemoryNeed:
         tokens: Tokens of prompt and reply together.
         precision: Precision of the weights, such as `float16` or `4bit`.
         drafter_bytes: Memory of the drafter.
+        image_bytes: Memory of images.
     """
 
     weights_bytes: int
@@ -107,10 +113,11 @@ class MemoryNeed:
     tokens: int
     precision: str
     drafter_bytes: int = 0
+    image_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.cache_bytes + self.drafter_bytes
+        return self.weights_bytes + self.cache_bytes + self.drafter_bytes + self.image_bytes
 
     @classmethod
     def of(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
@@ -119,10 +126,11 @@ class MemoryNeed:
         width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
         weights = sizes.stored_bytes
         if not stays_quantized(sizes.quantization_bits, dtype):
-            weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
+            network = sizes.parameters - sizes.tower_parameters
+            weights = int(network * _bytes_per_weight(dtype, width)) + sizes.tower_parameters * width
         tokens = min(tokens, sizes.context_length)
         cache = sizes.kv_values_per_token * width * tokens
-        return cls(weights, cache, tokens, precision_text(sizes, dtype))
+        return cls(weights, cache, tokens, precision_text(sizes, dtype), image_bytes=sizes.image_bytes)
 
     def fit(self, room: MemoryRoom) -> Fit:
         """Return how a model fits into the room."""
@@ -200,6 +208,7 @@ _TELLING = {
     "eagle_config",
     "markov_head_type",
     "markov_rank",
+    "rdchat",
     "speculators_config",
     "speculators_model_type",
     "target_layer_ids",
@@ -261,6 +270,21 @@ class DrafterFit:
     problem: str = ""
 
 
+class Part(StrEnum):
+    """A part of a model that copies leave out, and that its original has; the name is for people."""
+
+    MTP = "MTP layers"
+    VISION = "vision"
+
+    @classmethod
+    def of(cls, folder: str) -> "Part":
+        """Return what is in a folder, by the folder's name."""
+        return cls.VISION if re.search(r"-vision-[0-9a-f]{6}$", folder) else cls.MTP
+
+
+NO_VISION = "This copy has no vision."
+
+
 class DraftKind(StrEnum):
     """The largest kind of draft that a model can verify in one call.
 
@@ -296,14 +320,16 @@ class FolderFacts:
     """Facts about a model from the headers of its files.
 
     Attributes:
-        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
+        family: Architecture, such as `llama`; a drafter's kind, `vision` for a tower; empty if unknown.
         sizes: Sizes for its need of memory; None if it cannot be loaded.
         quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
         problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
         is_model: Whether it is a language model, loadable or not; the hub's cache also has other things.
         tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
-        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
+        is_drafter: Whether it drafts for a model, or sees for one if `sees`, and cannot be loaded alone.
         states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+        sees: Whether it has a vision tower that rdchat can use.
+        blind: Why it does not see although its configuration says so, a sentence; `NO_VISION` if the original may.
     """
 
     family: str = ""
@@ -314,6 +340,8 @@ class FolderFacts:
     tokens: str = ""
     is_drafter: bool = False
     states_mtp: bool = False
+    sees: bool = False
+    blind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ PATH_SEPARATOR = "/"
 class Spent(StrEnum):
     """What a reply's time is spent on, in the order in which it is shown."""
 
+    SEEING = "seeing"
     READING = "reading"
     DRAFTING = "drafting"
     CHECKING = "checking"
@@ -26,6 +27,7 @@ class Stage(StrEnum):
 
     Attributes:
         TOKENIZE: Applying the chat template, making tokens of the text, and reading the answer format.
+        SEE: Decoding the images of the prompt, and computing their rows.
         PREFILL: Reading the prompt.
         DRAFTER_PREFILL: Reading the prompt by the drafter.
         READ: Reading of the prompt by a head.
@@ -69,6 +71,7 @@ class Stage(StrEnum):
         return stage
 
     TOKENIZE = "template and tokenize", Spent.READING, "chat template and tokens"
+    SEE = "see", Spent.SEEING, "seeing"
     PREFILL = "prefill", Spent.READING, "reading the prompt"
     DRAFTER_PREFILL = "prefill of the drafter", Spent.READING, "reading by the drafter"
     READ = "read", Spent.READING, "reading by the drafter"

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role, parsed_json
 
 # Tokens that a draft model or prompt lookup drafts in a round.
@@ -350,6 +351,7 @@ class GenerationRequest:
         thinking_tokens: The most tokens of a thought: there it is closed by the model's own marker, and the answer
             begins; 0 for an answer at once. None for no limit.
         keep: Where its KV cache is kept on disk; None for nowhere.
+        image_cap: How many tokens an image may take.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -367,6 +369,7 @@ class GenerationRequest:
     partition: str = ""
     thinking_tokens: int | None = None
     keep: CacheFolder | None = None
+    image_cap: ImageCap = ImageCap.MEDIUM
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)

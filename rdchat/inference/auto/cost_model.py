@@ -19,7 +19,7 @@ from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 
 # Milliseconds by two numbers; see `Part`.
 Costs = Mapping[tuple[int, int], float]

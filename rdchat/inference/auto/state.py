@@ -34,7 +34,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors, is_device_error
 from rdchat.inference.verification.target import LoadedModel

@@ -91,7 +91,7 @@ def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
         resolve_drafter,
         search_drafters,
     )
-    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
+    from rdchat.inference.models.safetensors_file import target_hash  # noqa: PLC0415
 
     target = target_hash(info.path)
     digest = hashlib.sha256(repr(plan).encode("utf-8", "replace"))

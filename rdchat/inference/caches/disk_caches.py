@@ -21,7 +21,7 @@ from rdchat.files.cache_folders import make_room
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, digests_of
 from rdchat.inference.models.fact_cache import stamp_of
-from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
@@ -36,7 +36,7 @@ _MIN_GAIN = 64
 _ENDS = 8
 _WAIT_S = 0.005
 # Of the files: another number makes those of before useless.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class DiskCaches:
         """Append to a cache what the disk has of a prompt; return how many tokens.
 
         Args:
-            cache: Holds a proper prefix of the prompt, before and afterwards.
+            cache: Holds a proper prefix of the prompt, before and afterwards; it has the prompt's images.
             prompt: Token ids.
             folder: The chat's; None for none.
             check: Called before each file; what it raises ends the work, and the cache is as it was, or longer.
@@ -213,8 +213,8 @@ def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, 
             reached = segment.end
             if segment.is_end:
                 layout.set_state(cache, arrays[layout.row_arrays :], reached)
-            if segment.is_end or not layout.has_state:
-                cache.tokens = prompt[:reached]
+            if segment.is_end or not (layout.has_state or cache.cuts_image(reached)):
+                cache.extend(prompt[len(cache.tokens) : reached])
     finally:
         layout.cut(cache)
 

@@ -80,9 +80,9 @@ class Segment:
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
     """Return a hash of the first tokens, for each of some numbers of tokens."""
-    data, digest, hashed, found = np.array([*tokens], "<u4").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
+    data, digest, hashed, found = np.array([*tokens], "<i8").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
     for end in sorted(ends):
-        digest.update(data[4 * hashed : 4 * end])
+        digest.update(data[8 * hashed : 8 * end])
         found[end], hashed = digest.hexdigest(), end
     return found
 
@@ -163,7 +163,7 @@ class CacheLayout:
         """Drop rows that `append` added behind the cache's tokens."""
         for leaf in leaves(cache.layers):
             if _has_all_rows(leaf):
-                leaf.trim(leaf.offset - len(cache.tokens))
+                leaf.trim(leaf.length - len(cache.tokens))
 
     def set_state(self, cache: KVCache, state: list[mx.array], position: int) -> None:
         """Replace the other layers' state by that of `copy_state` at a position."""

@@ -3,13 +3,14 @@
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, TokenEvent
+from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
@@ -22,7 +23,7 @@ from rdchat.inference.decoding.rounds import Rounds
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors, was_stopped
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import Feed, LoadedModel
 
 _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,
@@ -31,7 +32,13 @@ _MEMORY_SHARE = 0.05
 
 
 def prefill(
-    model: LoadedModel, cache: KVCache, prompt: list[int], cancelled: Callable[[], bool], ledger: Ledger
+    model: LoadedModel,
+    cache: KVCache,
+    prompt: list[int],
+    cancelled: Callable[[], bool],
+    ledger: Ledger,
+    *,
+    feed: Feed | None = None,
 ) -> Iterator[int]:
     """Feed the prompt without its last token, from where the cache ends.
 
@@ -41,6 +48,7 @@ def prefill(
         prompt: Token ids.
         cancelled: Looked at before each chunk; True ends the work between two chunks.
         ledger: Takes the host time, a call for each chunk.
+        feed: Feeds a prompt with images; None for text. The cache has the prompt's images.
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
@@ -48,17 +56,24 @@ def prefill(
     done = len(cache.tokens)
     yield done
     while done < len(prompt) - 1 and not cancelled():
-        chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
+        end = min(done + model.prefill_chunk, len(prompt) - 1)
+        # An image whose rows see each other comes in one call.
+        cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
+        end = next(cut, end)
+        chunk = prompt[done:end]
         began = perf_counter()
         with ledger.stage(Stage.PREFILL):
             try:
-                model.network(mx.array(chunk)[None], cache=cache.layers)
+                if feed is None:
+                    model.network(mx.array(chunk)[None], cache=cache.layers)
+                else:
+                    feed(cache, done, end)
                 cache.evaluate()
             except RuntimeError as error:
                 if was_stopped(error):
                     model.pace.shorten()
                 raise
-            cache.tokens += chunk
+            cache.extend(chunk)
             if mx.get_cache_memory() > _MEMORY_SHARE * mx.get_active_memory():
                 mx.clear_cache()
         model.pace.note(len(chunk), perf_counter() - began)
@@ -232,7 +247,9 @@ class ReplyIterator:
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
-        for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
+        for done in prefill(
+            self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=self._see()
+        ):
             self._pass_prompt(read, done)
             read = done
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
@@ -240,6 +257,19 @@ class ReplyIterator:
             with self._ledger.stage(Stage.DRAFTER_PREFILL):
                 for _ in part.prefill(self._cancel.is_set):
                     pass
+
+    def _see(self) -> Feed | None:
+        """Compute the rows of the images that the cache lacks; None if it lacks none."""
+        images, eyes, start = self._cache.images, self._model.eyes, len(self._cache.tokens)
+        if eyes is None or all(image.end <= start for image in images):
+            return None
+        with self._ledger.stage(Stage.SEE), suppress(StoppedError):
+            return eyes.see(self._prompt, images, self._reply.request, self._check_cancelled, start=start)
+        return None
+
+    def _check_cancelled(self) -> None:
+        if self._cancel.is_set():
+            raise StoppedError
 
     def _pass_prompt(self, start: int, end: int) -> None:
         """Give the drafter the prompt tokens of the target's last call."""

@@ -55,13 +55,13 @@ class TokenChooser:
         It is twice the number of times that a token occurs in the reply so far, and one more if the prompt has it.
 
         Args:
-            prompt: The prompt's tokens; those beyond the vocabulary are left out.
+            prompt: The prompt's tokens; those of images and beyond the vocabulary are left out.
             end_tokens: Tokens that end a reply. They end the earlier replies in the prompt too, and a penalty for that
                 would keep this reply from ending.
         """
         seen = mx.zeros(self._token_ids.shape, dtype=mx.int32)
         size = self._token_ids.size
-        if penalized := [token for token in prompt if token < size and token not in end_tokens]:
+        if penalized := [token for token in prompt if 0 <= token < size and token not in end_tokens]:
             seen[mx.array(penalized)] = 1
         return seen
 

@@ -25,7 +25,7 @@ from rdchat.inference.decoding.reply_iterator import prefill
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
@@ -43,6 +43,9 @@ class DraftModel:
         model: The draft model itself.
         shared_tokens: Token ids below this one are the same in both models, but for some.
         other_tokens: Those that are not; they are never offered.
+
+    Attributes:
+        image_token: The id that stands for each token of an image, so that both models count the same positions.
 
     Raises:
         ModelError: If drafted tokens cannot be removed from the draft model's cache, or its weights are damaged.
@@ -67,11 +70,16 @@ class DraftModel:
         offered = sorted({*range(self.shared_tokens)}.difference(other_tokens)) if other_tokens else ()
         self.offered = mx.array(offered, mx.uint32) if offered else None
         self.end_tokens = target.end_tokens
+        self.image_token = target.eyes.token if target.eyes else 0
 
     def known(self, tokens: list[int]) -> list[int]:
-        """Return tokens of the target; one that the draft model has no row for becomes the first."""
-        rows = self.model.info.vocabulary_size
-        return [token if token < rows else 0 for token in tokens]
+        """Return tokens of the target; one that the draft model has no row for becomes the first.
+
+        Those of images become `image_token`.
+        """
+        rows, image = self.model.info.vocabulary_size, self.image_token
+        ids = (token if token >= 0 else image for token in tokens)
+        return [token if token < rows else 0 for token in ids]
 
     def forget(self) -> None:
         """Begin with an empty KV cache; a paused reply keeps the one that it has."""

@@ -8,14 +8,14 @@ followed them has a chance at each node.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import cycle, islice
+from itertools import cycle, islice, takewhile
 
 from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 
 # Maximum tokens of a path below the root.
 DEEPEST = 32
-# Stands between texts of `Occurrences`; it is never a token.
+# Stands between texts of `Occurrences`; it is never a token. Tokens of images are lower. Neither is ever offered.
 SEPARATOR = -1
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
@@ -131,13 +131,18 @@ class Occurrences:
         return length
 
     def update(self) -> None:
-        """Index the runs that end before the last token, which has no successor yet. `find` does it too."""
+        """Index the runs that end before the last token, which has no successor yet. `find` does it too.
+
+        Those before a part of an image have none either.
+        """
         tokens = self.tokens
         for end in range(self._noted + 1, len(tokens)):
+            is_text = tokens[end] >= 0
             for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
                 key = tuple(tokens[max(end - run, 0) : end])
                 before.append(last.get(key, 0))
-                last[key] = end
+                if is_text:
+                    last[key] = end
         self._noted = max(self._noted, len(tokens) - 1)
 
 
@@ -206,6 +211,8 @@ class LookupIndex:
         if self._matches is None:
             tokens = self._text.tokens
             ending = tokens[-LONGEST_MATCH:]
+            if ending and min(ending) < 0:
+                ending = list(takewhile(lambda token: token >= 0, reversed(ending)))[::-1]
             self._matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
             if self._earlier is not None:
                 self._matches += self._earlier.matches(ending)
@@ -228,7 +235,7 @@ def _votes(
     total = 1.0
     for match in matches:
         length, following, earlier = match
-        if depth >= len(following):
+        if depth >= len(following) or following[depth] < 0:
             continue
         token, vote = following[depth], odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote

@@ -23,8 +23,9 @@ from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
-from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_drafters
+from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_parts
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
+from rdchat.inference.vision.families import vision_of
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
@@ -54,11 +55,17 @@ def _folder_facts(folder: Path) -> FolderFacts:
     bits = files.sizes.quantization_bits
     quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
     states_mtp = stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
-    facts = FolderFacts(family=files.architecture, sizes=files.sizes, quantization=quantization)
-    return replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
+    vision = vision_of(folder)
+    facts = FolderFacts(family=files.architecture, sizes=vision.sizes(files.sizes), quantization=quantization)
+    facts = replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
+    return replace(facts, sees=vision.family is not None, blind=vision.reason)
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
+    if folder.parent == paths.towers_dir():
+        return FolderFacts(
+            family="vision", problem=vision_of(folder).reason, is_model=False, is_drafter=True, sees=True
+        )
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
 
     try:
@@ -150,7 +157,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         chosen: The person's own models folder, to include; empty for none.
         read: Reads facts that are not cached; a child process may do it.
     """
-    for card in (*model_cards(chosen), *own_drafters(), *other_revisions()):
+    for card in (*model_cards(chosen), *own_parts(), *other_revisions()):
         if (model := _described(card, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
@@ -189,11 +196,13 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
     """Return the card of a folder or a file with its facts; None where it is neither a model nor a drafter."""
     path = card.path
     stamp = stamp_of(path)
+    # A model sees with a tower that was fetched for it, so its facts are those of both.
+    both = replace(stamp, digest=stamp.digest + stamp_of(paths.towers_dir()).digest)
     try:
-        facts = plain(FolderFacts, cached_facts("headers", path, stamp))
+        facts = plain(FolderFacts, cached_facts("headers", path, both))
     except (TypeError, ValueError):  # They are not cached, or the cache is damaged.
         facts = read(path)
-        cache_facts("headers", path, stamp, asdict(facts))
+        cache_facts("headers", path, both, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
     known = {field.name: getattr(facts, field.name) for field in fields(facts)}

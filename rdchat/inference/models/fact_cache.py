@@ -16,7 +16,7 @@ from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import MAX_ENTRIES, read_json
 from rdchat.inference.api.model_facts import Capability, DraftKind
 
-_FORMAT = 3
+_FORMAT = 4
 _MAX_BYTES = 2**20
 _CHUNK_BYTES = 16 * 2**20
 

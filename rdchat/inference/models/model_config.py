@@ -43,6 +43,8 @@ QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
 _MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
+# Models whose text models mlx-lm has under another name.
+_TEXT_MODELS = {"idefics3": "llama", "smolvlm": "llama", "lfm2_vl": "lfm2"}
 # Usual bits of other tools' methods; the others have 4.
 _FOREIGN_BITS = {"bitnet": 2, "fp8": 8, "mxfp8": 8}
 
@@ -73,7 +75,8 @@ def check_architecture(config: Mapping[str, Any]) -> str:
             "Choose a model with an architecture that mlx-lm supports.",
         )
     package = _mlx_lm_folder()
-    module = package / "models" / f"{_model_remapping(package).get(model_type, model_type)}.py"
+    names = _TEXT_MODELS | _model_remapping(package)
+    module = package / "models" / f"{names.get(model_type, model_type)}.py"
     known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
     if not known or not re.search(
         r"^(class|from \.\w+ import) Model\b", module.read_text(encoding="utf-8"), re.MULTILINE
@@ -139,6 +142,15 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part that describes the language model; models that also see or hear nest it."""
     nested = config.get("text_config")
     return nested if isinstance(nested, dict) else config
+
+
+def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as mlx-lm knows it: of the text model alone, where it has that under another name."""
+    text_model = _TEXT_MODELS.get(str(config["model_type"]))
+    if text_model is None:
+        return dict(config)
+    outer = {key: config[key] for key in ("quantization", "tie_word_embeddings") if key in config}
+    return {**text_config(config), **outer, "model_type": text_model}
 
 
 def context_length(config: Mapping[str, Any], folder: Path) -> int:

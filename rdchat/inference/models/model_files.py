@@ -1,6 +1,5 @@
 """Finds a model by its name, checks the headers of its files, and makes the hash by which a drafter identifies it."""
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,6 @@ from rdchat.files.foreign_files import (
     check_entries,
     check_file,
     entries_of,
-    read_bytes,
     read_errors,
     read_object,
 )
@@ -40,17 +38,15 @@ from rdchat.inference.models.model_config import (
 )
 from rdchat.inference.models.model_locations import find_card
 from rdchat.inference.models.safetensors_file import (
-    MAX_HEADER_BYTES,
     StoredTensor,
     is_weights,
     read_headers,
+    target_hash,
     weight_files,
 )
 
 # Key of the target that a drafter is bound to, in a published layout's configuration.
 BINDING = "rdchat"
-# Hashed samples of each weight file: 1 MB, spread evenly.
-_SAMPLES, _SAMPLE_BYTES = 256, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,39 +61,6 @@ class TargetBinding:
     def of(cls, info: ModelInfo) -> "TargetBinding":
         """Return the binding to a loaded model."""
         return cls(info.name, info.architecture, target_hash(info.path))
-
-
-def target_hash(model_folder: Path) -> str:
-    """Return a hash of a model's stored weights and tokenizer, whatever precision they are loaded in.
-
-    It covers names, types, shapes and offsets of all tensors, 1 MB of each weight file, and the whole `tokenizer.json`.
-    It takes milliseconds, and distinguishes a fine-tuned model from its base.
-
-    Raises:
-        ModelError: If a file cannot be read.
-    """
-    digest = hashlib.sha256()
-    with read_errors(model_folder):
-        # mlx-lm reads these files.
-        for path in sorted(model_folder.glob("model*.safetensors")):
-            check_file(path)
-            for block in _samples(path):
-                digest.update(block)
-        tokenizer = model_folder / "tokenizer.json"
-        digest.update(read_bytes(tokenizer) if tokenizer.exists() else b"")
-    return digest.hexdigest()
-
-
-def _samples(path: Path) -> Iterator[bytes]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = file.read(8)
-        # In a damaged file this may be any number.
-        header = min(int.from_bytes(length, "little"), size, MAX_HEADER_BYTES)
-        yield length + file.read(header)
-        for sample in range(_SAMPLES):
-            file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
-            yield file.read(_SAMPLE_BYTES)
 
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)

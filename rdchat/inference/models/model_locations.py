@@ -63,6 +63,12 @@ def own_drafters() -> Iterator[ModelCard]:
     return _cards_in(paths.drafters_dir(), TRAINED)
 
 
+def own_parts() -> Iterator[ModelCard]:
+    """Return the drafters trained on this machine, and the vision towers fetched for models."""
+    yield from own_drafters()
+    yield from _cards_in(paths.towers_dir(), TRAINED)
+
+
 def shipped_drafters() -> Iterator[ModelCard]:
     """Return the drafters shipped with the app."""
     return _cards_in(Path(rdchat.__file__).parent / "drafters", SHIPPED)
@@ -101,7 +107,7 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
     names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
     every = (*model_cards(chosen), *other_revisions())
     matches = [card for card in every if not names.isdisjoint({listed_name(card), str(card.path)})]
-    matches = matches or [card for card in own_drafters() if not names.isdisjoint({listed_name(card), str(card.path)})]
+    matches = matches or [card for card in own_parts() if not names.isdisjoint({listed_name(card), str(card.path)})]
     if len(matches) > 1:
         where = ", ".join(str(card.path) for card in matches)
         raise ModelError(f"There are {len(matches)} models named {name}: {where}.", "Give the path of one of them.")

@@ -19,7 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.models.fact_cache import kept
-from rdchat.inference.models.model_config import read_config, text_config
+from rdchat.inference.models.model_config import own_config, read_config, text_config
 from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
@@ -98,7 +98,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         folder: Already checked by `check_model_folder`.
         process: Reads config.json by the class.
     """
-    config = read_config(folder)
+    config = own_config(read_config(folder))
     config |= (tied := _tied_rows(folder, config))
     model_type, nested = str(config["model_type"]), config.get("text_config")
     model_class, arguments = model_classes(config)

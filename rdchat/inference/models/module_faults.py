@@ -12,6 +12,9 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 import mlx.core as mx
 import mlx.nn as nn
 
+# The text models of SmolVLM and Idefics3, and of LFM2-VL: in originals, and in mlx-vlm's copies.
+_BESIDE_A_TOWER = ("model.text_model.", "model.language_model.", "language_model.model.", "language_model.")
+
 
 class _WeighedExperts:
     """Jamba: the shares of the chosen experts are those among all experts; the module makes their sum 1."""
@@ -81,6 +84,9 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
             biases = {name.removesuffix(".moe_statics.e_score_correction_bias"): weights[name] for name in ends}
             for name, module in _give(network, "Ernie4_5_MoeMLP", _CorrectedExperts) if biases else []:
                 module._correction = biases[name].reshape(-1).astype(mx.float32)
+        case "llama" | "lfm2":
+            prefix = next((each for each in _BESIDE_A_TOWER if any(name.startswith(each) for name in weights)), None)
+            return weights if prefix is None else _text_of(weights, prefix)
         case "gpt_oss":
             experts = [name for name in weights if name.endswith((".gate_up_proj", ".down_proj"))]
             return weights | {f"{name}.weight": weights.pop(name).swapaxes(-1, -2) for name in experts}
@@ -92,6 +98,12 @@ def with_known_names(network: nn.Module, model_type: str, weights: dict[str, mx.
                 ]
                 weights[f"{before}.switch_mlp.{part}"] = mx.stack([weights.pop(each) for each in experts])
     return weights
+
+
+def _text_of(weights: dict[str, mx.array], prefix: str) -> dict[str, mx.array]:
+    """Return the weights of the text model alone; only the output rows may stand outside of its prefix."""
+    own = {name.removeprefix(prefix): each for name, each in weights.items() if name.startswith((prefix, "lm_head."))}
+    return {name if name.startswith("lm_head.") else f"model.{name}": each for name, each in own.items()}
 
 
 def _give(network: nn.Module, name: str, mixin: type) -> list[tuple[str, Any]]:

@@ -1,9 +1,13 @@
-"""The families of models that are published with MTP layers, by mlx-lm's model types, and those that rdchat reads."""
+"""The families of models that are published with MTP layers, by mlx-lm's model types, and those that rdchat reads.
 
+The layers are told by the names of their tensors: configurations are silent in some families.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.model_config import LAYER_KEYS, text_config
 
 QWEN = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
 # DeepSeek-V3, and families with its names.
@@ -14,6 +18,12 @@ PLAIN = ("llama", "qwen2", "qwen3")
 FLOAT8, SCALES = "F8_E4M3", "_scale_inv"
 # mlx-lm's `sanitize` multiplies block scales in.
 FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
+# Repositories that have nothing else end their model type so.
+BARE = "_mtp"
+_ANY_MTP = re.compile(r"(?:^|\.)mtp\w*\.", re.ASCII)
+_LAYER = re.compile(r"(?:(?:model|language_model)\.)*layers\.(\d{1,5})\.", re.ASCII)
+# Copies of the model's own tables.
+_COPIES = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head|shared_head\.head)\.")
 _COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 _REFUSED = {
     "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
@@ -37,3 +47,18 @@ def unreadable(architecture: str) -> str:
     """Return why the MTP layers of a model type cannot be used, a clause; empty where they can."""
     known = {*QWEN, *DEEPSEEK, *MIMO, *PLAIN}
     return "" if architecture in known else _REFUSED.get(architecture, "rdchat does not know their layout")
+
+
+def is_mtp(name: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a tensor is of an MTP layer: by its name, or by its number where they follow the other layers.
+
+    Copies of the model's token tables are not.
+    """
+    if _COPIES.search(name):
+        return False
+    if _ANY_MTP.search(name) or str(config.get("model_type")).endswith(BARE):
+        return True
+    counted = _LAYER.match(name)
+    counts = (text_config(config).get(key) for key in LAYER_KEYS)
+    layers = next((count for count in counts if type(count) is int), None)
+    return counted is not None and layers is not None and int(counted[1]) >= layers

@@ -7,12 +7,13 @@ The library `safetensors` does not do this: it has one message for a file that i
 long; it takes sizes that MLX cannot count; it gives no offsets; and it writes from tensors that are all in memory.
 """
 
+import hashlib
 import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_errors, read_object
+from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_bytes, read_errors, read_object
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
@@ -307,3 +308,40 @@ def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]
     if not any(tensor.elements for tensor in tensors.values()):
         raise ModelError(f"{folder} has no weights: its files are empty.", REFETCH_HINT)
     return tensors
+
+
+# Hashed samples of each weight file: 1 MB, spread evenly.
+_SAMPLES, _SAMPLE_BYTES = 256, 4096
+
+
+def target_hash(model_folder: Path) -> str:
+    """Return a hash of a model's stored weights and tokenizer, whatever precision they are loaded in.
+
+    It covers names, types, shapes and offsets of all tensors, 1 MB of each weight file, and the whole `tokenizer.json`.
+    It takes milliseconds, and distinguishes a fine-tuned model from its base.
+
+    Raises:
+        ModelError: If a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with read_errors(model_folder):
+        # mlx-lm reads these files.
+        for path in sorted(model_folder.glob("model*.safetensors")):
+            check_file(path)
+            for block in _samples(path):
+                digest.update(block)
+        tokenizer = model_folder / "tokenizer.json"
+        digest.update(read_bytes(tokenizer) if tokenizer.exists() else b"")
+    return digest.hexdigest()
+
+
+def _samples(path: Path) -> Iterator[bytes]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = file.read(8)
+        # In a damaged file this may be any number.
+        header = min(int.from_bytes(length, "little"), size, MAX_HEADER_BYTES)
+        yield length + file.read(header)
+        for sample in range(_SAMPLES):
+            file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
+            yield file.read(_SAMPLE_BYTES)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
+from rdchat.inference.prompts.template_fitting import IMAGES
 from rdchat.inference.prompts.whole_prompts import lacking
 
 Turns = list[dict[str, Any]]
@@ -122,12 +123,15 @@ class PromptTokenizer:
         """Apply the chat template, with a reply opened at the end unless `add_generation_prompt` is false.
 
         Args:
-            turns: The messages, each with `role` and `content`.
+            turns: The messages, each with `role` and `content`. If one has images, the content of all is given as
+                parts: templates of models that see lose plain texts beside them.
             variables: What else the template gets, such as `tools`.
 
         Raises:
             TemplateRefusedError: If it fails, or its text is far too long.
         """
+        if any(IMAGES in turn for turn in turns):
+            turns = [_in_parts(turn) for turn in turns]
         given = len(json.dumps([turns, variables], ensure_ascii=False))
         try:
             variables = {"add_generation_prompt": True} | variables
@@ -258,6 +262,31 @@ class PromptTokenizer:
         if backend.pre_tokenizer is not None:
             words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
         return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def filled(prompt: str, placeholder: str, expanded: Sequence[str], mark: str) -> str:
+    """Return a rendered prompt in which the text of each image stands for its placeholder.
+
+    Args:
+        prompt: A template's output.
+        placeholder: What templates write for an image.
+        expanded: The text of each image, in order.
+        mark: What stands before a placeholder that is text, which stays as it is.
+
+    Raises:
+        TemplateRefusedError: If the template did not write one placeholder for each image.
+    """
+    first, *others = re.split(f"(?<!{re.escape(mark)}){re.escape(placeholder)}", prompt)
+    if len(others) != len(expanded):
+        raise _refusal(f"it has a place for {len(others)} of its {len(expanded)} images")
+    return first + "".join(image + text for image, text in zip(expanded, others, strict=True))
+
+
+def _in_parts(turn: dict[str, Any]) -> dict[str, Any]:
+    content = turn["content"]
+    words = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    parts = [{"type": "image"}] * turn.get(IMAGES, 0) + words
+    return {key: value for key, value in turn.items() if key != IMAGES} | {"content": parts}
 
 
 def _refusal(reason: str) -> TemplateRefusedError:

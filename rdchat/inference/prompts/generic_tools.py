@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, images_of
 
 CALL_MARKERS = ("<tool_call>", "</tool_call>")
 """What begins and ends a call; `mlx_lm.tool_parsers.json_tools` has the same."""
@@ -35,7 +35,9 @@ def tools_as_text(messages: Sequence[ChatMessage], tools: str = "") -> tuple[Cha
     turns = list[ChatMessage]()
     for are_results, group in groupby(messages, lambda message: message.role is Role.TOOL):
         if are_results:
-            turns.append(ChatMessage(Role.USER, "\n".join(_between(_RESULT_MARKERS, each.content) for each in group)))
+            results = list(group)
+            text = "\n".join(_between(_RESULT_MARKERS, each.content) for each in results)
+            turns.append(ChatMessage(Role.USER, text, images=tuple(images_of(results))))
         else:
             turns += map(_with_calls, group)
     if tools:

@@ -2,22 +2,35 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.messages import ChatMessage, images_of
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
 from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, said, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
+from rdchat.inference.prompts.unseen_images import without_images
 
 # Conversations that are longer than so many contexts are not counted to their end.
 _MAX_CONTEXTS = 4
+
+
+class ImageTexts(Protocol):
+    """How the images of a conversation stand in a prompt's text."""
+
+    @property
+    def placeholder(self) -> str:
+        """What chat templates write for an image."""
+
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
+        """Return the text of each image."""
 
 
 class ModelPrompts:
@@ -27,15 +40,19 @@ class ModelPrompts:
         process: Reads the tokenizer; several models may share one.
         folder: The model's folder.
         tokenizer: mlx-lm's wrapper of the same tokenizer, in this process.
+        sight: How the model sees; None for one that does not.
 
     Attributes:
         control: Id to text of control tokens.
     """
 
-    def __init__(self, process: TokenizerProcess, folder: Path, tokenizer: Any) -> None:
+    def __init__(
+        self, process: TokenizerProcess, folder: Path, tokenizer: Any, sight: ImageTexts | None = None
+    ) -> None:
         self.process = process
         self._folder = folder
         self._tokenizer = tokenizer
+        self.sight = sight
         ids = process.read(folder)
         self.control: Mapping[int, str] = {token_id: text for text, token_id in ids.items()}
         self._tokens = ControlTokens(ids)
@@ -49,6 +66,7 @@ class ModelPrompts:
         *,
         thinking: ThinkingChoice | None = None,
         tools: str = "",
+        cap: ImageCap = ImageCap.MEDIUM,
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
@@ -62,12 +80,15 @@ class ModelPrompts:
             thinking: Whether or how much the model thinks; None leaves it to the chat template.
             tools: JSON list of the tools that the model may call; empty for none. The template gets them if the model
                 was trained for tools; otherwise they are text, see `tools_as_text`.
+            cap: How many tokens an image may take. Models that do not see get a line for each image.
 
         Raises:
             InvalidSettingError: If the template has no such switch for thinking.
             TemplateRefusedError: If the template refuses the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
+        if self.sight is None:
+            messages = without_images(messages)
         if tools and not self.trained_for_tools:
             messages, tools = tools_as_text(messages, tools), ""
         elif not self._mentions("tool_calls"):
@@ -77,6 +98,8 @@ class ModelPrompts:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
+        if self.sight is not None and (images := images_of(messages)):
+            encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap)))
         refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
             try:
@@ -109,7 +132,9 @@ class ModelPrompts:
                 unfinished = turns.pop().joined(unfinished)
         is_off = request.shape is not None and ThinkingChoice.OFF in self.thinking
         thinking = ThinkingChoice.OFF if is_off else request.thinking
-        return self.encode(turns, unfinished, limit, waiting, thinking=thinking, tools=request.tools)
+        return self.encode(
+            turns, unfinished, limit, waiting, thinking=thinking, tools=request.tools, cap=request.image_cap
+        )
 
     def _encode_turns(
         self,
@@ -120,7 +145,7 @@ class ModelPrompts:
         encode: Callable[..., list[int]],
     ) -> list[int]:
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
-        mark = partial(self._tokens.mark, marks=marks)
+        mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark) for message in messages]
         text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
@@ -140,6 +165,12 @@ class ModelPrompts:
             if not any(message.tool_calls for message in messages):
                 raise
         return encode(turns=[turn_of(message, mark, as_text=True) for message in messages])
+
+    def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
+        """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""
+        if self.sight is not None:
+            own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
+        return self._tokens.mark(text, own, marks)
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""

@@ -15,6 +15,8 @@ Messages = tuple[ChatMessage, ...]
 
 _ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
+IMAGES = "images"
+"""Field of a turn with the number of its images; chat templates get parts in its place."""
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
 
@@ -154,6 +156,8 @@ def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[
             DeepSeek's takes text.
     """
     turn: dict[str, Any] = {"role": message.role.value, "content": mark(message.content, message.own_control)}
+    if message.images:
+        turn[IMAGES] = len(message.images)
     if message.tool_calls:
         turn["tool_calls"] = [marked(_call(call, as_text), mark) for call in message.tool_calls]
     named = {"name": message.name, "tool_call_id": message.tool_call_id} | dict.fromkeys(
@@ -197,7 +201,7 @@ def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _has_text(message: ChatMessage) -> bool:
-    return bool(message.content.strip() or message.tool_calls) or message.role is Role.TOOL
+    return bool(message.content.strip() or message.tool_calls or message.images) or message.role is Role.TOOL
 
 
 def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:

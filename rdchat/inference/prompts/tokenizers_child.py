@@ -13,7 +13,7 @@ from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
+from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
@@ -201,6 +201,7 @@ class TokenizerCalls:
         texts: Sequence[str] = (),
         variables: dict[str, Any] | None = None,
         begins: bool = False,
+        images: tuple[str, Sequence[str]] = ("", ()),
     ) -> dict[str, Any]:
         """Return the token ids of a conversation; see `PromptTokenizer`.
 
@@ -213,9 +214,12 @@ class TokenizerCalls:
             texts: The text of each message that the prompt must have.
             variables: What else the template gets.
             begins: Whether to add the tokens with which the tokenizer begins and ends a text.
+            images: What the template writes for an image, and the text of each.
         """
         tokenizer, both = self.tokenizers[folder], Marks(*marks)
         rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
+        if images[1]:
+            rendered = filled(rendered, *images, both.before)
         return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 
 

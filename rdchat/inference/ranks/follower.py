@@ -12,7 +12,7 @@ import numpy as np
 
 from rdchat.errors import RanksError
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.models.loading import load_part
+from rdchat.inference.loading import load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.ranks.messages import Kind, meet, receive
 from rdchat.inference.ranks.sharding import check_sum, part_of

@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.ranks.messages import Kind, meet, send, timed_exchanges
 from rdchat.inference.ranks.sharding import check_sum, part_of

@@ -16,7 +16,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from rdchat.errors import ModelError, RanksError, one_line
-from rdchat.inference.models.loading import Part
+from rdchat.inference.loading import Part
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_settings import model_classes, model_settings
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers

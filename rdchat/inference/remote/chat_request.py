@@ -1,10 +1,13 @@
 """Writes requests for OpenAI's chat completions."""
 
 import json
+from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 
@@ -12,14 +15,20 @@ _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
 # Some are not in OpenAI's API, so they are sent only where they change something.
 _OPTIONAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _MAX_SEED = 2**31
+# The longest side of an image in pixels, and OpenAI's name of it.
+_DRAWN = {ImageCap.SMALL: (512, "low"), ImageCap.MEDIUM: (1024, "auto"), ImageCap.FULL: (2048, "high")}
+
+Draw = Callable[[ChatImage, tuple[int, int]], bytes]
+"""Returns an image as PNG without metadata, no larger than a width and a height."""
 
 
-def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> dict[str, Any]:
+def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdchat: bool) -> dict[str, Any]:
     """Return the body of a streamed request.
 
     Args:
         request: The request. Its drafting is the server's business.
         model: Name of the model at the server.
+        draw: Draws the images.
         is_rdchat: Whether the server is rdchat's own, which takes 64-bit seeds and returns token ids.
 
     Raises:
@@ -32,7 +41,10 @@ def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> 
     changed = {name: value for name, value in optional.items() if value != getattr(neutral, name)}
     last = request.messages[-1] if request.continue_last else None
     body = changed | {
-        "model": model, "messages": [_message(each, is_continued=each is last) for each in request.messages],
+        "model": model, "messages": [
+            {**_message(each, is_continued=each is last), **_parts(each, request.image_cap, draw)}
+            for each in request.messages
+        ],
         "stream": True, "stream_options": {"include_usage": True}, "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature, "top_p": sampling.top_p,
         "seed": request.seed if is_rdchat else request.seed % _MAX_SEED,
@@ -53,6 +65,17 @@ def chat_request(request: GenerationRequest, model: str, *, is_rdchat: bool) -> 
         # As vLLM and llama.cpp name it; rdchat always continues a reply that ends the messages.
         body |= {"continue_final_message": True, "add_generation_prompt": False}
     return body
+
+
+def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
+    """Return the content of a message with images as a field; their files, and what is in them beside, stay here."""
+    side, detail = _DRAWN[cap]
+    urls = (b64encode(draw(image, (side, side))).decode() for image in message.images)
+    parts: list[Any] = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{each}", "detail": detail}} for each in urls
+    ]
+    words = [{"type": "text", "text": message.content}] if message.content else []
+    return {"content": parts + words} if parts else {}
 
 
 def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The engine for models that a remote server runs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_address import remote_address, remote_model
 from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
+from rdchat.inference.prompts.unseen_images import without_images
+from rdchat.inference.remote.chat_request import Draw
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
@@ -33,12 +35,14 @@ class RemoteModel:
         context_length: `UNKNOWN_LENGTH` where the server does not say it.
         thinking: Its choices of thinking; all where the server does not say them.
         is_rdchat: Whether the server is rdchat's own.
+        sees: Whether it may see images: the server does not say that it sees none.
     """
 
     name: str
     context_length: int = UNKNOWN_LENGTH
     thinking: tuple[ThinkingChoice, ...] = (*ThinkingChoice,)
     is_rdchat: bool = False
+    sees: bool = True
 
 
 def list_models(server: RemoteServer, key: str) -> tuple[RemoteModel, ...]:
@@ -74,7 +78,19 @@ def _model(listed: dict[str, Any]) -> RemoteModel | None:
     lengths = [value for label in _LENGTHS if type(value := listed.get(label)) is int and 0 < value < UNKNOWN_LENGTH]
     said = listed.get("thinking")
     known = [each for each in ThinkingChoice if each in said] if isinstance(said, list) else [*ThinkingChoice]
-    return RemoteModel(name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), listed.get("owned_by") == "rdchat")
+    return RemoteModel(
+        name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), listed.get("owned_by") == "rdchat", _sees(listed)
+    )
+
+
+def _sees(listed: dict[str, Any]) -> bool:
+    """Return False where a server says that a model sees no images, as OpenRouter or as Mistral and LM Studio do."""
+    match listed:
+        case {"architecture": {"input_modalities": list(kinds)}}:
+            return "image" in kinds
+        case {"capabilities": {"vision": bool(sees)}}:
+            return sees
+    return True
 
 
 class RemoteEngine:
@@ -84,10 +100,11 @@ class RemoteEngine:
 
     Args:
         servers: Returns the servers that the person added.
+        draw: See `chat_request`.
     """
 
-    def __init__(self, servers: Callable[[], Sequence[RemoteServer]]) -> None:
-        self._servers = servers
+    def __init__(self, servers: Callable[[], Sequence[RemoteServer]], draw: Draw) -> None:
+        self._servers, self._draw = servers, draw
         self._loaded: tuple[Connection, RemoteModel, ModelInfo] | None = None
 
     def load(
@@ -116,7 +133,9 @@ class RemoteEngine:
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:  # noqa: ARG002  a reply that was stopped is cancelled at once
         connection, model, _ = self._model()
-        return RemoteReply(connection, request, model.name, is_rdchat=model.is_rdchat)
+        if not model.sees:
+            request = replace(request, messages=tuple(without_images(request.messages)))
+        return RemoteReply(connection, request, model.name, self._draw, is_rdchat=model.is_rdchat)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:  # noqa: ARG002
         return DraftOptions(self._model()[2].path, ())
@@ -160,7 +179,7 @@ def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
     path, sizes = Path(remote_address(server.name, model.name)), (0, 0, 0, 0.0)
     return ModelInfo(
         model.name, path, "", "", server.address, model.context_length, *sizes,
-        thinking=model.thinking, trained_for_tools=True, server=server.name,
+        thinking=model.thinking, trained_for_tools=True, server=server.name, sees=model.sees,
         # Calls come beside the text, which never has this character.
         tool_markers=("\0", "\0"),
         # Markers in the text of rdchat's server are plain text.

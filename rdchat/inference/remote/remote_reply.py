@@ -17,7 +17,7 @@ from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.remote.chat_request import chat_request
+from rdchat.inference.remote.chat_request import Draw, chat_request
 from rdchat.inference.remote.connection import Connection
 from rdchat.thoughts import THINK, markers_among
 
@@ -43,12 +43,16 @@ class RemoteReply:
         connection: The server.
         request: The request.
         model: Name of the model at the server.
+        draw: See `chat_request`.
         is_rdchat: Whether the server is rdchat's own.
     """
 
-    def __init__(self, connection: Connection, request: GenerationRequest, model: str, *, is_rdchat: bool) -> None:
+    def __init__(
+        self, connection: Connection, request: GenerationRequest, model: str, draw: Draw, *, is_rdchat: bool
+    ) -> None:
         self._connection, self._request = connection, request
-        self._events = connection.events("/v1/chat/completions", chat_request(request, model, is_rdchat=is_rdchat))
+        body = chat_request(request, model, draw, is_rdchat=is_rdchat)
+        self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
         # It receives an event; other threads cancel it.
         self._task: asyncio.Task[Any] | None = None

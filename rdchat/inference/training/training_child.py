@@ -28,7 +28,7 @@ from rdchat.inference.api.training import (
     TrainingProgress,
     TrainingStart,
 )
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.evaluation import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan

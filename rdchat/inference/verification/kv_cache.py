@@ -1,7 +1,7 @@
 """A model's KV cache of all layers, with the tokens that it holds."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any
 
@@ -11,6 +11,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import cache as stock
 from mlx_lm.models.cache import make_prompt_cache
 
+from rdchat.errors import ModelError
+from rdchat.inference.api.image_spans import ImageSpan, shift_before
 from rdchat.inference.verification.round_cache import (
     AttentionRows,
     RoundArraysCache,
@@ -42,15 +44,17 @@ class KVCache:
     Attributes:
         layers: The argument for the network: a cache for each layer, or a list of caches.
         tokens: Ids that the network has been fed.
+        images: The images of the text that its tokens begin, in order; they may end before or inside some of them.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
         self._mirror = mirror_of(network)
+        self.images: Sequence[ImageSpan] = ()
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all tokens."""
         self.layers: list[Any] = make_prompt_cache(self._network)
         with suppress(UnsupportedCacheError):
             self.layers = [round_cache(layer) for layer in self.layers]
@@ -65,6 +69,7 @@ class KVCache:
         elif surplus > 0:
             self.trim(surplus)
             del self.tokens[length:]
+            self._shift()
 
     def trim(self, count: int) -> None:
         """Drop the last `count` positions, not the tokens."""
@@ -77,12 +82,14 @@ class KVCache:
         self._report(Operation.START_AT, position)
         for cache in self._leaves:
             if isinstance(cache, AttentionRows):
-                cache.offset = cache.buffer.first = position
+                cache.length = cache.buffer.first = position
 
     def can_trim_to(self, length: int) -> bool:
         """Return whether `trim_to` can keep the first `length` tokens."""
         surplus = len(self.tokens) - length
-        return surplus <= 0 or all(_can_trim(cache, surplus) for cache in self._leaves)
+        if surplus <= 0:
+            return True
+        return not self.cuts_image(length) and all(_can_trim(cache, surplus) for cache in self._leaves)
 
     def keep_prefix_of(self, prompt: list[int]) -> None:
         """Keep the common prefix with a prompt, without the prompt's last token."""
@@ -101,7 +108,43 @@ class KVCache:
         """Append tokens with the rows that `copy_from` gave for them."""
         for cache, part in zip(self._leaves, rows, strict=True):
             cache.append(part)
+        self.extend(tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Note tokens, perhaps of images, whose rows the layers have."""
         self.tokens += tokens
+        self._shift()
+
+    # Images
+
+    def cuts_image(self, length: int) -> bool:
+        """Return whether the first `length` tokens have only a part of an image that may not be divided."""
+        return any(image.whole and image.start < length < image.end for image in self.images)
+
+    def _shift(self) -> None:
+        """Give the layers the shift behind the images that they hold."""
+        shift = shift_before(self.images, len(self.tokens))
+        for cache in self._leaves:
+            if isinstance(cache, AttentionRows):
+                cache.shift = shift
+
+    @contextmanager
+    def seeing(self, blocks: mx.array, *, windows_only: bool = False) -> Iterator[None]:
+        """Within the block, rows of one image see each other in a call.
+
+        Args:
+            blocks: (n,) integers: the image's number for each row of the call, -1 for rows of text.
+            windows_only: Whether that concerns only layers with a window.
+        """
+        layers = [cache for cache in self._leaves if isinstance(cache, AttentionRows)]
+        layers = [cache for cache in layers if not (windows_only and cache.holds_all)]
+        for cache in layers:
+            cache.blocks = blocks
+        try:
+            yield
+        finally:
+            for cache in layers:
+                cache.blocks = None
 
     @property
     def nbytes(self) -> int:
@@ -233,6 +276,16 @@ def mirror_of(network: nn.Module) -> Mirror | None:
     """Return what other ranks repeat a network's calls by; None for one that is computed here alone."""
     mirror: Mirror | None = getattr(type(network), "mirror", None)
     return mirror
+
+
+def check_images(network: nn.Module) -> None:
+    """Check that a network can be fed the rows of images.
+
+    Raises:
+        ModelError: If several Macs run it: the calls that they repeat have tokens alone.
+    """
+    if mirror_of(network) is not None:
+        raise ModelError("A model that several Macs run cannot see images.", "Choose a model on this Mac.")
 
 
 def shared_prefix(tokens: list[int], prompt: list[int]) -> int:

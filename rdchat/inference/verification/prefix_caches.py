@@ -1,13 +1,15 @@
 """The KV caches of several conversations, so that a prompt is read only from where one of them ends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.inference.api.events import PrefixCacheFacts
+from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.verification.device import total_memory_bytes
-from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
+from rdchat.inference.verification.kv_cache import KVCache, check_images, shared_prefix
 
 # The usual limit is 1/n of the memory that models could take.
 _SHARE = 8
@@ -72,13 +74,19 @@ class PrefixCaches:
         # With their owners; the least recently used comes first.
         self._entries: list[tuple[str, KVCache | _Tail]] = []
 
-    def take(self, prompt: list[int], owner: str) -> KVCache:
+    def take(self, prompt: list[int], owner: str, images: Sequence[ImageSpan] = ()) -> KVCache:
         """Return the cache of a reply, which holds a proper prefix of its prompt; no other reply gets it meanwhile.
 
         Args:
             prompt: Token ids, at least one.
             owner: Only caches of this owner are looked at; see `GenerationRequest.partition`.
+            images: The prompt's images; the cache gets them.
+
+        Raises:
+            ModelError: If the network cannot be fed images.
         """
+        if images:
+            check_images(self._network)
         cache, max_shared, min_lost = None, 0, 0
         for candidate in self._of(owner, KVCache):
             shared = shared_prefix(candidate.tokens, prompt)
@@ -91,6 +99,7 @@ class PrefixCaches:
         self._remove(cache)
         self._put_aside(cache, max_shared, owner)
         cache.trim_to(max_shared)
+        cache.images = images
         self._put_back(cache, prompt, owner)
         self._drop(self._limit_bytes - cache.nbytes, keep=0)
         return cache

@@ -129,12 +129,16 @@ class AttentionRows:
     """The part that all attention caches share: rounds, masks and trimming.
 
     Attributes:
-        offset: Number of committed positions; within a round, after its update, of all fed ones.
+        length: Number of committed tokens; within a round, after its update, of all fed ones. Windows count these.
+        shift: Is added to the positions of further tokens: an image may take fewer of them than it has tokens.
+        blocks: (n,) integers, for a call of n rows: rows with the same number see each other, those with -1 do not;
+            None in other calls.
         buffer: The rows.
     """
 
     def __init__(self, window: int | None = None) -> None:
-        self.offset = 0
+        self.length, self.shift = 0, 0
+        self.blocks: mx.array | None = None
         self.buffer = RowBuffer()
         self._window = window
         # First position that the last call could attend to.
@@ -146,6 +150,11 @@ class AttentionRows:
         self._base = 0
         self._round_rows: list[mx.array] = []
 
+    @property
+    def offset(self) -> int:
+        """Position of the next token; networks read it for rope."""
+        return self.length + self.shift
+
     def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
         """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order.
 
@@ -154,7 +163,7 @@ class AttentionRows:
             ancestors: (nodes, nodes) bool: whether row i may see row j; None for a chain, which is plain causal order.
         """
         self._open, self._depths, self._ancestors = True, depths, ancestors
-        self._base, self._round_rows = self.offset, []
+        self._base, self._round_rows = self.length, []
 
     def commit(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows."""
@@ -163,7 +172,7 @@ class AttentionRows:
             self.buffer.cut(self._base + rows.unmoved)
             if rows.others is not None:
                 self.buffer.write([part[..., rows.others, :] for part in self._round_rows], 0)
-            self.offset = self._base + rows.count
+            self.length = self._base + rows.count
         self._close()
 
     def _close(self) -> None:
@@ -184,7 +193,7 @@ class AttentionRows:
             self._round_rows = parts
         self._view_start = self._first_visible()
         self.buffer.write(parts, self._first_visible(self._base if self._open else None))
-        self.offset = self.buffer.first + self.buffer.rows
+        self.length = self.buffer.first + self.buffer.rows
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
@@ -193,7 +202,7 @@ class AttentionRows:
         return keys, values
 
     def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
-        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's.
+        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's; or of `blocks`.
 
         With 2 committed rows and a root with 2 children (`parents` [-1, 0, 0]) the mask is, left without a window and
         right with a window of 3 positions:
@@ -206,8 +215,11 @@ class AttentionRows:
             (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
         """
         window = window_size or self._window
-        start, held = self._first_visible(), self.offset - self._first_visible()
+        start, held = self._first_visible(), self.length - self._first_visible()
         depths, ancestors = self._depths, self._ancestors
+        if self.blocks is not None:
+            depths, same = mx.arange(N), self.blocks[:, None] == self.blocks
+            ancestors = mx.tril(mx.ones((N, N), mx.bool_)) | (same & (self.blocks >= 0))
         if ancestors is None and (window is None or held + N <= window):
             if N == 1:
                 return None
@@ -217,8 +229,8 @@ class AttentionRows:
         visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
         if window is None:
             return visible
-        rows = self.offset + depths
-        columns = mx.concatenate([mx.arange(start, self.offset), rows])
+        rows = self.length + depths
+        columns = mx.concatenate([mx.arange(start, self.length), rows])
         return visible & (rows[:, None] - columns[None] < window)
 
     def is_trimmable(self) -> bool:
@@ -226,12 +238,12 @@ class AttentionRows:
 
     def can_trim(self, count: int) -> bool:
         """Return whether the remaining rows would still fill the window."""
-        return self._window is None or self.buffer.first <= max(self.offset - count - self._window + 1, 0)
+        return self._window is None or self.buffer.first <= max(self.length - count - self._window + 1, 0)
 
     def trim(self, count: int) -> int:
-        count = min(self.offset, count)
-        self.offset -= count
-        self.buffer.cut(self.offset)
+        count = min(self.length, count)
+        self.length -= count
+        self.buffer.cut(self.length)
         return count
 
     @property
@@ -244,7 +256,7 @@ class AttentionRows:
         # It is a gather, since a slice may be a view of the buffer, and is evaluated before the buffer is written
         # again.
         first = self.buffer.first
-        positions = mx.arange(start - first, (self.offset if end is None else end) - first)
+        positions = mx.arange(start - first, (self.length if end is None else end) - first)
         rows = [array[..., positions, :] for array in self.buffer.arrays]
         mx.eval(rows)
         return rows
@@ -253,7 +265,7 @@ class AttentionRows:
         """Append rows that `copy_from` gave, at the positions that they had."""
         if rows and rows[0].shape[2]:
             self.buffer.write(rows, self.buffer.first)
-        self.offset = self.buffer.first + self.buffer.rows
+        self.length = self.buffer.first + self.buffer.rows
 
     def first_needed(self, position: int) -> int:
         """Return the first position whose rows a call at `position` needs."""
@@ -264,7 +276,7 @@ class AttentionRows:
         self.buffer = RowBuffer()
         self.buffer.first = position - (rows[0].shape[2] if rows else 0)
         self.append(rows)
-        self.offset = position
+        self.length = position
 
     @property
     def state(self) -> list[mx.array]:
@@ -274,7 +286,7 @@ class AttentionRows:
         """Return the first position that a row at `position`, by default the next one, may attend to."""
         if self._window is None:
             return self.buffer.first
-        return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
+        return max(self.buffer.first, (self.length if position is None else position) - self._window + 1)
 
 
 class RoundKVCache(AttentionRows, stock.KVCache):
@@ -316,7 +328,7 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
 
     def can_trim(self, count: int) -> bool:
         """Return whether the remaining rows would still reach back to the start of their chunk."""
-        remaining = self.offset - count
+        remaining = self.length - count
         return self.buffer.first <= remaining - remaining % self.chunk_size
 
     def first_needed(self, position: int) -> int:

@@ -1,9 +1,9 @@
 """The target: an unmodified mlx-lm model with its tokenizer, its token embeddings, and the pace of reading a prompt."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -11,11 +11,13 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import Capability
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
 
 # As in mlx-lm; larger chunks need more memory and gain nothing.
 MAX_TOKENS = 2048
@@ -186,6 +188,44 @@ def _rows(module: nn.Module) -> int:
     return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
 
 
+type Feed = Callable[[KVCache, int, int], None]
+"""Feeds the tokens of a prompt from one index to another, with the rows of images among them."""
+
+
+class Eyes(Protocol):
+    """What a model sees with."""
+
+    @property
+    def token(self) -> int:
+        """The id that stands for the pixels of an image, for a model that does not see them."""
+
+    def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
+        """Return the ids of a request's prompt with those of its images, and where they stand."""
+
+    def see(
+        self,
+        ids: list[int],
+        spans: Sequence[ImageSpan],
+        request: GenerationRequest,
+        waiting: Callable[[], None],
+        *,
+        start: int,
+    ) -> Feed:
+        """Compute the rows of a prompt's images, unless they are kept, and return what feeds the prompt.
+
+        Args:
+            ids: The prompt, as `place` returned it.
+            spans: Where the images stand.
+            request: Has the images.
+            waiting: Called now and then during the work; an exception that it raises ends the work.
+            start: Index of the first token that is fed; images before it are not needed.
+
+        Raises:
+            ImageRefusedError: If an image cannot be read.
+            ModelError: If the model's vision part is damaged.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A model in memory.
@@ -198,6 +238,7 @@ class LoadedModel:
         hooks: Give packed positions and record hidden states.
         try_out: Returns what the model can verify in one call; runs `check_capability` the first time.
         prompts: Makes token ids of conversations.
+        eyes: What it sees with; None if it does not see.
     """
 
     network: nn.Module
@@ -207,6 +248,7 @@ class LoadedModel:
     hooks: ModelHooks
     try_out: Callable[[], Capability]
     prompts: ModelPrompts
+    eyes: Eyes | None = None
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -226,7 +268,9 @@ class LoadedModel:
         return frozenset(self.tokenizer.eos_token_ids)
 
     def decode(self, token_ids: list[int], /) -> str:
-        """Return the text of tokens, special ones included."""
+        """Return the text of tokens, special ones included; tokens of images have none."""
+        if token_ids and min(token_ids) < 0:
+            token_ids = [token for token in token_ids if token >= 0]
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_text(self, token_id: int) -> str:
@@ -249,7 +293,13 @@ class LoadedModel:
         return self.encode_request(GenerationRequest(messages, continue_last=continue_last))
 
     def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
-        """Return the token ids of a request's prompt.
+        """Return the token ids of a request's prompt; see `encode_seen`."""
+        return self.encode_seen(request, waiting)[0]
+
+    def encode_seen(
+        self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None
+    ) -> tuple[list[int], list[ImageSpan]]:
+        """Return the token ids of a request's prompt, and where its images stand.
 
         A message that is continued follows the template's opening of a reply unchanged, since templates drop or rewrite
         thoughts in a message.
@@ -268,12 +318,12 @@ class LoadedModel:
             raise ModelError(
                 "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
             )
-        if not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+        if max(ids) >= self.info.vocabulary_size:
             raise ModelError(
                 f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
-        return ids
+        return (ids, []) if self.eyes is None else self.eyes.place(ids, request)
 
 
 def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:

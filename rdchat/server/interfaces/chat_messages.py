@@ -7,10 +7,12 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_js
 from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.parts import is_thought, text_of, thought_of
+from rdchat.server.interfaces.parts import content_of, is_thought, text_of, thought_of
 from rdchat.server.interfaces.tools import Tools, input_of, origin_of
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
+# Models see the images of these.
+_SEEN = (Role.USER, Role.TOOL)
 
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
@@ -30,7 +32,10 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
         given = [part for part in given if not is_thought(part)]
-    content = text_of(given, fields.name("content"), strict=last and role is not Role.TOOL)
+    if role in _SEEN:
+        content, images = content_of(given, fields.name("content"), strict=last and role is Role.USER)
+    else:
+        content, images = text_of(given, fields.name("content"), strict=last), ()
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         if (former := fields.part("function_call")) is not None:
@@ -40,8 +45,9 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
         thought = next(filter(None, (thought_of(fields.take(name)) for name in names)), "") or thought_of(thoughts)
         return ChatMessage(role, content, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
-        return ChatMessage(role, content, tool_call_id=fields.text("tool_call_id", ""), name=fields.text("name", ""))
-    return ChatMessage(role, content)
+        call_id, name = fields.text("tool_call_id", ""), fields.text("name", "")
+        return ChatMessage(role, content, tool_call_id=call_id, name=name, images=images)
+    return ChatMessage(role, content, images=images)
 
 
 def _read_call(fields: Fields) -> ToolCall:

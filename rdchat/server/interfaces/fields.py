@@ -8,6 +8,8 @@ from rdchat.inference.api.messages import JSON_LIMITS, parsed_json
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 _NUMBER = re.compile(r"\[\d+\]")
+# Entries of a list, as Anthropic's API limits messages; more would keep the server busy for long.
+MAX_ENTRIES = 100_000
 # Number of texts that end a reply.
 MAX_STOPS = 64
 # Characters of one such text: the end of the reply is compared with all its beginnings after each token.
@@ -31,6 +33,17 @@ def object_of(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise wrong(name, f"`{name}` must be an object.")
     return value
+
+
+def without_numbers(name: str) -> str:
+    """Return the name of a field without the places in lists."""
+    return _NUMBER.sub("", name)
+
+
+def check_length(listed: list[Any], name: str) -> None:
+    """Raise ApiError if a list has too many entries."""
+    if len(listed) > MAX_ENTRIES:
+        raise wrong(name, f"`{name}` has more than {MAX_ENTRIES:,} entries.")
 
 
 class Fields:
@@ -70,7 +83,9 @@ class Fields:
 
     def items(self, field: str) -> list[Any]:
         """Return a list; empty where it is absent."""
-        return self._of_kind(field, list, [], "a list")
+        listed = self._of_kind(field, list, [], "a list")
+        check_length(listed, self.name(field))
+        return listed
 
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
@@ -135,7 +150,7 @@ class Fields:
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
         own = {*self.ignored, *(self.values.keys() - self._known)}
-        names = {_NUMBER.sub("", self.name(field)) for field in own}
+        names = {without_numbers(self.name(field)) for field in own}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
     def _of_kind[T](self, field: str, kind: type[T], default: T | None, label: str) -> T:

@@ -9,10 +9,11 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call
-from rdchat.server.interfaces.fields import Fields, object_of
+from rdchat.server.interfaces.fields import Fields, check_length, object_of
+from rdchat.server.interfaces.images import SentImage, check_number, image_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import part_text, text_of
+from rdchat.server.interfaces.parts import content_of, part_text, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -204,6 +205,7 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
             raise wrong(f"{name}.content", f"`{name}.content` must be a text, or a list of blocks.")
+        check_length(blocks, f"{name}.content")
         inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
         if role == "assistant":
             yield _assistant(inner, fields.ignored)
@@ -212,17 +214,20 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
 
 
 def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
-    texts = []
+    texts, images = list[str](), list[SentImage]()
     for block in blocks:
         if block.text("type") == "tool_result":
-            result = text_of(block.take("content", ""), block.name("content"), strict=False)
+            result, found = content_of(block.take("content", ""), block.name("content"), strict=False)
             if block.flag("is_error"):
                 result = f"The call failed. {result}".rstrip()
-            yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"))
+            yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"), images=found)
+        elif role is Role.USER and (image := image_of(block.values, block.name(""), strict=strict)):
+            images.append(image)
         else:
             texts.append(part_text(block.values, block.name(""), strict=strict))
-    if texts or not blocks:
-        yield ChatMessage(role, "\n".join(texts))
+    check_number(len(images), "messages.content")
+    if texts or images or not blocks:
+        yield ChatMessage(role, "\n".join(texts), images=tuple(images))
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:

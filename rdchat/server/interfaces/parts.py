@@ -1,11 +1,12 @@
-"""Texts inside the parts of a message. A part that has text inside is that text, whatever its type is called."""
+"""Texts and images inside the parts of a message. A part with text inside is that text, whatever its type is called."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rdchat.server.interfaces.api_error import unsupported, wrong
-from rdchat.server.interfaces.fields import object_of
+from rdchat.server.interfaces.fields import check_length, object_of
+from rdchat.server.interfaces.images import SentImage, check_number, image_of
 
 _TITLE_CHARACTERS = 200
 # Fields that hold no text for the model.
@@ -23,7 +24,19 @@ def text_of(content: Any, name: str, *, strict: bool) -> str:
         return content
     if not isinstance(content, list):
         raise wrong(name, f"`{name}` must be a text, or a list of parts.")
+    check_length(content, name)
     return "\n".join(part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content))
+
+
+def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...]]:
+    """Return the text and the images of a field that is a text or a list of parts; see `part_text`."""
+    if not isinstance(content, list):
+        return text_of(content, name, strict=strict), ()
+    found = {at: image for at, part in enumerate(content) if (image := image_of(part, f"{name}[{at}]", strict=strict))}
+    check_number(len(found), name)
+    check_length(content, name)
+    rest = (part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content) if at not in found)
+    return "\n".join(rest), tuple(found.values())
 
 
 def part_text(given: Any, name: str, *, strict: bool) -> str:
@@ -32,8 +45,8 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     Args:
         given: The part, or a text in its place.
         name: Its name in errors.
-        strict: Whether a picture, a file or another part without text is an error. In an old message and in a tool's
-            result it is a placeholder such as `[image]`: it must not block all further turns.
+        strict: Whether a file, or another part without text, is an error. In an old message and in a tool's result it
+            is a placeholder such as `[document]`: it must not block all further turns.
     """
     if isinstance(given, str):
         return given
@@ -53,7 +66,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     if kind == "text":
         raise wrong(f"{name}.text", f"`{name}.text` must be a text.")
     if strict:
-        raise unsupported(f"{name}.type", f"rdchat reads texts only, and this is {kind[:50]!r}.")
+        raise unsupported(f"{name}.type", f"rdchat reads texts and images only, and this is {kind[:50]!r}.")
     named = f": {title[:_TITLE_CHARACTERS]}" if title else ""
     return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}{named}]"
 

@@ -7,7 +7,8 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.images import ImageCap
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, images_of
 from rdchat.inference.api.requests import (
     DraftSettings,
     GenerationRequest,
@@ -17,7 +18,8 @@ from rdchat.inference.api.requests import (
     reply_seed,
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
-from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.fields import Fields, without_numbers
+from rdchat.server.interfaces.images import SentImage
 from rdchat.server.interfaces.shapes import for_template
 
 MAX_TOKENS = 2**31 - 1
@@ -106,6 +108,17 @@ class ReplyRequest:
         """Number of replies to all prompts."""
         return len(self.prompts) * self.choices
 
+    @property
+    def images(self) -> list[SentImage]:
+        """All images of its messages."""
+        sent = images_of(message for prompt in self.prompts for message in prompt.messages)
+        return [image for image in sent if isinstance(image, SentImage)]
+
+    def without_effect(self, info: ModelInfo | None) -> list[str]:
+        """Return the names of fields without an effect on a model, those of images too where it does not see."""
+        unseen = [] if info is None or info.sees else self.images
+        return [*self.ignored, *sorted({f"{without_numbers(each.name)}.{each.kind}" for each in unseen})]
+
     def filled(self, info: ModelInfo) -> "ReplyRequest":
         """Return the request with the model's sampling values where the client gave none."""
         return replace(self, sampling=asdict(info.sampling.params) | dict(self.sampling))
@@ -145,6 +158,7 @@ class ReplyRequest:
             top_log_probs=self.top_log_probs,
             shape=self.shape,
             partition=partition,
+            image_cap=max((each.cap for each in self.images), key=[*ImageCap].index, default=ImageCap.MEDIUM),
         )
 
     def _thinking(self, info: ModelInfo) -> ThinkingChoice | None:

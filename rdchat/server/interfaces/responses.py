@@ -16,7 +16,7 @@ from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
-from rdchat.server.interfaces.parts import text_of
+from rdchat.server.interfaces.parts import content_of, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -299,8 +299,9 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result = text_of(item.take("output", ""), item.name("output"), strict=False)
-            return ChatMessage(Role.TOOL, result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
+            result, images = content_of(item.take("output", ""), item.name("output"), strict=False)
+            call_id, name = item.text("call_id", ""), item.text("name", "")
+            return ChatMessage(Role.TOOL, result, tool_call_id=call_id, name=name, images=images)
         case "reasoning":
             texts = [text_of(item.items(name), item.name(name), strict=False) for name in ("content", "summary")]
             texts.append(unsealed(item))

@@ -64,6 +64,7 @@ class ContextUse:
         last_id: Id of the last message; None for a new chat.
         turns: Messages in the prompt.
         answered: Whether the chat ends with a reply: the next message is another question.
+        images: Images of the messages in the prompt.
     """
 
     tokens: int | None
@@ -72,6 +73,7 @@ class ContextUse:
     last_id: int | None
     turns: int = 0
     answered: bool = False
+    images: int = 0
 
     @property
     def fits(self) -> bool:
@@ -100,7 +102,7 @@ class ContextMeter(QObject):
 
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
-        self._chat, self._model, self._text_of = chat, replies.model, replies.file_text
+        self._chat, self._model = chat, replies.model
         self.use: ContextUse | None = None
         self.current = False
         self._thread = BackgroundWork("tokens", self)
@@ -142,7 +144,7 @@ class ContextMeter(QObject):
         info = self._model.info
         if info is None:
             return
-        prompt, text_of, path = self._chat.prompt(), self._text_of, self._chat.path
+        prompt, replies, path = self._chat.prompt(), self._chat.replies, self._chat.path
         count_tokens = self._chat.replies.counter(self._chat.conversation)
         last = path[-1] if path else None
         answered = last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls)
@@ -150,11 +152,12 @@ class ContextMeter(QObject):
         facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
 
         def count(job: Job[ContextUse]) -> ContextUse:
+            complete = prompt.with_files(replies.file_text, job.check, image_of=replies.image_of)
+            images = sum(map(len, complete.images.values()))
             try:
-                tokens = count_tokens(prompt.with_files(text_of, job.check).turns(job.check))
+                return ContextUse(count_tokens(complete.turns(job.check)), *facts, images)
             except PromptTooLongError:
-                return ContextUse(None, *facts)
-            return ContextUse(tokens, *facts)
+                return ContextUse(None, *facts, images)
 
         job = self._thread.run(count, lambda outcome: self._take(job, outcome))
         self._job = job
@@ -220,7 +223,7 @@ class ChatContext(QObject):
     ) -> None:
         super().__init__(chat)
         self._chat, self._storage, self._notify = chat, storage, notify
-        self._model, self._text_of = replies.model, replies.file_text
+        self._model, self._replies = replies.model, replies
         self.meter = ContextMeter(chat, replies)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
@@ -262,13 +265,13 @@ class ChatContext(QObject):
             return
         reserve = min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt, text_of = self._chat.prompt(), self._text_of
-        count = self._chat.replies.counter(self._chat.conversation)
+        prompt, replies = self._chat.prompt(), self._replies
+        count = replies.counter(self._chat.conversation)
         if self.meter.use is not None and self.meter.use.answered:
-            prompt = replace(prompt, typed=prompt.typed or _NEXT)
+            prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
         self._begin(doing)
         self._task.replace(
-            lambda _job: plan(prompt.with_files(text_of), budget, count),
+            lambda job: plan(prompt.with_files(replies.file_text, job.check, image_of=replies.image_of), budget, count),
             self._on_planned,
             failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )
@@ -369,7 +372,7 @@ class ChatContext(QObject):
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
         title, before, typed = chat.conversation.title, chat.id, chat.typed.strip()
-        question, files = (typed, []) if typed else self._unanswered()
+        question, files = (typed, []) if typed or chat.files.images else self._unanswered()
         chat.begin(
             f"{title} (continued)",
             with_summary(chat.values.system_prompt, summary),
@@ -386,11 +389,11 @@ class ChatContext(QObject):
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
-        typed = self._chat.typed.strip()
+        asks = self._chat.typed.strip() or self._chat.files.images
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]
-        if not typed and last.role is not Role.TOOL and not (last.text.strip() or last.tool_calls):
+        if not asks and last.role is not Role.TOOL and not (last.text.strip() or last.files or last.tool_calls):
             self.reply_requested.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:
@@ -398,7 +401,7 @@ class ChatContext(QObject):
         last = next((each for each in reversed(self._chat.path) if each.text.strip() or each.files), None)
         if last is None or last.role is not Role.USER:
             return "", []
-        return last.text, [(file, self._text_of(file)) for file in last.files]
+        return last.text, [(file, self._replies.file_text(file)) for file in last.files]
 
     def _end(self) -> int | None:
         return self._chat.path.ids[-1] if self._chat.path else None

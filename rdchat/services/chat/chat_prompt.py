@@ -2,17 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from rdchat.chat.attachments.attached_file import AttachedFile, block_of
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 
 _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
 
 type FileText = Callable[[AttachedFile], str]
+type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]
+type Images = Mapping[int, tuple[ChatImage, ...]]
 Count = Callable[[Sequence[ChatMessage]], int]
 # The longest summary, in tokens.
 _LONGEST_SUMMARY = 768
@@ -23,6 +26,7 @@ _MIN_PIECE = 200
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
+_LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
 _SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 
@@ -41,31 +45,56 @@ class ChatPrompt:
         path: From the root, or the last context cut, to the last message that the model gets.
         system_prompt: It may be blank.
         typed: A question that is not sent yet, with its files; blank for none.
+        typed_images: The images of that question.
+        images: The images of the path's messages, by their ids; `with_files` finds them.
     """
 
     path: Sequence[Message]
     system_prompt: str
     typed: str = ""
+    typed_images: tuple[ChatImage, ...] = ()
+    images: Images = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a question that is not sent yet."""
+        return bool(self.typed.strip() or self.typed_images)
 
     @property
     def ends_with_result(self) -> bool:
         """Whether the model gets results of tools to answer."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
 
-    def with_files(self, text_of: FileText, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
-        """Return the prompt with the files of each message before its text.
+    def with_files(
+        self,
+        text_of: FileText,
+        check: Callable[[], None] = lambda: None,
+        *,
+        image_of: ImageOf = lambda _file, _check: None,
+    ) -> "ChatPrompt":
+        """Return the prompt with the files of each message before its text, and a line for the oldest images of many.
 
         Args:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
+            image_of: Reads an image; None if it cannot be read, for which there is a line of text.
         """
         path: list[Message] = []
+        images: dict[int, tuple[ChatImage, ...]] = {}
         for each in self.path:
             check()
-            blocks = [block_of(file, text_of(file)) for file in each.files]
+            pairs = [(file, image_of(file, check) if file.kind is FileKind.IMAGE else None) for file in each.files]
+            images[each.id] = tuple(image for _, image in pairs if image)
+            blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
-        return replace(self, path=path)
+        excess = len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
+        for index, each in enumerate(path):
+            if excess > 0 and (first := images[each.id][:excess]):
+                lines = [_LEFT_OUT] * len(first) + ([each.text] if each.text else [])
+                path[index], images[each.id] = replace(each, text="\n".join(lines)), images[each.id][excess:]
+                excess -= len(first)
+        return replace(self, path=path, images=images)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
         """Return what a chat template takes: messages that are not cut, with a summary of those that are.
@@ -74,38 +103,41 @@ class ChatPrompt:
         """
         cut = cut_of(self.path)
         summary = cut.context_cut.summary if cut and cut.context_cut else ""
-        turns = history(uncut(self.path), with_summary(self.system_prompt, summary), check)
-        typed = self.typed
-        if not typed.strip():
+        turns = history(uncut(self.path), with_summary(self.system_prompt, summary), check, self.images)
+        if not self.asks:
             return turns
-        if turns and turns[-1].role is Role.USER:
-            turns, typed = turns[:-1], f"{turns[-1].content}\n\n{typed}"
-        return (*turns, ChatMessage(Role.USER, typed))
+        return tuple(join_neighbours([*turns, ChatMessage(Role.USER, self.typed, images=self.typed_images)]))
 
 
 def history(
-    path: Sequence[Message], system_prompt: str, check: Callable[[], object] = lambda: None
+    path: Sequence[Message],
+    system_prompt: str,
+    check: Callable[[], object] = lambda: None,
+    images: Images | None = None,
 ) -> tuple[ChatMessage, ...]:
     """Turn a path of messages into what a chat template takes; a system prompt that is not blank comes first.
 
     Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
     empty replies and two prompts in a row, and a question that broke off must not be lost silently. Each call of a
     reply is followed by its result, where there is none by its refusal or `NOT_RUN`: templates refuse other orders, and
-    calls without a result. A result of no call is left out.
+    calls without a result. A result of no call is left out. `images` are those of the messages, by their ids.
     """
+    images = images or {}
 
     def written() -> Iterator[ChatMessage]:
-        calls, results = tuple[ToolCall, ...](), dict[str, str]()
+        calls, results = tuple[ToolCall, ...](), dict[str, ChatMessage]()
         for message in path:
             check()
             if message.role is Role.TOOL:
-                results[message.tool_call_id] = _result(message)
+                seen = images.get(message.id, ())
+                results[message.tool_call_id] = ChatMessage(Role.TOOL, _result(message), images=seen)
                 continue
             yield from _answered(calls, results)
             calls, results = message.tool_calls, {}
-            if message.text.strip() or calls:
+            seen = images.get(message.id, ())
+            if message.text.strip() or calls or seen:
                 own = message.control_offsets
-                yield ChatMessage(message.role, message.text, own, _answer(message), calls)
+                yield ChatMessage(message.role, message.text, own, _answer(message), calls, images=seen)
         yield from _answered(calls, results)
 
     turns = join_neighbours(written())
@@ -114,10 +146,10 @@ def history(
     return tuple(turns)
 
 
-def _answered(calls: Sequence[ToolCall], results: Mapping[str, str]) -> Iterator[ChatMessage]:
+def _answered(calls: Sequence[ToolCall], results: Mapping[str, ChatMessage]) -> Iterator[ChatMessage]:
     for call in calls:
-        text = results.get(call.call_id, f"Error: {call.refusal or NOT_RUN}")
-        yield ChatMessage(Role.TOOL, text, tool_call_id=call.call_id, name=call.name)
+        refused = ChatMessage(Role.TOOL, f"Error: {call.refusal or NOT_RUN}")
+        yield replace(results.get(call.call_id, refused), tool_call_id=call.call_id, name=call.name)
 
 
 def _result(message: Message) -> str:
@@ -138,7 +170,7 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
 
 def ends_with_question(path: Sequence[Message]) -> bool:
     """Whether there is a question, or a result or a refusal of a call, to answer at the end of a path."""
-    said = (m for m in reversed(uncut(path)) if m.text.strip() or m.tool_calls or m.role is Role.TOOL)
+    said = (m for m in reversed(uncut(path)) if m.text.strip() or m.files or m.tool_calls or m.role is Role.TOOL)
     last = next(said, None)
     return last is not None and (last.role is not Role.ASSISTANT or last.runs_nothing)
 
@@ -231,7 +263,8 @@ def text_before(path: Sequence[Message], message_id: int) -> str:
     parts = [f"Summary of what came before: {summary}"] if summary else []
     for message in uncut(before):
         text = message.parts.answer if message.role is Role.ASSISTANT else message.text
-        text = "\n".join([text, *(f"Calls {call.name} with {call.arguments}" for call in message.tool_calls)])
+        names = (f"(image: {file.name})" for file in message.files if file.kind is FileKind.IMAGE)
+        text = "\n".join([*names, text, *(f"Calls {call.name} with {call.arguments}" for call in message.tool_calls)])
         if text.strip():
             parts.append(f"{_SPEAKERS[message.role]}: {text.strip()}")
     return "\n\n".join(parts)
@@ -272,10 +305,7 @@ def _cut_indexes(prompt: ChatPrompt) -> list[int]:
     """Return the indexes of messages that the path can be cut after: a question follows them."""
     path = prompt.path
     indexes = range(len(path) - len(uncut(path)), len(path))
-    has_question = bool(prompt.typed.strip())
-    return [
-        index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else has_question)
-    ]
+    return [index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else prompt.asks)]
 
 
 def _last_answered(path: Sequence[Message]) -> int | None:

@@ -69,7 +69,7 @@ class OpenChat(QObject):
     ) -> None:
         super().__init__(replies)
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
-        self.files = PendingFiles(replies.model.engine, replies.model, self)
+        self.files = PendingFiles(replies.model, settings, self)
         self.unsent = UnsentMemory(store, self)
         self.files.changed.connect(lambda: self.unsent.save_pasted(self.files.chat, self.files.pasted))
         self.edits: dict[int, PendingFiles] = {}
@@ -135,7 +135,7 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed)
+        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images)
 
     # Opening
 
@@ -247,7 +247,8 @@ class OpenChat(QObject):
             typed = self.typed
             # Files go to a server after a question only.
             like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
-            self.conversation = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=like)
+            named = text if text.strip() else next((file.name for file in self.files.files), "")
+            self.conversation = self._store.create_conversation(title_from_prompt(named), from_prompt=True, like=like)
             self.unsent.save(None, None, "")
             self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)
@@ -297,7 +298,7 @@ class OpenChat(QObject):
         if message.id not in self.edits:
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
-                files = self.edits[message.id] = PendingFiles(self.replies.model.engine, self.replies.model, self)
+                files = self.edits[message.id] = PendingFiles(self.replies.model, self._settings, self)
                 files.restore(own)
         return self.edits.get(message.id)
 

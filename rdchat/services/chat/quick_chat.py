@@ -1,10 +1,12 @@
 """The exchange of the quick window, which is not stored until it becomes a chat."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.chat.attachments.attached_file import AttachedFile, image_data
 from rdchat.chat.conversation import NEW_CHAT, Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.message_path import MessagePath
 from rdchat.chat.store import ENDING, ConversationStore
@@ -13,6 +15,8 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.unsent_memory import WaitingMessage
+from rdchat.services.files.pending_files import PendingFiles
+from rdchat.services.settings import SettingsControl
 from rdchat.services.storage_watch import StorageWatch
 
 
@@ -25,10 +29,12 @@ class QuickChat(QObject):
         store: The conversations.
         storage: Reports that the exchange cannot be stored.
         chat: The open chat, with the replies.
+        settings: The settings.
 
     Attributes:
         path: The messages. Views hold it until `path_changed`.
         waiting: Whether the last question waits.
+        files: The images of the next question.
 
     Signals:
         path_changed: There is another exchange, or another question with its empty reply.
@@ -40,11 +46,16 @@ class QuickChat(QObject):
     changed = Signal(Message)
     grew = Signal(int, str)
 
-    def __init__(self, store: ConversationStore, storage: StorageWatch, chat: OpenChat) -> None:
+    def __init__(
+        self, store: ConversationStore, storage: StorageWatch, chat: OpenChat, settings: SettingsControl
+    ) -> None:
         super().__init__(chat)
         self._store, self._storage, self._chat, self._replies = store, storage, chat, chat.replies
         self.path, self.waiting, self._last_id = MessagePath(), False, 0
         self._conversation = NEW_CHAT
+        self.files = PendingFiles(self._replies.model, settings, self)
+        # The texts of the images, by digest.
+        self._texts: dict[str, str] = {}
         self._replies.chat_allowed.connect(self._on_allowed)
         self._replies.grew.connect(self._on_grew)
         for changed in (self._replies.changed, self._replies.ended):
@@ -58,14 +69,29 @@ class QuickChat(QObject):
     def ask(self, text: str) -> None:
         """Ask a question while it is not busy; without a model, the chosen one is loaded."""
         self._replies.load_model()
+        files = self.files.to_send()
         if not self.path:
-            self._conversation = self._replies.new_chat()
-        self._add(Role.USER, text)
+            # As in a chat, files go to a server after a question only.
+            self._conversation = NEW_CHAT if files else self._replies.new_chat()
+        for file, data in files:
+            self._texts[file.digest] = data
+            # The engine finds it there, although it is not stored.
+            with self._storage.writing():
+                self._store.images.path_of(file.digest, partial(image_data, data))
+        self._add(Role.USER, text, files=tuple(file for file, _ in files))
+        self.files.clear()
         model, seed = self._replies.model.name, self._chat.reply_seed(len(self.path))
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
         self.waiting = True
         self.path_changed.emit()
         self.write_next()
+
+    def file_text(self, file: AttachedFile) -> str:
+        """Return the text of an image of the exchange; any thread may call this."""
+        return self._texts.get(file.digest, "")
+
+    def _with_texts(self, message: Message) -> tuple[tuple[AttachedFile, str], ...]:
+        return tuple((file, self._texts[file.digest]) for file in message.files)
 
     def _add(self, role: Role, text: str, **fields: Any) -> None:
         self._last_id -= 1
@@ -88,24 +114,25 @@ class QuickChat(QObject):
     def begin_anew(self) -> None:
         """Forget the exchange."""
         self.stop()
-        self.path = MessagePath()
+        self.path, self._texts = MessagePath(), {}
         self.path_changed.emit()
 
     def open_as_chat(self) -> None:
         """Store the exchange as a chat and open it there, where its reply goes on; then begin anew."""
         with self._storage.writing():
-            title = title_from_prompt(self.path[0].text)
+            title = title_from_prompt(self.path[0].text or self.path[0].files[0].name)
             chat = self._store.create_conversation(title, from_prompt=True, like=self._conversation)
             parent: int | None = None
             for message in self.path[: -2 if self.waiting else len(self.path)]:
                 fields = {name: getattr(message, name) for name in ("seed", *ENDING)}
+                fields["files"] = self._with_texts(message)
                 stored = self._store.add_message(chat.id, parent, message.role, **fields)
                 self._replies.recorder.keep(message.id, stored, chat)
                 parent = stored.id
             self._chat.open(chat.id)
             if self.waiting:
                 self.waiting = False
-                self._chat.unsent.wait(WaitingMessage(chat.id, self.path[-2].text))
+                self._chat.unsent.wait(WaitingMessage(chat.id, self.path[-2].text, self._with_texts(self.path[-2])))
             self._chat.stored.emit()
             self.begin_anew()
 

@@ -1,6 +1,7 @@
 """Queues replies and sends them to the engine when a model is loaded."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
@@ -9,6 +10,7 @@ from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageSta
 from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
@@ -21,6 +23,7 @@ from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.reply_traces import TraceRecorder
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
+from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
 
 _NOT_STARTED = "Settings > Tools says why."
@@ -43,6 +46,7 @@ class Replies(QObject):
         traces: Stores their tokens.
         tools: The argument.
         file_text: Reads the text of a file in a prompt.
+        image_of: Reads an image in a prompt; not on the main thread.
 
     Signals:
         begun: A reply is to be written.
@@ -84,7 +88,7 @@ class Replies(QObject):
         self._store, self._storage = store, storage
         self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
-        self.file_text, self.tools = store.file_text, tools
+        self.file_text, self.image_of, self.tools = store.file_text, PromptImages(store).image, tools
         tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
@@ -185,9 +189,15 @@ class Replies(QObject):
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
         tools, count = tools_json(self.tools.definitions(conversation)), self.model.engine.count_tokens
-        if not tools:
+        cap = self._image_cap
+        if not tools and cap is ImageCap.MEDIUM:
             return count
-        return lambda messages: count(GenerationRequest(tuple(messages), tools=tools) if messages else messages)
+        request = partial(GenerationRequest, tools=tools, image_cap=cap)
+        return lambda messages: count(request(tuple(messages)) if messages else messages)
+
+    @property
+    def _image_cap(self) -> ImageCap:
+        return self.drafting.control.values.image_cap
 
     def _send(self, live: Reply) -> None:
         """Give a reply to the engine; it waits while the model is loaded, and fails without one.
@@ -198,7 +208,7 @@ class Replies(QObject):
             if not self.model.loading:
                 self._fail(live, self.model.failure)
             return
-        prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
+        prompt, conversation = live.prompt, live.conversation
         if not self.may_send(conversation):
             self.sending_asked.emit(live)
             return
@@ -220,7 +230,7 @@ class Replies(QObject):
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
-                prompt.with_files(text_of, check).turns(check),
+                prompt.with_files(self.file_text, check, image_of=self.image_of).turns(check),
                 sampling=sampling,
                 seed=seed,
                 draft=draft,
@@ -231,6 +241,7 @@ class Replies(QObject):
                 tools=tools,
                 earlier=earlier,
                 keep=kept.folder(conversation),
+                image_cap=self._image_cap,
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))

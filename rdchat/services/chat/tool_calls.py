@@ -284,7 +284,7 @@ class ToolCalls(QObject):
         message = run.live.message
         if isinstance(outcome, ToolResult):
             with self._storage.writing():
-                images = [image_file(data, number) for number, data in enumerate(outcome.images, start=1)]
+                images = [image_file(data, f"image {number}") for number, data in enumerate(outcome.images, start=1)]
                 message = self._store.attach(message_id, images) if images else message
             status = MessageStatus.FAILED if outcome.is_error else MessageStatus.COMPLETE
             message = replace(message, text=outcome.text, status=status)

@@ -1,7 +1,7 @@
 """Reads and counts the files of unsent messages, and keeps the part of each that is sent."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,26 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, printable_name
 from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import RdchatError
+from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.engine.engine_client import EngineClient, ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
+from rdchat.services.files.prompt_images import image_bytes, looked_at
+from rdchat.services.settings import SettingsControl
 from rdchat.work.job import Job
 
 MAX_FILES = 20
 # The question and the shortest reply need this room.
 _QUESTION = 256
+_TOO_MANY = f"A message takes {MAX_FILES} files at most."
 # No model here takes a longer message, and storing one would block the window.
 _MAX_CHARACTERS = 2_000_000
+_MAX_IMAGES_BYTES = 100_000_000
+type _Read = tuple[ReadFile, Part, AttachedFile]
 
 
 @dataclass(slots=True, eq=False)
@@ -53,16 +62,23 @@ class PendingFile:
 
     @property
     def block(self) -> str:
-        """Its text in the prompt; empty while it is read."""
-        return "" if self.file is None or self.part is None else block_of(self.file, self.part.text)
+        """Its text in the prompt; empty while it is read, and for an image."""
+        return "" if self.file is None or self.part is None or self.image else block_of(self.file, self.part.text)
+
+    @property
+    def image(self) -> ChatImage | None:
+        """The image, to be counted: it is no file yet that a model could see. None for another file."""
+        if (file := self.file) is None or file.kind is not FileKind.IMAGE:
+            return None
+        return ChatImage(Path(), file.digest, file.width, file.height, file.name)
 
 
 class PendingFiles(QObject):
     """Keeps the files of each chat's unsent message. Lives on the main thread.
 
     Args:
-        engine: Counts tokens.
-        model: The loaded model.
+        model: The loaded model, and the engine, which counts tokens.
+        settings: Say how many tokens an image may take.
         parent: The Qt parent.
 
     Attributes:
@@ -72,9 +88,10 @@ class PendingFiles(QObject):
     changed = Signal()
     refused = Signal(str)
 
-    def __init__(self, engine: EngineClient, model: ModelSlot, parent: QObject | None = None) -> None:
+    def __init__(self, model: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._engine, self._model = engine, model
+        self._engine, self._model, self._settings = model.engine, model, settings
+        self._cap = settings.values.image_cap
         self._chat: int | None = None
         self._files: dict[int, PendingFile] = {}
         self._last = 0
@@ -83,6 +100,7 @@ class PendingFiles(QObject):
         self._counting = BackgroundWork("file tokens", self)
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(self._count_all)
+        settings.changed.connect(self._take_cap)
 
     @property
     def files(self) -> Sequence[PendingFile]:
@@ -105,6 +123,11 @@ class PendingFiles(QObject):
         return "\n\n".join(block for file in self.files if (block := file.block))
 
     @property
+    def images(self) -> tuple[ChatImage, ...]:
+        """The images among them, to be counted."""
+        return tuple(image for file in self.files if (image := file.image))
+
+    @property
     def tokens(self) -> int | None:
         """The tokens of all files; None if some are not counted."""
         counts = [file.count for file in self.files]
@@ -125,9 +148,10 @@ class PendingFiles(QObject):
         room = self.room
         if not self.excess or room is None:
             return ()
-        shortest_first = sorted(self.files, key=_tokens)
+        # Of an image, no part can be chosen.
+        shortest_first = sorted(self.files, key=lambda file: (file.image is None, _tokens(file)))
         ends = accumulate(map(_tokens, shortest_first))
-        too_long = [file for file, end in zip(shortest_first, ends, strict=True) if end > room]
+        too_long = [file for file, end in zip(shortest_first, ends, strict=True) if end > room and not file.image]
         return [file for file in self.files if file in too_long]
 
     @property
@@ -145,9 +169,17 @@ class PendingFiles(QObject):
         """Read files for the open chat's next message; `refused` reports those that cannot be read."""
         for path in paths:
             if len(self.files) >= MAX_FILES:
-                self.refused.emit(f"A message takes {MAX_FILES} files at most.")
+                self.refused.emit(_TOO_MANY)
                 break
             self._read(self._add(printable_name(Path(path).name)), Path(path))
+        self.changed.emit()
+
+    def add_image(self, data: bytes, name: str) -> None:
+        """Attach an image that is no file, such as one from the clipboard; `refused` reports why it is not taken."""
+        if len(self.files) >= MAX_FILES:
+            self.refused.emit(_TOO_MANY)
+            return
+        self._run(self._add(name), lambda job: _read_image(data, name, job.check))
         self.changed.emit()
 
     def add_text(self, text: str) -> int:
@@ -193,7 +225,7 @@ class PendingFiles(QObject):
     def part_choice(self, file_id: int) -> PartChoice | None:
         """Return what computes parts of a file; None while it is read."""
         file = self._files.get(file_id)
-        if file is None or file.read is None or file.part is None:
+        if file is None or file.read is None or file.part is None or file.image:
             return None
         others, to_shorten, tokens = [each for each in self.files if each is not file], self.to_shorten, file.count
         room = None
@@ -220,14 +252,15 @@ class PendingFiles(QObject):
                 return f"{file.name} is still being read. Wait a moment, or remove it."
         if files and self._model.loading:
             return "The files are counted when the model is loaded. Try again in a moment."
-        if sum(file.file.characters for file in files if file.file) > _MAX_CHARACTERS:
-            return f"The files have more than {_MAX_CHARACTERS // 10**6} million characters. Choose parts of them."
+        if problem := _too_large(files):
+            return problem
         if any(file.count is None for file in files) and self._model.info is not None:
             return "The files are still being counted. Try again in a moment."
         if excess := self.excess:
             one = len(files) == 1
             which, what = ("This file is", "a part of it") if one else ("These files are", "parts of them")
-            return f"{which} {excess:,} tokens too long for this model. Choose {what}."
+            choose = f"Choose {what}." if self.to_shorten else "Remove some, or choose smaller images."
+            return f"{which} {excess:,} tokens too long for this model. {choose}"
         return ""
 
     def to_send(self) -> list[tuple[AttachedFile, str]]:
@@ -270,18 +303,23 @@ class PendingFiles(QObject):
         self._reader.close()
 
     def _read(self, file: PendingFile, path: Path) -> None:
-        def read(job: Job[Any]) -> tuple[ReadFile, Part, AttachedFile]:
+        def read(job: Job[Any]) -> _Read:
+            if is_image(path):
+                return _read_image(image_bytes(path, file.name), file.name, job.check)
             read = self._reader.read(path, job.report_progress, job.check)
             part = all_of(read)
             return read, part, attached(read, part.text)
 
+        self._run(file, read)
+
+    def _run(self, file: PendingFile, read: Callable[[Job[Any]], _Read]) -> None:
         def on_progress(fraction: float) -> None:
             file.fraction = fraction
             self.changed.emit()
 
         file.job = self._reading.run(read, lambda outcome: self._on_read(file, outcome), on_progress)
 
-    def _on_read(self, file: PendingFile, outcome: tuple[ReadFile, Part, AttachedFile] | RdchatError) -> None:
+    def _on_read(self, file: PendingFile, outcome: _Read | RdchatError) -> None:
         file.job = None
         if file.id in self._files and isinstance(outcome, RdchatError):
             self.remove(file.id)
@@ -296,7 +334,7 @@ class PendingFiles(QObject):
         file.count, info = None, self._model.info
         if file.file is None or info is None:
             return
-        counted, block = file.file, file.block
+        counted, block, image = file.file, file.block, file.image
 
         def take(count: TokenCount | RdchatError) -> None:
             if file.file != counted or self._model.info is not info:
@@ -307,13 +345,43 @@ class PendingFiles(QObject):
             file.count = count
             self.changed.emit()
 
-        self._counting.do(lambda: tokens_of(block, self._engine.count_tokens), take)
+        count_tokens, cap = self._engine.count_tokens, self._cap
+        self._counting.do(
+            lambda: _tokens_of_image(image, cap, count_tokens) if image else tokens_of(block, count_tokens), take
+        )
+
+    @Slot()
+    def _take_cap(self) -> None:
+        if (cap := self._settings.values.image_cap) is not self._cap:
+            self._cap = cap
+            self._count_all()
 
     @Slot()
     def _count_all(self) -> None:
         for file in self._files.values():
             self._count(file)
         self.changed.emit()
+
+
+def _too_large(files: Sequence[PendingFile]) -> str:
+    """Return why files cannot be stored with one message; empty if they can."""
+    if sum(file.file.characters for file in files if file.file and not file.image) > _MAX_CHARACTERS:
+        return f"The files have more than {_MAX_CHARACTERS // 10**6} million characters. Choose parts of them."
+    if sum(file.file.characters for file in files if file.file and file.image) * 3 // 4 > _MAX_IMAGES_BYTES:
+        return f"The images have more than {_MAX_IMAGES_BYTES // 10**6} MB. Remove some of them."
+    return ""
+
+
+def _read_image(data: bytes, name: str, waiting: Callable[[], None]) -> _Read:
+    file, text = looked_at(data, name, waiting)
+    return ReadFile(file.name, FileKind.IMAGE, (text,), file.note), Part(text), file
+
+
+def _tokens_of_image(image: ChatImage, cap: ImageCap, count: Callable[[GenerationRequest], int]) -> TokenCount:
+    """Return the tokens that an image adds to a message: of a line of text, where the model does not see."""
+    plain = ChatMessage(Role.USER, ".")
+    seen, unseen = (GenerationRequest((each,), image_cap=cap) for each in (replace(plain, images=(image,)), plain))
+    return TokenCount(max(count(seen) - count(unseen), 0))
 
 
 def _tokens(file: PendingFile) -> int:

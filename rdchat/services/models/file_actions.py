@@ -102,7 +102,7 @@ def _destination_text(model: ModelCard) -> str:
     """Return who else may use a model, or how to get it again."""
     if model.repository:
         return "It is in the Hugging Face cache, which other programs may use."
-    if model.path.parent == paths.drafters_dir():
+    if model.is_drafter:
         return "It was trained or put together on this machine."
     if not model.model:
         return "It is the default model. rdchat gets it again when you choose it."
@@ -111,7 +111,7 @@ def _destination_text(model: ModelCard) -> str:
 
 def reason_not_to_delete(model: ModelCard) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
-    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
+    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir(), paths.towers_dir()):
         return ""
     return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
 

@@ -1,4 +1,4 @@
-"""Looks at the hub for drafters of a model, and for its MTP layers."""
+"""Looks at the hub for drafters of a model, and for what it lacks of its original."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.published_drafters import find_published
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, Part
 from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.service_base import Find, ModelService
 from rdchat.work.job import Job
@@ -58,12 +58,12 @@ class HubDrafters(ModelService):
         self.changed.emit()
 
 
-class MtpSearch(ModelService):
+class PartSearch(ModelService):
     """Looks for one model at a time; asks nothing before `look`.
 
     Args:
         tokens: The person's tokens.
-        find: Finds the layers of a model; called on a thread.
+        find: Finds what a model lacks; called on a thread.
         downloads: Starts the download.
         parent: The Qt parent.
 
@@ -82,17 +82,17 @@ class MtpSearch(ModelService):
         self._find, self._downloads = find, downloads
         self._set()
 
-    def look(self, model: ModelCard, original: str = "") -> None:
+    def look(self, model: ModelCard, original: str = "", part: Part = Part.MTP) -> None:
         """Ask the hub; `changed` follows.
 
         Args:
-            model: The model that lacks the layers.
+            model: The model that lacks the part.
             original: The hub id of its original; empty to find it.
+            part: The part.
         """
         self._set(searching=True)
-        self._work.replace(
-            lambda _job: self._find(self._hub(), model, original), self._set, lambda error: self._set(None, error)
-        )
+        find, failed = self._find, lambda error: self._set(None, error)
+        self._work.replace(lambda _job: find(self._hub(), model, original, part), self._set, failed)
 
     def forget(self) -> None:
         """Stop, and forget what was found."""

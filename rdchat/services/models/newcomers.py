@@ -26,6 +26,12 @@ def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
     return tuple(each for each in fitting if each.memory_gb == best)
 
 
+def smallest_that_sees(machine: Machine) -> Suggestion | None:
+    """Return the smallest suggestion that sees images and fits a machine; None for none."""
+    fitting = (each for each in suggestions() if each.sees and suggested_fit(each, machine) in {Fit.FITS, Fit.TIGHT})
+    return min(fitting, key=lambda each: each.weight_bytes, default=None)
+
+
 class LargerModel(QObject):
     """Chooses the larger model to offer, if any. It does not ask the hub.
 

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.inference.api.model_facts import MachineMemory, ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class ModelService(QObject):
         return HubApi(self._tokens.access(find_endpoint()))
 
 
-type Find = Callable[[HubApi, ModelCard, str], RepositoryFiles | None]
-"""Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
+type Find = Callable[[HubApi, ModelCard, str, Part], RepositoryFiles | None]
+"""Takes the hub, a model, its original's hub id, empty to find it, and what it lacks; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ModelSources:
         calls: Returns the measured time of a model's calls by rows, in plain steps; None before the engine has
             started.
         problem: Returns why a folder or file cannot be loaded, a sentence; empty where it can.
-        mtp_layers: Finds the MTP layers of a model at the hub.
+        original_parts: Finds at the hub what a model lacks.
     """
 
     models: Callable[[str], Iterable[ModelCard]] = lambda _chosen: ()
@@ -77,7 +77,7 @@ class ModelSources:
     drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
     calls: Callable[[Path], Mapping[int, float] | None] = lambda _folder: {}
     problem: Callable[[str], str] = lambda _path: ""
-    mtp_layers: Find = lambda _hub, _model, _original: None
+    original_parts: Find = lambda _hub, _model, _original, _part: None
 
 
 class DeviceMemory(FolderSearch):

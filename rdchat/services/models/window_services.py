@@ -18,7 +18,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Machine
-from rdchat.services.models.hub_drafters import HubDrafters, MtpSearch
+from rdchat.services.models.hub_drafters import HubDrafters, PartSearch
 from rdchat.services.models.hub_search import HubDetails, HubSearch
 from rdchat.services.models.library import Library
 from rdchat.services.models.listed_model import Model
@@ -74,7 +74,7 @@ class Models(QObject):
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
         self.hub_drafters = HubDrafters(self.tokens, self)
-        self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
+        self.parts = PartSearch(self.tokens, sources.original_parts, self.downloads, self)
         for changed in (self.downloads.finished, self.downloads.removed, self.removal.restored):
             changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)

@@ -25,8 +25,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
 _INTRODUCTION = (
-    "The model answers the prompt twice, once without drafting and once with it. The chat's earlier messages are not "
-    "sent. Then both replies are played back side by side at their real speed."
+    "The model answers the prompt twice, once without drafting and once with it. The chat's earlier messages and "
+    "images are not sent. Then both replies are played back side by side at their real speed."
 )
 
 

@@ -56,7 +56,7 @@ def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
 
 
 def made_text(message: Message) -> str:
-    """Return how a message was made: by whom, its temperature and its speed."""
+    """Return how a message was made: by whom, its temperature, its speed and its files."""
     made_with, statistics = message.made_with, message.statistics
     parts = ["yours" if message.role is Role.USER else "", "edited by you" if message.edited else ""]
     if made_with is not None and made_with.sampling is not None:
@@ -68,6 +68,7 @@ def made_text(message: Message) -> str:
         parts.append(formatting.counted(statistics.generated_tokens, "token") + last_part)
     if made_with is not None and made_with.system_prompt is not None:
         parts.append("own system prompt")
+    parts.append(", ".join(file.name for file in message.files))
     text = " · ".join(part for part in parts if part)
     return text[:1].upper() + text[1:]
 
@@ -185,6 +186,8 @@ class AlternativesWindow(SideWindow):
     def _show(self) -> None:
         self.note.setText("")
         self._comparison.forget()
+        files = {each.files for each in self._all if each.id in self._ids}
+        self._same = "are the same" if len(files) == 1 else "have the same words"
         messages, in_use = {each.id: each for each in self._all}, set(self._chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=False):  # A deleted chat has none.
             pane.show_message(messages[message_id], in_use=message_id in in_use)
@@ -208,7 +211,7 @@ class AlternativesWindow(SideWindow):
             for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
                 pane.text.body.marks.show(spans_of_pane)
             little = f"These {self._what} have little in common"
-            same = f"Both {self._what} are the same"
+            same = f"Both {self._what} {self._same}"
             self.note.setText(little if spans is None else "Words that differ are marked" if any(spans) else same)
 
     def _scroll_other(self, other: QScrollBar, bar: QScrollBar, _value: int) -> None:

@@ -12,6 +12,7 @@ from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
+from rdchat.ui.files.dragged_data import has_image, image_in, local_files
 from rdchat.ui.style.buttons import IconButton, RoundButton
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row
@@ -105,6 +106,8 @@ class ComposerField(PromptField):
     focus_changed = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
+    # The data of an image.
+    image_pasted = Signal(object)
     # What became of a paste.
     noted = Signal(str)
 
@@ -117,19 +120,19 @@ class ComposerField(PromptField):
         self.take_back: Callable[[], str] = str
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if local_files(event.mimeData()):
+        if local_files(event.mimeData()) or has_image(event.mimeData()):
             event.ignore()
         else:
             super().dragEnterEvent(event)
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
-        return bool(local_files(source)) or super().canInsertFromMimeData(source)
+        return bool(local_files(source)) or has_image(source) or super().canInsertFromMimeData(source)
 
     def insertFromMimeData(self, source: QMimeData) -> None:
         if paths := local_files(source):
             self.files_pasted.emit(paths)
-        elif source.hasImage() and not source.hasText():
-            self.noted.emit("rdchat cannot look at images yet.")
+        elif has_image(source):
+            self.image_pasted.emit(image_in(source))
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
         elif self.attach_text is not None and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES):
@@ -189,11 +192,6 @@ class ShapeChip(QWidget):
         paint_card(self, self.rect(), self._theme.colors.raised)
 
 
-def local_files(data: QMimeData) -> list[str]:
-    """Return the files and folders of this machine that are dragged or were copied."""
-    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
-
-
 class Composer(QWidget):
     """The field and its buttons in one rounded frame; a line below shows why a message was not sent.
 
@@ -251,11 +249,15 @@ class Composer(QWidget):
         theme.changed.connect(self.update)
         self.button.clicked.connect(self._press)
         self.later.clicked.connect(self._submit)
-        self._refresh_button()
+        self.refresh_button()
 
     @property
     def text(self) -> str:
         return self.field.toPlainText()
+
+    def add_line(self, line: QWidget) -> None:
+        """Show a line below the files."""
+        self._column.addWidget(line)
 
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
@@ -291,7 +293,7 @@ class Composer(QWidget):
         if state is not self._state:
             self.show_note("")
         self._state, self._waits = state, waits
-        self._refresh_button()
+        self.refresh_button()
 
     def show_note(self, text: str) -> None:
         """Show below the field why nothing was sent; an empty string removes that."""
@@ -311,7 +313,7 @@ class Composer(QWidget):
 
     def _submit(self) -> None:
         text = self.text.strip()
-        if not text:
+        if not text and not self.files.has_images:
             self.show_note("Type something to ask first.")
         elif self.field.prompts.select_unfilled():
             self.field.setFocus()
@@ -334,10 +336,11 @@ class Composer(QWidget):
     def _note_edit(self) -> None:
         self._spread()
         self.show_note("")
-        self._refresh_button()
+        self.refresh_button()
 
-    def _refresh_button(self) -> None:
-        writing, typed = self._state is EngineState.WRITING, bool(self.text.strip())
+    def refresh_button(self) -> None:
+        """Show what the buttons do now: images are sent without words too."""
+        writing, typed = self._state is EngineState.WRITING, bool(self.text.strip()) or self.files.has_images
         self.button.show_as("stop" if writing else "send", "Stop" if writing else "Send")
         tip = _WAITS if self._waits and not writing else _TIPS[self._state].format(self._stop_keys)
         set_tip(self.button, tip if writing or typed else "Type something to send")

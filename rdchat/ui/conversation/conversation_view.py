@@ -17,6 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.sight_line import SightLine
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
@@ -129,7 +130,8 @@ class WaitingList(QWidget):
     def _row(self, message: WaitingMessage) -> QWidget:
         line = QWidget()
         line.setFixedHeight(_ROW)
-        first = ElidedLabel(self._theme, " ".join(message.text.split()))
+        names = ", ".join(file.name for file, _ in message.files)
+        first = ElidedLabel(self._theme, " ".join(message.text.split()) or names)
         files = formatting.counted(len(message.files), "file") if message.files else ""
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
         remove = IconButton("close", "Remove this message", self._theme)
@@ -154,7 +156,9 @@ class ConversationView(Ground):
         self.files = FileAttacher(
             controller, controller.chat.files, self.composer.files, theme, self, question=lambda: controller.chat.typed
         )
-        transcript.on_edit = self._add_files_to
+        self.sight = SightLine(self._model, controller.chat.files, theme, controller.context.meter)
+        self.composer.add_line(self.sight)
+        transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
@@ -214,7 +218,8 @@ class ConversationView(Ground):
         transcript.delete_requested.connect(controller.delete_message)
         transcript.delete_requested.connect(lambda _id: transcript.focus_last())
         transcript.branch_requested.connect(controller.branch)
-        transcript.file_requested.connect(self.files.view)
+        text_of = controller.replies.file_text
+        transcript.file_requested.connect(lambda file: self.files.view(file, self._chat.path, text_of))
         transcript.stop_requested.connect(controller.stop)
         transcript.run_again_requested.connect(controller.calls.run_again)
         self.calls.decided.connect(self.composer.setFocus)
@@ -228,11 +233,13 @@ class ConversationView(Ground):
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
-        self.composer.attach.clicked.connect(self.files.choose)
+        self.composer.attach.clicked.connect(self.files.offer)
         self.composer.field.files_pasted.connect(self.files.add)
+        self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text
         self.composer.field.take_back = self.files.take_back
         self.files.noted.connect(self.composer.show_note)
+        self._chat.files.changed.connect(self.composer.refresh_button)
         self.files.done.connect(self.composer.setFocus)
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
@@ -259,6 +266,8 @@ class ConversationView(Ground):
             attacher.done.connect(editor.setFocus)
             chips.height_changed.connect(editor.field.height_changed)
             editor.add_files(chips, attacher.choose)
+            editor.needs_no_words = lambda: bool(files.images)
+            files.changed.connect(editor.refresh_button)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))
 
     # What is shown

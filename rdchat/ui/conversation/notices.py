@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__
+from rdchat.chat.attachments.attached_file import FileKind
 from rdchat.chat.conversation import Notice
 from rdchat.hub.updates import Update
 from rdchat.inference.api.messages import Role
@@ -79,9 +80,11 @@ class Notices(QObject):
         replies, chat, path = self._controller.replies, reply.conversation, reply.prompt.path
         if self._question is not None or (model := replies.model.info) is None:
             return
+        kinds = [file.kind is FileKind.IMAGE for each in path for file in each.files]
         counts = {
             "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
-            "file": sum(len(each.files) for each in path),
+            "image": sum(kinds),
+            "file": kinds.count(False),
             "result of a tool": sum(each.role is Role.TOOL for each in path),
         }
         parts = [formatting.counted(count, name) for name, count in counts.items() if count]

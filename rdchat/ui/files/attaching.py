@@ -1,23 +1,30 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
-import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtGui import QCursor, QResizeEvent
+from PySide6.QtWidgets import QMenu, QPlainTextEdit, QScrollArea, QWidget
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat import host
+from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.conversation import Message
+from rdchat.chat.message_path import MessagePath
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
+from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.pictures import Picture, picture_of
+from rdchat.ui.style.buttons import add_action, pop_up
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
-from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, ask_to_save_content
+from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 # The chips take three lines at most; more scroll.
@@ -25,7 +32,7 @@ _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
 _REFUSALS = 3
 MAX_TEXT = 500_000
 """A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
-_IMAGES = ("Images (*.png *.jpg *.gif *.webp)",)
+_FILTERS = ("All Files (*)", "Images (*.png *.jpg *.jpeg *.webp *.gif *.bmp *.tif *.tiff *.avif *.heic)")
 # Laying out a line with more characters would block the window.
 _LONG_LINE = re.compile(r"(.{4000})(?=.)")
 
@@ -46,6 +53,8 @@ class PendingRow(QScrollArea):
         self._theme = theme
         self.row = ChipRow()
         self._by_id: dict[int, FileChip] = {}
+        # Whether there are images, which can be sent without words.
+        self.has_images = False
         scrolled(self.row, self).setWidgetResizable(False)
         self.setAccessibleName("Files of this message")
         for widget in (self, self.viewport(), self.row):
@@ -61,8 +70,10 @@ class PendingRow(QScrollArea):
             self._by_id[file.id] = chip
             detail, color = chip_text(file, context, too_long=file in to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
+            chip.show_picture(_picture_of(file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         discard(*old.values())
+        self.has_images = bool(pending.images)
         self.row.set_chips(list(self._by_id.values()))
         self.setVisible(bool(self._by_id))
         self._fit()
@@ -151,9 +162,10 @@ class FileAttacher(QObject):
         self._controller, self._files, self._question = controller, files, question
         self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
+        self._screenshots = BackgroundWork("screenshot", self)
         self._pasted = 0
         chips.remove_requested.connect(self._remove)
-        chips.choice_requested.connect(self.choose_part)
+        chips.choice_requested.connect(self._choose)
         controller.prompt_refused.connect(self._on_prompt_refused)
         self._files.changed.connect(self._show)
         self._files.refused.connect(self._show_refusal)
@@ -162,15 +174,24 @@ class FileAttacher(QObject):
 
     def add(self, paths: Sequence[str]) -> None:
         """Attach files, wherever they come from."""
-        self._refusals.clear()
-        self.noted.emit("")
+        self._begin_to_add()
         self._files.add(paths)
+        self.done.emit()
+
+    def add_image(self, data: bytes) -> None:
+        """Attach an image that was pasted or dropped and is no file."""
+        self._begin_to_add()
+        self._files.add_image(data, "Image")
         self.done.emit()
 
     def add_text(self, text: str) -> bool:
         """Attach a long text that was pasted, unless the message has too many files."""
         self._pasted = self._files.add_text(text)
         return self._pasted > 0
+
+    def _begin_to_add(self) -> None:
+        self._refusals.clear()
+        self.noted.emit("")
 
     def take_back(self) -> str:
         """Remove the text that was pasted last, and return it; empty if it is too long or not attached any more."""
@@ -180,17 +201,45 @@ class FileAttacher(QObject):
         self._remove(file.id)
         return file.read.parts[0]
 
+    def offer(self) -> None:
+        """Ask for files to attach, or on a Mac for a part of the screen."""
+        if not host.MACOS:
+            self.choose()
+            return
+        menu = QMenu(self._parent)
+        add_action(menu, "Files…", self.choose)
+        add_action(menu, "Screenshot", self._take_screenshot)
+        pop_up(menu, QCursor.pos())
+
+    def _take_screenshot(self) -> None:
+        take = lambda png: self.add_image(png) if png else None  # noqa: E731
+        self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
+
     def choose(self) -> None:
         """Ask for files to attach."""
-        ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, accept="Attach")
+        ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, _FILTERS, accept="Attach")
 
-    def view(self, file: AttachedFile) -> None:
-        """Show what was sent of a file; offer to save an image of a tool's result, which is not opened here."""
-        if file.kind is FileKind.IMAGE:
-            image = lambda: base64.b64decode(self._controller.replies.file_text(file))  # noqa: E731
-            ask_to_save_content(self._parent.window(), "Save Image", file.name, _IMAGES, image)
-            return
-        FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
+    def view(self, file: AttachedFile, path: MessagePath, text_of: FileText) -> None:
+        """Show an image among those of a path, or what was sent of another file."""
+        if (picture := picture_of(file, text_of)) is not None:
+            # The path reads messages that were not needed yet.
+            self._open(picture, partial(_pictures_on, path[:], text_of))
+        else:
+            FileView(file, text_of, self._theme, self._parent.window()).show()
+
+    def _open(self, picture: Picture, find: Callable[[], list[Picture]]) -> None:
+        info, cap = self._controller.model_slot.info, self._controller.settings.values.image_cap
+        folder = info.path if info and info.sees else None
+        seen = lambda each: seen_size(folder, each.size.width(), each.size.height(), cap)  # noqa: E731
+        ImageWindow(picture, find, seen, self._theme, self._parent.window()).show()
+
+    def _choose(self, file_id: int) -> None:
+        """Show a file that is an image, and ask which part of another one is sent."""
+        pictures = {file.id: picture for file in self._files.files if (picture := _picture_of(file))}
+        if file_id in pictures:
+            self._open(pictures[file_id], lambda: list(pictures.values()))
+        else:
+            self.choose_part(file_id)
 
     def choose_part(self, file_id: int, question: str = "") -> None:
         """Ask which part of a file to send, for a question or for the typed text."""
@@ -241,7 +290,19 @@ def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tupl
     return (f"{text} · {file.part.label}" if file.part.label else text), "muted"
 
 
+def _pictures_on(path: Iterable[Message], text_of: FileText) -> list[Picture]:
+    files = (file for message in path for file in message.files)
+    return [picture for file in files if (picture := picture_of(file, text_of))]
+
+
+def _picture_of(file: PendingFile) -> Picture | None:
+    part = file.part
+    return picture_of(file.file, lambda _file: part.text) if file.file and part else None
+
+
 def _tip(file: PendingFile) -> str:
+    if picture := _picture_of(file):
+        return " ".join(each for each in (f"{picture.text}.", file.read.note if file.read else "") if each)
     if file.read is None:
         return "This file is being read."
     part = f"Only {file.part.label} will be sent." if file.part and file.part.label else ""

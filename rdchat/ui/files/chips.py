@@ -1,25 +1,59 @@
-"""Chips: the files of a message, each with its name and one line about it."""
+"""Chips: the files of a message, each with its name and one line about it; sent images are larger, without these."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.services.chat.chat_prompt import FileText
+from rdchat.ui.files.pictures import Picture, SmallCopy, picture_of
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import ElidedLabel, set_tip
 from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
-from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
+from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card, paint_focus
 
 CHIP_HEIGHT = 42
 _ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22
+# A picture on a chip is a square, at this distance from its edges.
+_INSET = 5
+_SQUARE = CHIP_HEIGHT - 2 * _INSET
+# A sent image is fitted into this size, and no side is shorter than the other number.
+_TILE, _SHORTEST = QSize(240, 160), 56
 
 
-class FileChip(QAbstractButton):
-    """One file, as a button.
+class Chip(QAbstractButton):
+    """A file of a message, as a button.
+
+    Args:
+        theme: The appearance to follow.
+        parent: The Qt parent.
+
+    Attributes:
+        remove: Removes the file, if the chip has such a button.
+    """
+
+    remove: IconButton | None = None
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+
+    @property
+    def _line(self) -> QPen:
+        """The line around it, which shows the focus."""
+        colors, focused = self._theme.colors, self.hasFocus()
+        return QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
+
+
+class FileChip(Chip):
+    """A file with its name and a line about it; an image has its picture in place of the icon.
 
     Args:
         theme: The appearance to follow.
@@ -31,11 +65,9 @@ class FileChip(QAbstractButton):
     remove_requested = Signal()
 
     def __init__(self, theme: Theme, ground: str, *, removable: bool, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._theme, self._ground = theme, ground
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        super().__init__(theme, parent)
+        self._ground = ground
+        self._copy: SmallCopy | None = None
         self._name = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
         self._detail = ElidedLabel(theme, "", "muted")
         self._detail.setFont(control_font(-1, tabular=True))
@@ -43,7 +75,6 @@ class FileChip(QAbstractButton):
         self._bar.hide()
         for part in (self._name, self._detail, self._bar):
             part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.remove: IconButton | None = None
         if removable:
             self.remove = IconButton("close", "Remove the file", theme, act=self.remove_requested.emit)
             self.remove.setFixedSize(_REMOVE, _REMOVE)
@@ -51,7 +82,7 @@ class FileChip(QAbstractButton):
         lines = column(self._name, self._detail, self._bar, spacing=1)
         ends = [self.remove] if self.remove else []
         margins = (2 * SMALL + _ICON, TIGHT, TIGHT if removable else SMALL, TIGHT)
-        row((lines, 1), *ends, within=self, spacing=TIGHT, margins=margins)
+        self._row = row((lines, 1), *ends, within=self, spacing=TIGHT, margins=margins)
 
     def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
         """Show a name and, in a colour of `Colors`, a line below it; `tip` has details for the tooltip."""
@@ -64,6 +95,15 @@ class FileChip(QAbstractButton):
             self.remove.setAccessibleName(f"Remove {name}")
         self.updateGeometry()
 
+    def show_picture(self, picture: Picture | None) -> None:
+        """Show the picture of an image in place of the icon."""
+        if picture is not None and self._copy is None:
+            self._copy = SmallCopy(picture, self._theme, self)
+            margins = self._row.contentsMargins()
+            margins.setLeft(_INSET + _SQUARE + SMALL)
+            self._row.setContentsMargins(margins)
+            self.updateGeometry()
+
     def show_progress(self, fraction: float | None) -> None:
         """Show how much of the file is read; None shows no bar."""
         self._bar.setVisible(fraction is not None)
@@ -71,17 +111,42 @@ class FileChip(QAbstractButton):
 
     def sizeHint(self) -> QSize:
         texts = max(label.fontMetrics().horizontalAdvance(label.text()) for label in (self._name, self._detail))
-        around = 3 * SMALL + _ICON + (_REMOVE if self.remove else 0)
+        around = self._row.contentsMargins().left() + SMALL + (_REMOVE if self.remove else 0)
         return QSize(min(max(texts + 1 + around, _MIN), _WIDEST), CHIP_HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        colors, focused = self._theme.colors, self.hasFocus()
-        line = QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
-        ground: QColor = getattr(colors, self._ground)
+        ground: QColor = getattr(self._theme.colors, self._ground)
         fill = ground.darker(106) if self.isDown() or self.underMouse() else ground
-        paint_card(self, QRectF(self.rect()).adjusted(1, 1, -1, -1), fill, line, RADIUS - 2)
-        picture = line_pixmap("file", colors.muted, _ICON, self.devicePixelRatioF())
-        QPainter(self).drawPixmap(SMALL, (self.height() - _ICON) // 2, picture)
+        paint_card(self, QRectF(self.rect()).adjusted(1, 1, -1, -1), fill, self._line, RADIUS - 2)
+        if self._copy is not None:
+            self._copy.paint(QRect(_INSET, _INSET, _SQUARE, _SQUARE), RADIUS - 2 - _INSET // 2)
+            return
+        icon = line_pixmap("file", self._theme.colors.muted, _ICON, self.devicePixelRatioF())
+        QPainter(self).drawPixmap(SMALL, (self.height() - _ICON) // 2, icon)
+
+
+class ImageTile(Chip):
+    """A sent image, as large as it fits."""
+
+    def __init__(self, picture: Picture, note: str, theme: Theme, parent: QWidget) -> None:
+        super().__init__(theme, parent)
+        self._copy = SmallCopy(picture, theme, self)
+        self.setAccessibleName(f"Image {picture.name}, {picture.text}")
+        tip = f"{note} Click to see it larger.".strip()
+        self.setAccessibleDescription(tip)
+        set_tip(self, f"{picture.name}. {tip}")
+
+    def sizeHint(self) -> QSize:
+        size = self._copy.picture.size
+        if size.isEmpty():
+            return QSize(_TILE.height(), _TILE.height())
+        fitting = size.scaled(_TILE, Qt.AspectRatioMode.KeepAspectRatio).boundedTo(size)
+        return fitting.expandedTo(QSize(_SHORTEST, _SHORTEST))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        self._copy.paint(self.rect(), RADIUS)
+        if self.hasFocus():
+            paint_focus(QPainter(self), QRectF(self.rect()), self._theme.colors.accent, RADIUS)
 
 
 class ChipRow(QWidget):
@@ -89,9 +154,9 @@ class ChipRow(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.chips: list[FileChip] = []
+        self.chips: list[Chip] = []
 
-    def set_chips(self, chips: Sequence[FileChip]) -> None:
+    def set_chips(self, chips: Sequence[Chip]) -> None:
         """Show these children of the row; the caller deletes others."""
         self.chips = list(chips)
         for before, chip in pairwise(self.chips):
@@ -101,27 +166,29 @@ class ChipRow(QWidget):
 
     def layout_for(self, width: int, *, right: bool = False) -> int:
         """Arrange the chips within a width, from the left or at the right; return the height they take."""
-        lines: list[list[tuple[FileChip, int]]] = []
+        lines: list[list[tuple[Chip, QSize]]] = []
         left = 0
         for chip in self.chips:
-            chip_width = min(chip.sizeHint().width(), width)
-            if not lines or left + chip_width > width:
+            size = chip.sizeHint()
+            size.setWidth(min(size.width(), width))
+            if not lines or left + size.width() > width:
                 lines.append([])
                 left = 0
-            lines[-1].append((chip, chip_width))
-            left += chip_width + TIGHT
+            lines[-1].append((chip, size))
+            left += size.width() + TIGHT
         top = 0
         for line in lines:
-            x = width - sum(chip_width + TIGHT for _, chip_width in line) + TIGHT if right else 0
-            for chip, chip_width in line:
-                chip.setGeometry(x, top, chip_width, CHIP_HEIGHT)
-                x += chip_width + TIGHT
-            top += CHIP_HEIGHT + TIGHT
+            x = width - sum(size.width() + TIGHT for _, size in line) + TIGHT if right else 0
+            bottom = top + max(size.height() for _, size in line)
+            for chip, size in line:
+                chip.setGeometry(QRect(QPoint(x, bottom - size.height()), size))
+                x += size.width() + TIGHT
+            top = bottom + TIGHT
         return max(top - TIGHT, 0)
 
 
 class SentFiles(ChipRow):
-    """The files of a message in the transcript, at the right above its text; a click opens what was sent.
+    """The files of a message in the transcript, images first, at the right above its text; a click opens what was sent.
 
     Attributes:
         opened: Emitted with the `AttachedFile` that was clicked.
@@ -129,15 +196,16 @@ class SentFiles(ChipRow):
 
     opened = Signal(object)
 
-    def __init__(self, files: Sequence[AttachedFile], theme: Theme, parent: QWidget) -> None:
+    def __init__(self, files: Sequence[AttachedFile], text_of: FileText, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self._theme = theme
+        self._theme, self._text_of = theme, text_of
         self.show_files(files)
 
     def show_files(self, files: Sequence[AttachedFile]) -> None:
         """Show these files instead."""
         discard(*self.chips)
-        self.set_chips([self._chip(file, self._theme) for file in files])
+        images_first = sorted(files, key=lambda file: file.kind is not FileKind.IMAGE)
+        self.set_chips([self._chip(file, self._theme) for file in images_first])
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""
@@ -145,12 +213,13 @@ class SentFiles(ChipRow):
         self.setGeometry(0, 0, width, height)
         return height + SMALL if self.chips else 0
 
-    def _chip(self, file: AttachedFile, theme: Theme) -> FileChip:
-        chip = FileChip(theme, "surface", removable=False, parent=self)
-        part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
-        if file.kind is FileKind.IMAGE:
-            chip.show_file(file.name, "Image", tip="Click to save it. The model does not get it.")
+    def _chip(self, file: AttachedFile, theme: Theme) -> Chip:
+        chip: Chip
+        if (picture := picture_of(file, self._text_of)) is not None:
+            chip = ImageTile(picture, file.note, theme, self)
         else:
+            chip = FileChip(theme, "surface", removable=False, parent=self)
+            part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
             chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
         chip.clicked.connect(lambda: self.opened.emit(file))
         return chip

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.services.background.background_work import BackgroundWork
+from rdchat.ui.files.dragged_data import has_image, image_in, local_files
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, paint_card
 
@@ -134,10 +135,12 @@ class FileDrops(QObject):
         sign: Shows where a drop would land.
         refused: Emitted with a sentence or two: why a drop was refused.
         files_dropped: Emitted with the paths.
+        image_dropped: Emitted with the data of an image that is no file.
     """
 
     refused = Signal(str)
     files_dropped = Signal(list)
+    image_dropped = Signal(object)
 
     def __init__(
         self,
@@ -149,6 +152,7 @@ class FileDrops(QObject):
         takes_files: bool = False,
     ) -> None:
         super().__init__(window)
+        self._takes_files = takes_files
         self._look, self._load = partial(look_at, problem=problem, takes_files=takes_files), load
         # What is opened is not given up when something else is dragged.
         self._task, self._taking = BackgroundWork("dropped files", self), BackgroundWork("opened files", self)
@@ -177,16 +181,23 @@ class FileDrops(QObject):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         # It is the base class of enter and move events.
         if isinstance(event, QDropEvent):
-            paths = tuple(url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile())
-            if not paths:
+            paths = tuple(local_files(event.mimeData()))
+            is_image = not paths and self._takes_files and has_image(event.mimeData())
+            if not paths and not is_image:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)
             event.accept()
-            if isinstance(event, QDragEnterEvent):
+            if isinstance(event, QDragEnterEvent) and is_image:
+                self._over, self._seen = (), Dragged((), False, "Image")
+                self._show(self._seen)
+            elif isinstance(event, QDragEnterEvent):
                 self._enter(paths)
             elif not isinstance(event, QDragMoveEvent):
                 self._leave()
-                self._look_at(paths, self._take)
+                if is_image:
+                    self.image_dropped.emit(image_in(event.mimeData()))
+                else:
+                    self._look_at(paths, self._take)
             return True
         if isinstance(event, QDragLeaveEvent):
             self._leave()

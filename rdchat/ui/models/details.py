@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.hub.newcomers import Suggestion, drafter_for, suggestion_of
-from rdchat.inference.api.model_facts import ModelCard, ModelSizes
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
@@ -29,6 +29,7 @@ from rdchat.ui.transcript.markdown.text_body import TextView
 # A longer card is cut here, as Qt lays out all its text when the window's width changes. In characters.
 _MAX_OF_CARD = 30_000
 _GATED = "Gated: ask its authors for access on the web page, then enter your token."
+_VISION = "This is the vision of a model, fetched from its original. The model uses it when it is loaded."
 _NAMES_WIDTH = 88
 _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
 
@@ -130,6 +131,7 @@ class DetailsPane(QStackedWidget):
         self.problem = label(color="warning")
         self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
         self.again = TextButton("Try Again", theme, models.details.retry)
+        self.vision = TextButton("Get Its Vision…", theme)
         self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
         self.gguf.activated.connect(lambda: models.details.choose(self.gguf.currentData()))
         self.row = ModelRow(models, links, theme, in_details=True)
@@ -149,8 +151,8 @@ class DetailsPane(QStackedWidget):
     def _build_scroll(self, theme: Theme) -> QScrollArea:
         content, ground = QWidget(), Ground(theme, "surface")
         content.setMaximumWidth(TEXT_WIDTH)
-        source, access = row((self.source, 1), self.page), row((self.problem, 1), self.token, self.again, spacing=-1)
-        head = column(self.name, source, access, spacing=TIGHT)
+        access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
+        head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
         gguf, files = row(self.gguf, None), row(self.files.fold, None)
         offer = column(gguf, self.row, self.suggestion)
         advice = row((self.advice, 1), self.follow, spacing=MEDIUM)
@@ -170,12 +172,13 @@ class DetailsPane(QStackedWidget):
     def show_installed(self, model: ModelCard) -> None:
         """Show a model on this machine."""
         self._model = model
-        text = "Finish the download to load this model." if model.is_unfinished else model.problem
+        text = "Finish the download to load this model." if model.is_unfinished else model.problem or model.blind
         if model.is_drafter and not model.problem:
-            text = "This is a drafter. Choose it on the Drafters page."
+            text = _VISION if model.sees else "This is a drafter. Choose it on the Drafters page."
         if model.problem and model.repository:
             text += " Verify finds the damaged files and can download them again."
         self.problem.show_text(text, "danger" if model.problem else "muted")
+        self.vision.setVisible(text == NO_VISION)
         self._show_model(model.name, f"{model.origin}{texts.DOT}{model.path}", "", texts.facts_of(model))
         for part in (self.gguf, self.suggestion, self._card_parts, self.token, self.again):
             part.hide()
@@ -220,6 +223,7 @@ class DetailsPane(QStackedWidget):
         problem = " ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part)
         self.problem.show_text(problem or ("" if hub else "Loading…"), "warning" if problem else "muted")
         self.again.setVisible(bool(trouble))
+        self.vision.hide()
         self.token.setVisible(gated)
         facts = texts.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)

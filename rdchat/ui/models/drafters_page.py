@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.names import is_repository
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.hub_drafters import MtpSearch
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
+from rdchat.services.models.hub_drafters import PartSearch
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
@@ -24,28 +24,33 @@ from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_EXPLANATION = (
-    "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised versions "
-    "leave them out."
-)
-_SOURCE = "{size} from {repository}: whole files, of which only the layers are kept. The model's own files stay."
+_TITLES = {Part.MTP: "MTP layers for {}", Part.VISION: "Vision for {}"}
+_EXPLANATIONS = {
+    Part.MTP: "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised "
+    "versions leave them out.",
+    Part.VISION: f"{NO_VISION} Copies made for text leave out what reads images.",
+}
+_SOURCE = "{size} from {repository}: whole files, of which only that part is kept. The model's own files stay."
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
 
-class MtpSheet(Sheet):
-    """Looks for the layers when it opens; downloads them after a click.
+class PartSheet(Sheet):
+    """Looks for what a model lacks when it opens; downloads that after a click.
 
     Args:
         search: Asks the hub.
-        model: The model that lacks the layers.
+        model: The model.
         links: Lead to the token.
         theme: The appearance to follow.
         parent: The window that it stands in front of.
+        part: What the model lacks.
     """
 
-    def __init__(self, search: MtpSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget) -> None:
-        self._search, self._model = search, model
+    def __init__(
+        self, search: PartSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget, *, part: Part
+    ) -> None:
+        self._search, self._model, self._part = search, model, part
         self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.field = QLineEdit(placeholderText="ORG/NAME")
@@ -54,39 +59,35 @@ class MtpSheet(Sheet):
         self.page = push_button("Open Web Page", "", self._open_page)
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
         parts = (MEDIUM, self.label, self.problem, row(self.page, self.token, None), self.field)
-        title, answers = f"MTP layers for {model.name}", (("Cancel", nothing), ("Look There", self._go))
-        super().__init__(parent, theme, title, _EXPLANATION, answers, parts=parts, stays=True)
+        title, answers = _TITLES[part].format(model.name), (("Cancel", nothing), ("Look There", self._go))
+        super().__init__(parent, theme, title, _EXPLANATIONS[part], answers, parts=parts, stays=True)
         self.cancel, self.go = self.buttons
         self.field.textChanged.connect(self._show)
         search.changed.connect(self._show)
         search.started.connect(self.accept)
         self.finished.connect(search.forget)
-        search.look(model)
-
-    @property
-    def _original(self) -> str:
-        return self.field.text().strip()
+        search.look(model, "", part)
 
     def _go(self) -> None:
         if self._search.plan is not None:
             self._search.begin()
         else:
-            self._search.look(self._model, self._original)
+            self._search.look(self._model, self.field.text().strip(), self._part)
 
     def _open_page(self) -> None:
         if isinstance(self._search.problem, HubError):
             open_page(self._search.problem.page)
 
     def _show(self) -> None:
-        search = self._search
-        original = self._original
+        search, original = self._search, self.field.text().strip()
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         if plan is not None:
             size = file_size(plan.size)
-            self.label.show_text(_SOURCE.format(size=size, repository=plan.repository))
+            has = "" if self._part is Part.MTP else "Its original has: "
+            self.label.show_text(has + _SOURCE.format(size=size, repository=plan.repository))
             self.go.setText(f"Get {size}")
         else:
-            unknown = _UNKNOWN if self._model.states_mtp else _DOUBTFUL
+            unknown = _UNKNOWN if self._model.states_mtp or self._part is Part.VISION else _DOUBTFUL
             answered = "" if problem is not None else unknown.format(host=search.host, name=self._model.name)
             self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
@@ -210,7 +211,7 @@ class DraftersPage(QWidget):
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
         if (chosen := self._library.chosen) is not None:
-            MtpSheet(self._models.mtp, chosen, self._links, self._theme, self).open()
+            PartSheet(self._models.parts, chosen, self._links, self._theme, self, part=Part.MTP).open()
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

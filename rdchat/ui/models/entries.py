@@ -124,7 +124,8 @@ def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entr
         for each in suggestions():
             if each.memory_gb == memory:
                 both = size(each.weight_bytes + each.drafter.weight_bytes)
-                entry = Entry(each.repository, each.name, f"{both} with its drafter")
+                marks = (("For images", "muted"),) if each.sees else ()
+                entry = Entry(each.repository, each.name, f"{both} with its drafter", marks=marks)
                 entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=False))
     return entries
 
@@ -135,7 +136,9 @@ def _judged(
     """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
     drafter_bytes = pair_bytes(entry.key)
     fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
-    marks, use, tip = [("Installed", "success")] if entry.key in here else [], entry.use, entry.key
+    marks, use, tip = list(entry.marks), entry.use, entry.key
+    if entry.key in here:
+        marks.append(("Installed", "success"))
     if gated:
         marks.append(("Gated", "muted"))
     if fit in _FIT_MARKS and machine is not None and sizes is not None:

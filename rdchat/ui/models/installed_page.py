@@ -10,11 +10,12 @@ from PySide6.QtWidgets import QMenu, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import ModelCard, gigabytes
+from rdchat.inference.api.model_facts import ModelCard, Part, gigabytes
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
+from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.entries import SortBy, entries_of, key_of
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.models.texts import short_name, verdict_text
@@ -133,6 +134,7 @@ class InstalledPage(QWidget):
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
         self.details = DetailsPane(models, links, theme)
         self.details.follow.clicked.connect(self._follow_advice)
+        self.details.vision.clicked.connect(lambda: self.get_vision(self.current))
         self.result = InstalledResults(models, theme)
         self._lay_out()
         self._connect()
@@ -176,6 +178,11 @@ class InstalledPage(QWidget):
         if not event.spontaneous():
             self.list.setFocus()
 
+    def get_vision(self, model: ModelCard | None) -> None:
+        """Offer the vision of a model's original."""
+        if model is not None:
+            PartSheet(self._models.parts, model, self._links, self._theme, self, part=Part.VISION).open()
+
     def _show_list(self) -> None:
         library, before = self._models.library, self._visible
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
@@ -201,8 +208,9 @@ class InstalledPage(QWidget):
             return "No models yet."
         if not self.list.entries:
             return "No model matches your search."
-        drafters = sum(model.is_drafter for model in models)
-        counts = [counted(len(models) - drafters, "model"), *([counted(drafters, "drafter")] if drafters else [])]
+        towers = [model.sees for model in models if model.is_drafter]
+        drafters = [counted(towers.count(False), "drafter")] if False in towers else []
+        counts = [counted(len(models) - len(towers), "model"), *drafters]
         return ", ".join([*counts, file_size(sum(model.disk_bytes for model in models))])
 
     def _on_chosen(self) -> None:

@@ -153,6 +153,7 @@ class MemorySection(QWidget):
         parts = [
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
             MemoryPart(chat, "reading", need.cache_bytes, cache),
+            MemoryPart("Images", "checking", need.image_bytes, "what was seen last, when it is full"),
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
             MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]

@@ -26,7 +26,7 @@ from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
-_DRAFTER = "A drafter cannot answer by itself. Choose it on the Drafters page."
+_PART = "It is for a model, and cannot answer by itself."
 _MAX_LISTED_FILES = 300
 # A row gives the first of these setups that the drafter's card has.
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")
@@ -251,7 +251,7 @@ class ModelRow(QWidget):
             _offer(self.main, reason or ("It is in use." if library.uses(model) else ""))
             _offer(self.other, reason)
         elif model.state is ModelState.INSTALLED and model.card is not None and not self._is_in_use:
-            _offer(self.main, _DRAFTER if model.card.is_drafter else model.card.problem, "Use this model (Return)")
+            _offer(self.main, _PART if model.card.is_drafter else model.card.problem, "Use this model (Return)")
         elif self._is_in_use and not self._models.slot.loading:
             _offer(self.main, tip="Free its memory. Chats then have no model.")
         elif model.state is ModelState.FOUND:

@@ -8,7 +8,7 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion
-from rdchat.inference.api.model_facts import DraftKind, ModelCard
+from rdchat.inference.api.model_facts import DraftKind, ModelCard, Part
 from rdchat.services.models.listed_model import Model
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left
@@ -65,7 +65,8 @@ def row_line(row: ModelCard) -> str:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
     parameters = formatting.parameters(row.sizes.parameters) if row.sizes is not None else ""
     version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
-    return joined(on_disk, kind, parameters, row.quantization, version)
+    sees = formatting.SEES if row.sees and not row.is_drafter else ""
+    return joined(on_disk, kind, parameters, row.quantization, sees, version)
 
 
 def joined(*parts: str) -> str:
@@ -74,8 +75,9 @@ def joined(*parts: str) -> str:
 
 
 def drafter_kind(model: ModelCard) -> str:
-    """Return what kind of drafter one is: "EAGLE-3 drafter"."""
-    return f"{model.family} drafter" if model.family else "Drafter"
+    """Return what kind of drafter one is: "EAGLE-3 drafter"; or that it is a tower."""
+    drafter = f"{model.family} drafter" if model.family else "Drafter"
+    return "Vision of a model" if model.sees else drafter
 
 
 def facts_of(model: ModelCard) -> list[Fact]:
@@ -86,7 +88,7 @@ def facts_of(model: ModelCard) -> list[Fact]:
         return [("On disk", here, "Downloaded so far"), ("Version", model.revision, "Branch or commit")]
     on_disk = ("On disk", file_size(model.disk_bytes), "Size of all its files")
     if model.is_drafter:
-        facts = [("Kind", drafter_kind(model), "A network that drafts for a model"), on_disk]
+        facts = [("Kind", drafter_kind(model), "What it does for a model"), on_disk]
     else:
         facts = [
             ("Family", model.family or "Unknown", _FAMILY),
@@ -94,6 +96,8 @@ def facts_of(model: ModelCard) -> list[Fact]:
             ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
             on_disk,
         ]
+        if model.sees:
+            facts.append(("Images", "Sees them", "It takes images of a chat"))
     if sizes is not None:
         facts.append(("Context", f"{sizes.context_length:,} tokens", "Limit for prompt and reply together"))
     if model.repository and model.revision != "main":
@@ -151,7 +155,7 @@ def drafter_problem(model: Model, problem: str) -> str:
 def download_title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
     if progress.drafter:
-        return joined(progress.repository, "MTP layers")
+        return joined(progress.repository, Part.of(progress.drafter))
     revision, pair = progress.revision if progress.revision != "main" else "", progress.companion
     return joined(progress.repository, progress.gguf, revision, "with its drafter" if pair else "")
 
@@ -259,7 +263,8 @@ def hub_facts(model: HubModel) -> list[Fact]:
 def check_text(suggestion: Suggestion) -> str:
     """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
     own, licence = suggestion.licence, suggestion.drafter.licence or "unknown"
-    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}. Not tried with rdchat."
+    sees = " It is made to see images." if suggestion.sees else ""
+    return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
 
 
 def left_out_text(names: tuple[str, ...]) -> str:

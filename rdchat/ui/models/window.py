@@ -40,7 +40,7 @@ class ModelsWindow(SideWindow):
         self.drafters = DraftersPage(models, links, theme)
         self.remote = RemotePage(models, links, theme)
         self.macs = MacsPage(models, links, theme)
-        models.mtp.started.connect(lambda: self.show_page(self.downloads))
+        models.parts.started.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())

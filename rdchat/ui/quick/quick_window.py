@@ -1,14 +1,19 @@
 """A small window over other programs, for a question and its answer."""
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCursor, QGuiApplication, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from rdchat import host
+from rdchat.chat.attachments.kinds import is_image
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
+from rdchat.ui.conversation.sight_line import SightLine
+from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import ElidedLabel, set_tip
@@ -40,7 +45,10 @@ class QuickWindow(SideWindow):
         self._replies, self._quick, self._theme, self._main = controller.replies, controller.quick, theme, parent
         self.composer, self.transcript = Composer(theme, _STOP.toString(_NATIVE)), TranscriptView(theme)
         self.composer.setFixedWidth(_WIDTH - 2)
-        self.composer.attach.show_as("clipboard", "Insert the clipboard's text")
+        self.composer.attach.show_as("clipboard", "Insert the clipboard's text or image")
+        files, question = self._quick.files, lambda: self.composer.text
+        self.images = FileAttacher(controller, files, self.composer.files, theme, self, question=question)
+        self.composer.add_line(SightLine(controller.model_slot, files, theme))
         # A further question is sent when the reply has ended.
         self.composer.sends_later = False
         self.transcript.setFixedSize(_WIDTH - 2, _HEIGHT)
@@ -62,7 +70,12 @@ class QuickWindow(SideWindow):
         composer.submitted.connect(self._ask)
         composer.stop_requested.connect(quick.stop)
         composer.attach.clicked.connect(composer.field.paste)
-        composer.field.files_pasted.connect(lambda _paths: composer.show_note("Files can be attached in a chat."))
+        composer.field.files_pasted.connect(self._take_files)
+        composer.field.image_pasted.connect(self.images.add_image)
+        quick.files.changed.connect(composer.refresh_button)
+        self.images.noted.connect(composer.show_note)
+        transcript.file_text = quick.file_text
+        transcript.file_requested.connect(lambda file: self.images.view(file, quick.path, quick.file_text))
         composer.field.textChanged.connect(model.engine.wake)
         transcript.quote_requested.connect(composer.quote)
         quick.path_changed.connect(self._show_messages)
@@ -85,15 +98,22 @@ class QuickWindow(SideWindow):
             show_in_front(self)
         self.composer.setFocus()
 
+    def _take_files(self, paths: list[str]) -> None:
+        if all(is_image(Path(path)) for path in paths):
+            self.images.add(paths)
+        else:
+            self.composer.show_note("Only images can be attached here. Other files can be attached in a chat.")
+
     def _ask(self, text: str) -> None:
-        if self._quick.busy:
-            self.composer.give_back(text, "Wait until this reply is finished, or stop it.")
+        reason = "Wait until this reply is finished, or stop it." if self._quick.busy else ""
+        if reason := reason or self._quick.files.reason_to_wait():
+            self.composer.give_back(text, reason)
         else:
             self._quick.ask(text)
 
     def _open_as_chat(self) -> None:
         """Ask what is typed, and go on in the main window."""
-        if self.composer.text.strip() or not self._quick.path:
+        if self.composer.text.strip() or self.composer.files.has_images or not self._quick.path:
             self.composer.field.submit_requested.emit()
         if self._quick.path:
             self._quick.open_as_chat()

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabW
 from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Settings
 from rdchat.hub.updates import updates_address
+from rdchat.inference.api.images import ImageCap
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.presets_page import PresetsPage
@@ -35,6 +36,12 @@ _UNLOADING = "Gives the memory back of a model that nobody uses. It loads again 
 _AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
 _UNLOADED_AFTER = {None: "Automatically", 5: "5 minutes", 15: "15 minutes", 60: "1 hour", 0: "Never"}
 _KEPT = "After a restart, the model need not read a long chat again. The caches are as private as your chats."
+_IMAGE_CAPS = {
+    ImageCap.SMALL: "Small: about 256 tokens each",
+    ImageCap.MEDIUM: "Usual: about 1,024 tokens each",
+    ImageCap.FULL: "Full: as many as the model takes",
+}
+_IMAGE_COST = "With more tokens a model sees smaller text, reads longer, and has less room for the chat."
 _KEPT_LIMIT = "The caches used least recently are removed first. They take at most a tenth of the free space."
 _CLEAR_KEPT = "Remove the caches on disk. Your chats stay; long ones are read again."
 _MODELS_FOLDER = "A folder of your own: the Models window lists its models, and Open Model Folder begins there."
@@ -52,7 +59,7 @@ PAGES = {
     "General": "appearance dark light text size titles updates menu bar tray quick window shortcut earlier replies",
     "New Chats": "system prompt seed sampling temperature tokens stop",
     "Presets": "saved prompts import export",
-    "Model": "precision memory caches disk unload idle folder",
+    "Model": "precision images tokens vision memory caches disk unload idle folder",
     "Tools": "mcp servers clock folder time",
     "Server": "api port key network openai anthropic",
     "Downloads": "hugging face token",
@@ -225,6 +232,9 @@ class SettingsWindow(SideWindow):
         page.add("Disk for chats", self.keep_caches, _KEPT)
         page.add_line(row(self.kept_limit, self.kept_size, None, self.clear_kept))
         page.add_note(_KEPT)
+        self.image_cap = page.choice("image_cap", _IMAGE_CAPS)
+        page.add("Images", self.image_cap, _IMAGE_COST)
+        page.add_note(_IMAGE_COST)
         self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
         page.add("Unload when idle", self.unloaded_after, _UNLOADING)
         page.add_note(_AUTOMATIC)

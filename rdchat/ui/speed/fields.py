@@ -1,6 +1,6 @@
 """Fields of the draft controls: the wheel scrolls the panel past them, and they fit its width."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePol
 from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import counted, listed, model_label
+from rdchat.ui.style.formatting import SEES, counted, listed, model_label
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import paint_focus
@@ -156,7 +156,7 @@ def add_models(
     choose: Callable[[str | None], object],
     chosen: str | None,
     recent: Iterable[str],
-    installed: Iterable[ModelCard],
+    installed: Sequence[ModelCard],
     *,
     none: str,
     unfit: tuple[str, str],
@@ -176,8 +176,10 @@ def add_models(
         unfit: What a model is called, and what cannot be done with those that have a problem.
         sections: Headings of origins; others are headed by their own name.
     """
+    seeing = {card.model for card in installed if card.sees and not card.problem}
 
     def add(name: str, model: str | None) -> None:
+        name = f"{name}  ·  {SEES}" if model in seeing else name
         add_action(menu, name, lambda: choose(model), chosen == model, model or "")
 
     add(none, None)

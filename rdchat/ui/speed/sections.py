@@ -178,6 +178,7 @@ class TimeSection(Section):
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
         self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
+        self.rows[Spent.SEEING].hide()  # until there are images
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Time Ledger", tip))
@@ -190,6 +191,7 @@ class TimeSection(Section):
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
             figure.show_time(time if time >= _MIN_MS else 0.0, time / total if time >= _MIN_MS else None)
+            figure.setVisible(bool(time) or not figure.isHidden())
         self.total.show_time(total, 1.0 if total else None)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import (
     QDialogButtonBox,
@@ -220,6 +220,12 @@ def refill(menu: QMenu, fill: Callable[[], None]) -> None:
     for action in before:
         menu.removeAction(action)
         action.deleteLater()
+
+
+def pop_up(menu: QMenu, point: QPoint) -> None:
+    """Open a menu at a point of the screen, and delete it once it is closed."""
+    menu.aboutToHide.connect(menu.deleteLater)
+    menu.popup(point)
 
 
 def add_action(menu: QMenu, text: str, act: Action, chosen: bool | None = None, tip: str = "") -> QAction:

@@ -15,6 +15,8 @@ from rdchat.inference.api.requests import Dtype
 NONE = "\N{EN DASH}"
 LEAVES = "↗"
 """Marks a model whose server gets what is sent to it."""
+SEES = "sees images"
+"""Marks a model with a vision tower."""
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
 """A model is named by its folder."""

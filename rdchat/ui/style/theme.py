@@ -109,6 +109,7 @@ class Colors:
     shape = _Tones("#6b5b00", "#d9c34a")
 
     # Stages of a reply, at least 3:1 on `window`
+    seeing = _Tones("#b3336f", "#f08bb8")
     reading = _Tones("#0f8273", "#45c4b0")
     drafting = _Tones("#c65d00", "#ff9a3d")
     checking = _Tones("#8250c4", "#b394f0")
@@ -250,12 +251,12 @@ def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, co
     painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
 
 
-def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
+def paint_focus(painter: QPainter, area: QRectF, color: QColor, radius: float = 4) -> None:
     """Draw the focus ring just inside `area`."""
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setBrush(Qt.BrushStyle.NoBrush)
     painter.setPen(QPen(color, RING))
-    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)
+    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), radius, radius)
 
 
 def set_role(widget: QWidget, role: QPalette.ColorRole, color: QColor) -> None:

@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.style import formatting
@@ -125,6 +126,8 @@ class MessageEditor(QWidget):
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
         self._theme = theme
+        # Returns whether the message may have no words, as it has images.
+        self.needs_no_words: Callable[[], bool] = lambda: False
         name = "Edit the reply" if of_reply else "Edit your message"
         self.field = PromptField(theme, name, (3, 16), return_submits=not of_reply)
         self.field.document().setDocumentMargin(SMALL)
@@ -162,11 +165,15 @@ class MessageEditor(QWidget):
         return self.field.toPlainText()
 
     def _text_changed(self) -> None:
-        self._save.setEnabled(bool(self.text.strip()))
+        self.refresh_button()
         self.changed.emit(self.text)
 
+    def refresh_button(self) -> None:
+        """Enable the button that saves if there is something to save."""
+        self._save.setEnabled(bool(self.text.strip()) or self.needs_no_words())
+
     def _submit(self) -> None:
-        if self.text.strip():
+        if self.text.strip() or self.needs_no_words():
             self.submitted.emit(self.text)
 
 
@@ -341,5 +348,7 @@ class MessageArea(QScrollArea):
         self.theme = theme
         # Adds what an editor of a message has besides the text.
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
+        # Reads the text of a file; not for the main thread.
+        self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
         self.column = QWidget(self)
         self.setWidget(self.column)

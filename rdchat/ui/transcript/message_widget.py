@@ -10,6 +10,7 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
+from rdchat.ui.style.buttons import pop_up
 from rdchat.ui.style.layouts import discard
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
@@ -117,6 +118,8 @@ class MessageWidget(QWidget):
         editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
+        # Otherwise the column of this message may still have the old height.
+        editor.field.height_changed.connect(editor.updateGeometry)
         editor.field.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
         self.area.on_edit(self.message, editor)
@@ -242,7 +245,7 @@ class MessageWidget(QWidget):
     def _open_menu(self, point: QPoint) -> None:
         menu = QMenu(self)
         self.fill_menu(menu)
-        _pop_up(menu, point)
+        pop_up(menu, point)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
@@ -254,7 +257,7 @@ class MessageWidget(QWidget):
             menu.addAction("Quote Selection", quote)
         menu.addSeparator()
         self.fill_menu(menu)
-        _pop_up(menu, event.globalPos())
+        pop_up(menu, event.globalPos())
 
     def fill_menu(self, menu: QMenu) -> None:
         """Add what can be done with the message."""
@@ -297,8 +300,3 @@ class MessageWidget(QWidget):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         self._open_menu(event.globalPos())
-
-
-def _pop_up(menu: QMenu, point: QPoint) -> None:
-    menu.aboutToHide.connect(menu.deleteLater)
-    menu.popup(point)

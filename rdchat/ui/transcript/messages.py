@@ -51,7 +51,7 @@ class PersonMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, PlainParser(), area)
         self.body.setAccessibleName("Your message")
-        self._files = SentFiles(message.files, area.theme, self)
+        self._files = SentFiles(message.files, area.file_text, area.theme, self)
         self._files.opened.connect(area.file_requested)
         self._bubble, self._buttons_layout = column(self.body), row(None, self.actions_row)
         # The height of the buttons where they stand under the bubble.
@@ -68,6 +68,9 @@ class PersonMessage(MessageWidget):
 
     def _show_parts(self) -> None:
         super()._show_parts()
+        if not self.message.text:
+            # Images without words have no bubble.
+            self.body.hide()
         # The editor shows them too.
         self._files.setVisible(bool(self.message.files) and not self.is_edited)
 
@@ -80,7 +83,8 @@ class PersonMessage(MessageWidget):
         left = width - EDGE - _PAD - text_width
         is_narrow = left - _PAD < self.actions_row.sizeHint().width()
         self._under = HEIGHT if is_narrow and not self.is_edited else 0
-        self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL + self._under)
+        pad = SMALL if self.message.text else 0
+        self._bubble.setContentsMargins(left, pad and pad + 2, EDGE + _PAD, pad + self._under)
         self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
         self.update()
         return super().layout_for(width)
@@ -95,7 +99,7 @@ class PersonMessage(MessageWidget):
         self._add(menu, "Get a Reply", self.area.regenerate_requested).setVisible(self.is_last)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        if not self.is_edited:
+        if not self.is_edited and self.message.text:
             left = self._bubble.contentsMargins().left() - _PAD
             bubble = self._bubble.geometry().adjusted(left, 0, -EDGE, -self._under)
             paint_card(self, bubble, self.area.theme.colors.raised, radius=RADIUS + 4)

@@ -82,7 +82,7 @@ class ToolMessage(MessageWidget):
         self.arguments = CodeField(area.theme, "Arguments", 12)
         self.arguments.show_text(arguments_text(call) if call else "")
         self._remark = MENDED if call and call.mended else ""
-        self._files = SentFiles(message.files, area.theme, self)
+        self._files = SentFiles(message.files, area.file_text, area.theme, self)
         self._files.opened.connect(area.file_requested)
         inner = column(self.note, self.arguments, self._files, self.body, margins=(SMALL, 0, SMALL, TIGHT))
         head = row(self.toggle, (self.first_line, 1), self.state, self.action, margins=(0, 0, SMALL, 0))

@@ -266,7 +266,9 @@ class MainWindow(QMainWindow):
         commands.settings_requested.connect(self._show_settings)
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
+        conversation.sight.model_requested.connect(windows.open_discover)
         self.header.model.folder_requested.connect(commands.choose_model)
+        conversation.sight.vision_requested.connect(windows.get_vision)
         self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
         self.panel.training.clicked.connect(self.windows.show_training)
         self.windows.on_model_services.append(self._follow_training)
@@ -280,8 +282,10 @@ class MainWindow(QMainWindow):
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
-        # The keyboard is still in the other program.
-        windows.drops.files_dropped.connect(self.activateWindow)
+        windows.drops.image_dropped.connect(conversation.files.add_image)
+        for dropped in (windows.drops.files_dropped, windows.drops.image_dropped):
+            # The keyboard is still in the other program.
+            dropped.connect(self.activateWindow)
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:

@@ -202,7 +202,7 @@ class SideWindows:
 
     def _last_prompt(self) -> str:
         prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
-        return next(prompts, "")
+        return next(filter(str.strip, prompts), "")
 
     @cached_property
     def benchmark(self) -> "BenchmarkWindow":
@@ -250,10 +250,16 @@ class SideWindows:
         self.models.drafters.show_training()
         self.models.show_page(self.models.drafters)
 
+    def get_vision(self) -> None:
+        """Offer the vision of the loaded model's original."""
+        self.models.show_page(self.models.installed)
+        self.models.installed.get_vision(self.model_services.library.loaded)
+
     def open_discover(self, repository: str) -> None:
-        """Open the models window at a model of the hub, and load its card."""
+        """Open the models window at a model of the hub, and load its card; without a hub id at the suggested ones."""
         self.models.show_page(self.models.discover)
-        self.models.discover.open_model(repository)
+        if repository:
+            self.models.discover.open_model(repository)
 
     @property
     def shows_downloads(self) -> bool:

@@ -10,6 +10,7 @@ from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, Re
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.html_text import html_to_text
 from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
+from tests.inference.vision.pictures import encoded, photo
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +156,9 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "which rdchat cannot read yet"),
-        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "which rdchat cannot read yet"),
-        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "which rdchat cannot read yet"),
+        ("photo.png", b"\x89PNG\r\n\x1a\n\0\0", "is an image, not a text"),
+        ("photo.txt", b"\xff\xd8\xff\xe0\0\x10JFIF", "is an image, not a text"),
+        ("photo.heic", b"\0\0\0\x18ftypheic\0\0", "is an image, not a text"),
         ("song.mp3", b"ID3\4\0\0", "which rdchat cannot read"),
         ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "which rdchat cannot read"),
         ("tool", b"\xcf\xfa\xed\xfe\0\1", "is a program"),
@@ -177,7 +178,8 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
         ("things.zip", zipped({"a.txt": "x"}), "is an archive"),
         ("empty.txt", b"", "is empty"),
         ("blank.txt", b" \n\n", "is empty"),
-        ("scan.pdf", pdf(["", ""]), "its pages are pictures"),
+        ("scan.pdf", encoded(photo(), "PDF"), "is a scan: its pages are pictures"),
+        ("drawing.pdf", pdf(["", ""]), "has no text."),
         ("secret.pdf", pdf(["Hi"], encrypt="x"), "protected by a password"),
         ("half.pdf", pdf(["Hi"])[:40], "is damaged"),
         ("half.docx", docx(paragraph("Hi"))[:300], "is damaged"),

@@ -1,20 +1,18 @@
 """Storing files of messages: each text once, as long as a message has it; lists do not read it."""
 
 import json
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
-from rdchat.chat.conversation import Message
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
-from rdchat.chat.transfer.reports import FileReport
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
+from tests.chat.attachments.stored_files import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
 from tests.stores import connect_by_hand
@@ -43,20 +41,9 @@ def some_file(name: str = "Prices 2024.pdf", text: str = TEXT, taken: str = "") 
     return attached(ReadFile(name, FileKind.PDF, (), "Page 2 has no text, perhaps pictures."), text, taken), text
 
 
-def ask(store: ConversationStore, *files: tuple[AttachedFile, str], text: str = "How much?") -> Message:
-    return store.add_message(store.create_conversation("Apples").id, None, Role.USER, text, files=files)
-
-
 def texts_in(path: Path) -> list[str]:
     with closing(connect_by_hand(path)) as connection:
         return [row[0] for row in connection.execute("SELECT text FROM file_texts ORDER BY text")]
-
-
-def erase_all(store: ConversationStore, chats: Sequence[int]) -> None:
-    for chat in chats:
-        store.delete_conversation(chat)
-    store.organiser.schedule_erase(chats)
-    store.organiser.erase().result()
 
 
 def test_a_message_has_its_files_in_their_order(open_store: OpenStore) -> None:
@@ -210,15 +197,6 @@ def test_a_killed_app_keeps_every_file_that_was_sent_and_no_half_one(
         (message,) = store.select_sibling(last.id, -number)
         (file,) = message.files
         assert store.file_text(file) == f"{message.text} " * 20_000
-
-
-def export(store: ConversationStore, path: Path, kind: str, chats: list[int], *, details: bool = False) -> None:
-    tasks.export(store.path, path, kind, chats, details=details)
-
-
-def imported(store: ConversationStore, path: Path) -> FileReport:
-    (report,) = tasks.import_into(store, [path]).files
-    return report
 
 
 def test_a_branch_has_the_files_of_its_messages(store: ConversationStore) -> None:

@@ -13,13 +13,14 @@ from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, TaskProgress
 from rdchat.files.plain_data import from_plain
+from rdchat.work.frames import packed
 from rdchat.work.job import Job
 
 
 def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport:
     """Read files and store their chats; what crosses between the processes crosses as JSON here, too."""
     writer, job = ImportWriter(store), Job[ImportReport]()
-    read_files(store.path, paths, lambda frame: writer.take(json.loads(json.dumps(frame))), TaskProgress(job))
+    read_files(store.path, paths, lambda frame: writer.take(json.loads(packed(frame)[4:])), TaskProgress(job))
     writer.end({"ended": True}, job.end)
     return job.result()
 

@@ -147,10 +147,10 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
 ):
     read = chatgpt.read
 
-    def fail(chat: dict[str, Any]) -> FullChat:
+    def fail(chat: dict[str, Any], find: Callable[[str], bytes | None]) -> FullChat:
         if chat["title"] == "Odd":
             raise error
-        return read(chat)
+        return read(chat, find)
 
     monkeypatch.setattr(chatgpt, "read", fail)
     report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))

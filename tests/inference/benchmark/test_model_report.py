@@ -9,7 +9,7 @@ from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark import model_report
 from rdchat.inference.benchmark.model_report import ModelReport
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter

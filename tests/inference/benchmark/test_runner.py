@@ -17,8 +17,8 @@ from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import BLANK, measure_rounds, record
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import NO_DRAFT_MODEL
+from rdchat.inference.loading import load_model
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.grids import share
 from tests.inference.fakes import ask, positions, tiny_llama

@@ -1,9 +1,12 @@
 """The memory of a head that attends to the text: each token's row once, computed from the right pair."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import mlx.core as mx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import HeadState, Root
@@ -133,3 +136,29 @@ def test_what_is_taken_again_replaces_what_was_held() -> None:
     memory.catch_up(root_at(3))
     assert memory.positions == [0, 1, 2]
     assert memory.rows == [0, 11, 12]
+
+
+@settings(max_examples=150)
+@given(
+    text=some.lists(some.sampled_from([1, 2, 3, -2, -3]), min_size=1, max_size=150),
+    cuts=some.sets(some.integers(1, 149)),
+    looks_ahead=some.booleans(),
+    skipped=some.integers(0, 150),
+)
+def test_no_token_of_an_image_is_embedded(text: list[int], cuts: set[int], looks_ahead: bool, skipped: int) -> None:
+    """Also where the first ones were read for an earlier reply that ended there."""
+    memory, text = Noting(looks_ahead=looks_ahead), [*text, 4]
+    known, ends = min(skipped, len(text) - 1), sorted({each for each in cuts if each < len(text)} | {len(text)})
+    memory.begin(text)
+    memory.take(text[:known], hidden_of(range(known)), 0)
+    memory.begin(text)
+    for end in ends:
+        if (start := max([known, *(each for each in ends if each < end)])) < end:
+            memory.take(text[start:end], hidden_of(range(start, end)), start)
+    memory.catch_up(root_at(len(text)))
+    if looks_ahead:
+        expected = [at for at, pair in enumerate(pairwise([*text, 99])) if min(pair) >= 0]
+        assert all(token >= 0 for pairs in memory.fed for _, token, _ in pairs)
+    else:
+        expected = [*range(len(text))]
+    assert memory.positions == memory.rows == expected

@@ -14,7 +14,8 @@ from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
-from rdchat.inference.models.model_files import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama

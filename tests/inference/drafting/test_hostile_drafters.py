@@ -21,7 +21,8 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.models.model_files import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.drafter_folders import apple_checkpoint, stored

@@ -12,7 +12,7 @@ from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

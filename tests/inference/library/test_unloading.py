@@ -10,12 +10,12 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import DoesNotFitError, ModelError
+from rdchat.inference import loading
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryNeed, MemoryRoom
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.models import loading
 from rdchat.inference.models.fact_cache import stamp_of, stored_capability
 from rdchat.inference.verification import device
 from rdchat.inference.verification.device import machine_memory

@@ -10,9 +10,10 @@ import mlx.core as mx
 import pytest
 
 from rdchat import paths
+from rdchat.inference import loading
 from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.models import fact_cache, loading
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
+from rdchat.inference.models import fact_cache
 from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache

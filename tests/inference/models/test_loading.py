@@ -15,9 +15,9 @@ from mlx_lm.models import Klear
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError
+from rdchat.inference import loading
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.models import loading
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.verification.device import MemoryRoom
 from tests.grids import share
 

@@ -15,18 +15,16 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models import llama
 from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import load_file, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.fact_cache import cached_facts, stamp_of
-from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.prompts.class_settings import class_settings
 from tests.grids import share
 from tests.inference.drawn_weights import drawn
-from tests.inference.model_folders import change_config
+from tests.inference.model_folders import change_config, folder_of
 
 GOLDEN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden/families.json").read_text())
 IDS = np.arange(24)[None] * 37 % 89 + 20
@@ -44,20 +42,6 @@ def logits(network: nn.Module, ids: np.ndarray = IDS) -> np.ndarray:
 
 def differ(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).max() / (other.max() - other.min()))
-
-
-def folder_of(place: Path, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> Path:
-    """Write a model folder whose tokenizer has as many words as the model has rows."""
-    place.mkdir(parents=True)
-    rows = config.get("text_config", config)["vocab_size"]
-    Tokenizer(WordLevel({f"w{number}": number for number in range(rows)}, unk_token="w0")).save(
-        str(place / "tokenizer.json")
-    )
-    own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w2"}
-    (place / "tokenizer_config.json").write_text(json.dumps(own))
-    save_file(tensors, place / "model.safetensors", {"format": "pt"})
-    (place / "config.json").write_text(json.dumps(config))
-    return place
 
 
 def golden(place: Path, name: str, **changes: Any) -> Path:

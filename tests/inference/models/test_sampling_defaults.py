@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.models.loading import sampling_defaults
+from rdchat.inference.loading import sampling_defaults
 
 _SMALL, _LARGE = 135_000_000, 8_000_000_000
 

@@ -11,7 +11,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.draft_model import load_draft_model
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import check_pair
 
 Change = Callable[[dict[str, Any]], None]

@@ -10,7 +10,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.models.loading import load_model
+from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.prompts.tokenizers_child import TokenizerCalls
 from rdchat.inference.session import ChatSession

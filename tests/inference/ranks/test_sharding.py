@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import DoesNotFitError, RanksError
+from rdchat.inference import loading
 from rdchat.inference.api.model_facts import MemoryNeed, MemoryRoom, each_need, macs_for
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.models import loading
 from rdchat.inference.ranks.group import join
 from rdchat.inference.ranks.sharding import Split, part_of, shard, split_of
 from tests.inference.families import COMMON, HYBRIDS, TREES, network_of

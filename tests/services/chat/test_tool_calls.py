@@ -457,7 +457,7 @@ def test_images_of_a_result_are_its_files(tools: Window, engine: ScriptedEngine,
     (file,) = tools.controller.chat.path[2].files
     assert file.name == "image 1.png"
     assert base64.b64decode(tools.store.file_text(file)) == PNG
-    assert engine.requests[1].messages[-1].content == "[image 1.png: shown to the person, not to you]\n\n[image 1]"
+    assert engine.requests[1].messages[-1].content == "[image 1.png: an image that cannot be read]\n\n[image 1]"
 
 
 def test_a_chat_with_a_stopped_reply_runs_nothing_by_itself(

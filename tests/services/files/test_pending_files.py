@@ -10,19 +10,11 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
-from rdchat.services.files.pending_files import MAX_FILES, PendingFile
+from rdchat.services.files.pending_files import MAX_FILES
 from tests.chat.attachments.documents import pdf
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import WAIT_MS, Window
-
-
-def bring(window: Window, *paths: Path) -> list[PendingFile]:
-    """Add files and wait until they are read and counted."""
-    files = window.controller.chat.files
-    files.add([str(path) for path in paths])
-    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
-    return list(files.files)
+from tests.services.window import WAIT_MS, Window, bring
 
 
 def asked(engine: ScriptedEngine, place: int = -1) -> list[str]:
@@ -101,7 +93,7 @@ def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, pr
     bring(window, tmp_path / "photo.png", prices)
     window.qtbot.waitUntil(lambda: bool(refusals), timeout=WAIT_MS)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
-    assert refusals == ["photo.png is an image, which rdchat cannot read yet. Describe it, or type its text."]
+    assert [each.partition(",")[0] for each in refusals] == ["photo.png is damaged"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rdchat.hub.downloads.download_record import begin_drafter, has_unfinished, 
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
-from rdchat.inference.models.mtp_source import plan_mtp
+from rdchat.inference.library.original_source import plan_part
 from rdchat.work.job import Job
 from tests.hub.downloading import (
     NAME,
@@ -92,7 +92,7 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
 def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener, tmp_path: Path) -> None:
     original = Original()
     original.put(hub)
-    plan = plan_mtp(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
+    plan = plan_part(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
     hub.bytes_per_second = 400_000
     first, wanted = open_downloads(), begin_drafter(plan)
     one = first.service.start(wanted)
@@ -113,7 +113,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     """A drafter has one order: two entries would make the same folder."""
     target = target_of(make_target(tmp_path / "target"))
     Original().put(hub)
-    older = begin_drafter(plan_mtp(HubApi(find_endpoint()), target, ORIGINAL))
+    older = begin_drafter(plan_part(HubApi(find_endpoint()), target, ORIGINAL))
     first = open_downloads()
     hub.bytes_per_second = 400_000
     one = first.service.start(older)
@@ -124,7 +124,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     original = Original()
     original.config["torch_dtype"] = "bfloat16"
     original.put(hub)
-    newer = begin_drafter(plan_mtp(HubApi(find_endpoint()), target, ORIGINAL))
+    newer = begin_drafter(plan_part(HubApi(find_endpoint()), target, ORIGINAL))
     assert older.revision != newer.revision
     second = open_downloads()  # another start: its list has the older one
     (listed,) = second.restored()

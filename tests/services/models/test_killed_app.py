@@ -119,7 +119,7 @@ def cmdline(process: psutil.Process) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_an_app_killed_again_and_again_goes_on(hub: HubServer, small_model: Path) -> None:
-    from rdchat.inference.models.loading import load_model
+    from rdchat.inference.loading import load_model
 
     kill_the_app(hub, small_model, KILLS)
     assert load_model(NAME) is not None

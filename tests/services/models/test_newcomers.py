@@ -9,7 +9,7 @@ from rdchat.hub.names import is_repository
 from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_suggested
-from rdchat.services.models.newcomers import for_machine, suggested_fit
+from rdchat.services.models.newcomers import for_machine, smallest_that_sees, suggested_fit
 from tests.inference.drafting.drafters_table import rows
 from tests.services.models.macs import GB, mac
 
@@ -91,3 +91,9 @@ def test_a_machine_is_judged_by_its_whole_memory_not_by_what_is_free() -> None:
     assert [each.name for each in found] == ["Qwen3.5 4B", "MiniCPM5 2B"]
     assert suggested_fit(found[0], busy) is Fit.TIGHT
     assert busy.refuses(sizes_suggested(found[0])), "until other programs are closed"
+
+
+def test_the_smallest_that_sees_fits_and_is_of_a_family_that_is_read() -> None:
+    offered = [smallest_that_sees(mac(memory)) for memory in (4, 8, 128)]
+    assert [each.name if each else "" for each in offered] == ["", "Qwen3.5 4B", "Qwen3.5 4B"]
+    assert {each.family for each in suggestions() if each.sees} == {"qwen3_5", "qwen3_5_moe", "gemma4"}

@@ -22,7 +22,7 @@ from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.mtp_tensors import make_drafter
+from rdchat.inference.library.original_part import make_part
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
 from rdchat.services.models.removal import Removal
 from rdchat.work.job import Job
@@ -176,14 +176,14 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
         write_record(repository, files)
 
     monkeypatch.setattr(download_record, "write_record", write)
-    asyncio.run(DownloadQueue(make_drafter).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
     deletion.join()
     assert not cached().folder.exists()
 
 
 def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
     _begun().remove(pytest.fail)
-    asyncio.run(DownloadQueue(make_drafter).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
     assert not cached().folder.exists()
 
 

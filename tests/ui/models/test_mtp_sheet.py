@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import find_mtp_layers
+from rdchat.app import find_part
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import texts
-from rdchat.ui.models.drafters_page import DraftersPage, MtpSheet
+from rdchat.ui.models.drafters_page import DraftersPage, PartSheet
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> ModelCard:
 @pytest.fixture
 def models(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
     controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
+    sources = ModelSources(models=lambda _chosen: (model,), original_parts=find_part)
     models = Models(controller, sources)
     yield models
     models.close()
@@ -63,10 +63,10 @@ def click(qtbot: QtBot, button: QWidget) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
+def opened(qtbot: QtBot, page: DraftersPage) -> PartSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
-    sheet = page.findChildren(MtpSheet)[-1]
+    sheet = page.findChildren(PartSheet)[-1]
     qtbot.waitUntil(lambda: not sheet._search.searching, timeout=WAIT_MS)
     return sheet
 
@@ -80,11 +80,11 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
-    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only the layers are kept. ")
+    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only that part is kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
-    with qtbot.waitSignals([models.mtp.started, models.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: not page.findChildren(MtpSheet))
+    qtbot.waitUntil(lambda: not page.findChildren(PartSheet))
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, Qt, QUrl
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import host
@@ -15,10 +17,13 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.files.chips import ImageTile
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.quick import quick_window
 from rdchat.ui.quick.quick_window import QuickWindow
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
+from tests.inference.vision.pictures import encoded, photo, stored
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 from tests.ui.window.macos_shortcuts import RESERVED
@@ -230,3 +235,67 @@ def test_a_long_text_that_is_pasted_stays_text(quick: QuickWindow) -> None:
     QGuiApplication.clipboard().setText("word " * 1000)
     quick.composer.attach.click()
     assert quick.composer.text == "word " * 1000
+
+
+def paste(quick: QuickWindow, data: QMimeData) -> None:
+    QGuiApplication.clipboard().setMimeData(data)
+    quick.composer.attach.click()
+
+
+def wait_for_image(qtbot: QtBot, chat: Chat) -> None:
+    files = chat.controller.quick.files
+    qtbot.waitUntil(lambda: bool(files.images) and files.tokens is not None, timeout=20_000)
+
+
+def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
+    qtbot: QtBot, window: MainWindow, chat: Chat, quick: QuickWindow, tmp_path: Path
+) -> None:
+    chat.start()
+    image, other = photo(37, 23), stored(tmp_path, photo(20, 10))
+    data = QMimeData()
+    data.setData("image/png", encoded(image, "PNG"))
+    paste(quick, data)
+    wait_for_image(qtbot, chat)
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    ended(qtbot, chat)
+    (seen,) = chat.engine.requests[-1].messages[0].images
+    assert (seen.width, seen.path.read_bytes()) == (37, encoded(image, "PNG"))
+    assert chat.store.rows("SELECT count(*) FROM file_images")[0][0] == 0
+    (tile,) = quick.transcript.findChildren(ImageTile)
+    tile.click()
+    viewer = next(each for each in quick.findChildren(ImageWindow) if each.isVisible())
+    qtbot.waitUntil(lambda: not viewer.view.image.isNull(), timeout=20_000)
+    viewer.close()
+    files = QMimeData()
+    files.setUrls([QUrl.fromLocalFile(str(other))])
+    paste(quick, files)
+    wait_for_image(qtbot, chat)
+    qtbot.keyClick(quick.composer.field, Qt.Key.Key_Return)
+    ended(qtbot, chat)
+    quick._open_as_chat()
+    assert [file.width for message in chat.controller.chat.path for file in message.files] == [37, 20]
+    assert chat.store.rows("SELECT count(*) FROM file_images")[0][0] == 2
+    assert chat.controller.chat.conversation.title == "Image.png"
+
+
+def test_a_file_that_is_no_image_is_for_a_chat(chat: Chat, quick: QuickWindow, tmp_path: Path) -> None:
+    chat.start()
+    (tmp_path / "notes.txt").write_text("notes")
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "notes.txt"))])
+    paste(quick, data)
+    assert quick.composer.note.text().startswith("Only images can be attached here.")
+
+
+def test_an_image_goes_to_a_server_only_after_a_question(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+    chat.start()
+    slot = chat.controller.model_slot
+    assert slot.info is not None
+    slot.info = replace(slot.info, server="Studio", device="http://192.0.2.1:8080")
+    with qtbot.waitSignal(chat.controller.replies.sending_asked):
+        quick.images.add_image(encoded(photo(), "PNG"))
+        wait_for_image(qtbot, chat)
+        ask(qtbot, quick, "What is it?")
+    (box,) = (each for each in QApplication.topLevelWidgets() if isinstance(each, QMessageBox) and each.isVisible())
+    assert "1 message and 1 image." in box.informativeText()
+    box.reject()

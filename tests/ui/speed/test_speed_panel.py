@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import machine
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
+from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Spent, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
@@ -613,6 +613,7 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
         "Without draft": (formatting.NONE, ""),
         "Other": ("600 ms", f"13{space}%"),
     }
+    assert rows[Spent.SEEING].isHidden()
     assert sum(panel.time.bar.shares.values()) == pytest.approx(1)
     chat.controller.replies.statistics_changed.emit(_DRAFTED)  # no times yet
     chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == formatting.NONE)
@@ -623,6 +624,16 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     at = QPoint(panel.time.bar.width() // 2, 5)
     panel.time.bar.event(QHelpEvent(QEvent.Type.ToolTip, at, panel.time.bar.mapToGlobal(at)))
     assert "exact times separate the two" in QToolTip.text()
+
+
+def test_seeing_has_a_row_once_there_are_images(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    seen = replace(_DRAFTED, ledger=(LedgerEntry("see", "", 1, 300.0), *_LEDGER))
+    for statistics, total in ((seen, "4.80 s"), (replace(_DRAFTED, ledger=_LEDGER), "4.50 s")):
+        chat.controller.replies.statistics_changed.emit(statistics)
+        chat.qtbot.waitUntil(lambda total=total: panel.time.total.value.text() == total)
+        assert panel.time.rows[Spent.SEEING].isVisible(), "it stays, so that nothing below jumps"
+    assert panel.time.rows[Spent.SEEING].value.text() == formatting.NONE
     QToolTip.hideText()
 
 

@@ -3,19 +3,18 @@
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import shiboken6
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_tools import MAX_CALLS
 from rdchat.services.chat.tool_calls import Scope
 from rdchat.tools.definitions import ToolResult
-from rdchat.ui.files.chips import FileChip
+from rdchat.ui.files.chips import ImageTile
+from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.consent import ConsentPause
@@ -325,17 +324,16 @@ def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
     assert not tool_window.servers.made
 
 
-def test_images_are_files_that_are_saved(qtbot: QtBot, tool_window: ToolWindow, tmp_path: Path) -> None:
+def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> None:
     png = b"\x89PNG\r\n\x1a\nand so on"
     tool_window.servers.result = ToolResult("[image 1]", images=(png,))
     tool_window.ask(calling(read(call_id="1")), ANSWER)
     qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
     tool_window.wait()
-    (chip,) = tool_window.results[0].findChildren(FileChip)
-    assert chip.isVisible()
-    assert chip.accessibleName() == "image 1.png, Image"
-    qtbot.mouseClick(chip, LEFT)
-    dialog = tool_window.window.findChildren(QFileDialog)[-1]
-    dialog.fileSelected.emit(str(tmp_path / "a.png"))
-    dialog.close()
-    assert (tmp_path / "a.png").read_bytes() == png
+    (tile,) = tool_window.results[0].findChildren(ImageTile)
+    assert tile.isVisible()
+    assert tile.accessibleName() == "Image image 1.png, size not known yet"
+    qtbot.mouseClick(tile, LEFT)
+    (window,) = tool_window.window.findChildren(ImageWindow)
+    qtbot.waitUntil(lambda: "damaged" in window.view.accessibleDescription(), timeout=20_000)
+    window.close()

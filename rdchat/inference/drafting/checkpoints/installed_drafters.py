@@ -34,7 +34,6 @@ from rdchat.inference.models.model_files import (
     is_hub_id,
     paired_drafter,
     printable_name,
-    target_hash,
 )
 from rdchat.inference.models.model_locations import (
     SHIPPED,
@@ -45,6 +44,7 @@ from rdchat.inference.models.model_locations import (
     shipped_drafters,
 )
 from rdchat.inference.models.mtp_families import unreadable
+from rdchat.inference.models.safetensors_file import target_hash
 
 NEAR_MODEL = "Beside the model"
 # The folder around a model may hold all downloads.

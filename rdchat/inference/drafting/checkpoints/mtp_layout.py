@@ -41,6 +41,7 @@ from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpConfig, MtpNetwork, Weights
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.models.mtp_families import (
+    BARE,
     DEEPSEEK,
     FLOAT8,
     FLOAT8_FAMILIES,
@@ -50,7 +51,6 @@ from rdchat.inference.models.mtp_families import (
     SCALES,
     unreadable,
 )
-from rdchat.inference.models.mtp_tensors import BARE
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.verification.device import memory_room
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings

@@ -255,7 +255,7 @@ class AssistantMemory(HeadMemory):
         buffer, window = layer.buffer, self._head.config.window if kind == SLIDING else None
         start = buffer.first if window is None else max(buffer.first, root.position - window + 1)
         base = root.position if root.on_path is None else root.position - 1
-        end = base if root.on_path is None else layer.offset
+        end = base if root.on_path is None else layer.length
         keys, values = (array[..., start - buffer.first : end - buffer.first, :] for array in buffer.arrays)
         if root.on_path is None:
             return SeenRows(keys, values, None)

@@ -23,7 +23,7 @@ class ContextMemory(HeadMemory):
     """Rows of keys and values, one per layer and token, that a subclass computes from hidden states.
 
     A token whose hidden state was not recorded has no row. The others keep their positions, so the head sees a text
-    with a gap.
+    with a gap. Looking ahead, there is a gap where an image is too: its tokens have no embedding.
 
     Args:
         layers: Layers of the head, each with a buffer of keys and one of values.
@@ -200,10 +200,17 @@ class ContextMemory(HeadMemory):
                 count -= 1
         if count:
             assert self._hidden is not None
-            positions = self._waiting[:count]
-            self._fed = self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
-            self.positions += positions
+            positions, hidden = self._waiting[:count], self._hidden[:count]
             self._keep_waiting(slice(count, None))
+            if self._looks_ahead:
+                # Rows of text, with text behind them.
+                rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
+                if len(rows) < count:
+                    positions, following = [positions[i] for i in rows], [following[i] for i in rows]
+                    hidden = hidden[mx.array(rows, mx.int32)]
+            if positions:
+                self._fed = self.feed(hidden, mx.array(following, mx.int32), positions)
+                self.positions += positions
 
     def _keep_waiting(self, part: slice) -> None:
         self._waiting = self._waiting[part]

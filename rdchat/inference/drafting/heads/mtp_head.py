@@ -24,12 +24,14 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
+from rdchat.inference.api.image_spans import ImageSpan, shift_before
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import RowBuffer
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
@@ -254,14 +256,23 @@ class BoundMtpHead(Head):
 class MtpMemory(ContextMemory):
     """Keys and values of committed rows, and the outputs that further layers read; see `HeadMemory`.
 
-    The outputs of all layers for a token are side by side, (n, layers * width); zeros where a layer has no row.
+    The outputs of all layers for a token are side by side, (n, layers * width); zeros where a layer has no row. For
+    rope, rows have the positions that the target gives their tokens.
     """
 
     def __init__(self, head: BoundMtpHead) -> None:
         self._head = head
+        self._images: Sequence[ImageSpan] = ()
         # Buffers of a layer: its caches, then its outputs.
         self.stride = head.networks[0].caches + 1
         super().__init__(len(head.networks) * self.stride, looks_ahead=True)
+
+    @override
+    def use_cache(self, cache: KVCache) -> None:
+        self._images = cache.images
+
+    def _turned(self, position: int) -> int:
+        return position + shift_before(self._images, position)
 
     @override
     def reset(self) -> None:
@@ -275,6 +286,8 @@ class MtpMemory(ContextMemory):
     ) -> mx.array | None:
         head, count = self._head, len(positions)
         taken, embeddings = hidden.astype(head.dtype), head.embed(following)
+        if self._images:
+            positions = [*map(self._turned, positions)]
         outputs: list[mx.array] = []
         for layer, network in enumerate(head.networks):
             *buffers, given = self.buffers[layer * self.stride : (layer + 1) * self.stride]
@@ -294,7 +307,7 @@ class MtpMemory(ContextMemory):
 
     @override
     def state(self, root: Root) -> HeadState:
-        return _MtpState(self._head, self, self.output_before(root), [], root.position, root.later)
+        return _MtpState(self._head, self, self.output_before(root), [], self._turned(root.position), root.later)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def assistant_folder(
     queries, sliding, full = 4, HEADS["head_dim"], HEADS["global_head_dim"]
     shapes = {
         "pre_projection.weight": (width, 128), "post_projection.weight": (64, width),
-        "model.embed_tokens.weight": (len(ALPHABET), width), "model.norm.weight": (width,),
+        "model.embed_tokens.weight": (inner["vocab_size"], width), "model.norm.weight": (width,),
     }  # fmt: skip
     for number, kind in enumerate(TEXT["layer_types"]):
         name, rows = f"model.layers.{number}", queries * (full if kind == FULL else sliding)

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -12,11 +13,13 @@ from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
+from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpNetwork, Reading
 from rdchat.inference.models.mtp_families import PLAIN
 from tests.grids import share
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask
+from tests.inference.image_prompts import Image, ImagePrompt, fresh
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
@@ -95,3 +98,22 @@ def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
 def test_layers_of_another_family_are_refused() -> None:
     with pytest.raises(ModelError, match="not for a model of the type qwen3_next"):
         load_drafter(golden_folder("deepseek_v3"), golden_target("qwen3_next"))
+
+
+def test_rows_behind_an_image_have_the_positions_that_the_target_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompt = golden_target("qwen3_5"), ImagePrompt([1, 2, 3], Image(1, 12, -8), [4, 5], Image(2, 4, -2), [6, 7])
+    head, turned, rows = load_drafter(golden_folder("qwen3_5"), model), list[int](), MtpNetwork.rows
+    assert isinstance(head, BoundMtpHead)
+
+    def noting(self: MtpNetwork, *arguments: Any, **options: Any) -> mx.array:
+        turned.extend(arguments[2])
+        return rows(self, *arguments, **options)
+
+    monkeypatch.setattr(MtpNetwork, "rows", noting)
+    memory, hidden = head.memory(), mx.ones((len(prompt), head.networks[0].norm.weight.shape[0]))
+    memory.begin(prompt.tokens)
+    memory.use_cache(fresh(model, prompt))
+    memory.take(prompt.tokens, hidden, 0)
+    memory.state(Root(9, len(prompt), hidden[-1])).after(mx.array([0, 0]), mx.array([3, 4]))
+    # Rows of text before text, at tokens 0, 1, 15, 21 and 22; then two beams at token 23.
+    assert turned == [0, 1, 7, 11, 12, 13, 13]

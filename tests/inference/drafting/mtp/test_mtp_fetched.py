@@ -11,7 +11,7 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api.model_facts import HeadKind, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
-from rdchat.inference.models.mtp_source import MtpTarget, plan_mtp
+from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.session import ChatSession
 from tests.grids import share
 from tests.hub.hub_server import HubServer
@@ -31,8 +31,8 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     layers = (golden_folder(case) / "model.safetensors").read_bytes()
     hub.add(ORIGINAL, {"config.json": json.dumps(golden_config(case)).encode(), "model.safetensors": layers})
     name = model.info.name
-    target = MtpTarget.of(ModelCard(name, name, "", model.info.path))
-    folder = run(begin_drafter(plan_mtp(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
+    target = IncompleteModel.of(ModelCard(name, name, "", model.info.path))
+    folder = run(begin_drafter(plan_part(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None
     session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)

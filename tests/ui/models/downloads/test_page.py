@@ -10,6 +10,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.errors import StorageLockedError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.listed_model import Model
@@ -109,6 +110,15 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     assert models_window.discover.isVisible()
 
 
+def is_free() -> bool:
+    """Return whether the download's process has let go of the model."""
+    try:
+        with cached().locked():
+            return True
+    except StorageLockedError:
+        return False
+
+
 @pytest.mark.slow
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
@@ -124,6 +134,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
     assert models_window.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
+    qtbot.waitUntil(is_free, timeout=WAIT_MS)
     with cached().locked():
         qtbot.mouseClick(row.other, LEFT)
         remove(qtbot, row)

@@ -11,6 +11,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
@@ -49,6 +52,8 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import memory_errors
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
+from rdchat.inference.vision.eyes import ModelEyes
+from rdchat.inference.vision.families import vision_of
 from rdchat.thoughts import markers_among
 
 # Smaller models lose the thread at the usual temperature.
@@ -138,7 +143,9 @@ def load_model(
         stamp = stamp_of(folder)
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
-        warning = _check_memory(files, chosen, anyway, part.ranks)
+        vision = vision_of(folder)
+        sizes = vision.sizes(files.sizes) if part.ranks == 1 else files.sizes
+        warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
         process.start()
@@ -146,7 +153,9 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
-    prompts = ModelPrompts(process, folder, tokenizer)
+    hooks = ModelHooks(network)
+    eyes = ModelEyes(folder, network, rows) if vision.family is not None else None
+    prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
@@ -164,16 +173,17 @@ def load_model(
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
+        sees=vision.family is not None and part.ranks == 1,
+        blind=vision.reason,
     )
-    hooks = ModelHooks(network)
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
-    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts)
+    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts, eyes)
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:
     """Return what a model can verify, as kept from an earlier start with the same files, versions and precision."""
-    code = stamp_of(Path(__file__).parents[1] / "verification").digest
+    code = stamp_of(Path(__file__).with_name("verification")).digest
     setting = f"{info.dtype} {info.device} {version('mlx')} {code}"
     if (known := stored_capability(info.path, stamp, setting)) is not None:
         use_capability(network, hooks, info.vocabulary_size, known)
@@ -213,7 +223,7 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
         f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
-    )
+    ) + (f" and {gigabytes(need.image_bytes)} for images" if need.image_bytes else "")
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
             f"{needs}, but only {gigabytes(room.limit_bytes)} of memory is available.",

@@ -1,18 +1,17 @@
-"""Plans the download of a model's MTP layers from the repository of its original.
+"""Plans the download of what a copy of a model lacks from the repository of its original.
 
-Quantised versions rarely have these layers, which the model's authors trained with it to draft. `hub.downloads` fetches
-the files that hold them.
+Quantised versions rarely have MTP layers, which the model's authors trained with it to draft, and those made by mlx-lm
+have no vision tower. `hub.downloads` fetches the files that hold the part.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.hub.downloads.download_record import unfinished_downloads
@@ -20,13 +19,13 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.names import is_repository
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, Part
+from rdchat.inference.library.original_part import CONFIG, OTHER_HINT, check_lacks, files_with, parent_of
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
-from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
+from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.models.model_locations import hub_name
-from rdchat.inference.models.mtp_families import unreadable
-from rdchat.inference.models.mtp_tensors import BARE, CONFIG, OTHER_HINT, files_with_layers, is_mtp
-from rdchat.inference.models.safetensors_file import read_headers, weight_files
+from rdchat.inference.models.mtp_families import BARE
+from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
 
 _CARD = "README.md"
 # Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.
@@ -44,68 +43,67 @@ _SAME_SIZES = (
 
 
 @dataclass(frozen=True, slots=True)
-class MtpTarget:
-    """A model on this machine that lacks its MTP layers.
+class IncompleteModel:
+    """A model on this machine that lacks a part.
 
     Attributes:
+        part: What it lacks.
         hub_id: Hub id of the model; empty if unknown.
     """
 
+    part: Part
     binding: TargetBinding
     config: Mapping[str, Any]
     folder: Path
     hub_id: str
 
     @classmethod
-    def of(cls, model: ModelCard) -> "MtpTarget":
+    def of(cls, model: ModelCard, part: Part = Part.MTP) -> "IncompleteModel":
         """Read a model's files.
 
         Raises:
-            ModelError: If they cannot be read, are not MLX's, already have MTP layers, or rdchat does not know theirs.
+            ModelError: If they cannot be read, are not MLX's, already have the part, or rdchat does not know theirs.
         """
         if model.is_gguf:
             raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
         config, folder = read_config(model.path), model.path
-        if reason := unreadable(str(config["model_type"])):
-            raise ModelError(
-                f"rdchat cannot use the MTP layers of {model.name}: {reason}.", "Find or train another drafter."
-            )
-        if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
-            raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
+        tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
+        check_lacks(part, model.name, config, tensors)
         # The loaded model has no origin.
         hub_id = hub_name(model) or ("" if model.origin else model.name)
         binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
-        return cls(binding, config, folder, hub_id if is_repository(hub_id) else "")
+        return cls(part, binding, config, folder, hub_id if is_repository(hub_id) else "")
 
     @property
     def drafter(self) -> str:
-        """Name of the folder of its MTP layers, among rdchat's drafters."""
+        """Name of the part's folder."""
         name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100]
-        return f"{name or 'model'}-mtp-{self.binding.hash[:6]}"
+        return f"{name or 'model'}-{self.part.name.lower()}-{self.binding.hash[:6]}"
 
 
-def find_layers(api: HubApi, model: ModelCard, original: str = "") -> RepositoryFiles | None:
+def find_part(api: HubApi, model: ModelCard, original: str = "", part: Part = Part.MTP) -> RepositoryFiles | None:
     """Return the record of an unfinished download, or of a new one; None if the hub does not know the original.
 
     Args:
         api: The hub.
-        model: The model that lacks the layers.
+        model: The model that lacks the part.
         original: The hub id of its original; empty to find it.
+        part: What it is.
 
     Raises:
-        ModelError: If the model cannot be read, or has its layers already.
+        ModelError: If the model cannot be read, or has the part already.
         NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
     """
-    target = MtpTarget.of(model)
+    target = IncompleteModel.of(model, part)
     if not original:
         records = (record for _, record in unfinished_downloads())
         if saved := next((record for record in records if record.drafter == target.drafter), None):
             return saved
         original = find_original(api, target)
-    return plan_mtp(api, target, original) if original else None
+    return plan_part(api, target, original) if original else None
 
 
-def find_original(api: HubApi, target: MtpTarget) -> str:
+def find_original(api: HubApi, target: IncompleteModel) -> str:
     """Return the hub id of the model that a target was quantised from; empty if neither hub nor card names it.
 
     Raises:
@@ -126,8 +124,8 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
     return base[1] if base and is_quantized and is_repository(base[1]) else ""
 
 
-def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> RepositoryFiles:
-    """Return the files with a model's MTP layers, with the drafter's configuration and card.
+def plan_part(api: HubApi, target: IncompleteModel, original: str) -> RepositoryFiles:
+    """Return the files with a model's missing part, with the part's configuration and card.
 
     Args:
         api: The hub.
@@ -138,9 +136,10 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> RepositoryFiles:
         NetworkError: If the hub cannot be reached or refuses, or the repository has none that fit the model.
         ModelError: If they are here already.
     """
-    folder = paths.drafters_dir() / target.drafter
+    name, part = target.binding.name, target.part
+    folder = parent_of(part) / target.drafter
     if (folder / CONFIG).exists():
-        raise ModelError(f"The MTP layers for {target.binding.name} are in {folder}.", "There is nothing to get.")
+        raise ModelError(f"{name} has {part} in {folder}.", "There is nothing to get.")
     model = api.look_at(original)
     if CONFIG not in {file.name for file in model.files}:
         raise HubError(f"{original} has no {CONFIG}.", OTHER_HINT)
@@ -148,27 +147,19 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> RepositoryFiles:
     if not isinstance(config, dict):
         raise HubError(f"The configuration of {original} is damaged.", OTHER_HINT)
     _check_same(target, original, config)
-    files = files_with_layers(api, model, config)
+    files = files_with(api, model, config, part)
     source = {"repository": original, "commit": model.commit, "files": {file.name: file.digest for file in files}}
     bound = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
     card = (
-        f"# MTP layers for {target.binding.name}\n\nThe multi-token-prediction layers of {original}, commit "
-        f"{model.commit}, which the model's authors trained with it, as published. Copies of the model's token tables "
-        f"are left out.\n\nLicence: {model.licence or 'see there'}.\n"
+        f"# {name}: {part}\n\nThe {part} of {original}, commit {model.commit}, "
+        f"which the model's authors trained with it, as published. Copies of the model's token tables are left out.\n\n"
+        f"Licence: {model.licence or 'see there'}.\n"
     )
-    return RepositoryFiles(
-        original,
-        model.commit,
-        model.commit,
-        files,
-        is_model=False,
-        drafter=target.drafter,
-        config=json.dumps(bound, indent=2),
-        card=card,
-    )
+    made = RepositoryFiles(original, model.commit, model.commit, files, is_model=False, drafter=target.drafter)
+    return replace(made, config=json.dumps(bound, indent=2), card=card)
 
 
-def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> None:
+def _check_same(target: IncompleteModel, original: str, config: Mapping[str, Any]) -> None:
     """Check that a repository's model is the target's, by kind and sizes."""
     ours, theirs = _facts(target.config), _facts(config)
     for key in ours.keys() & theirs.keys():

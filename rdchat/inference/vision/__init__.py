@@ -1,0 +1,1 @@
+"""Images for models: decoding, preparation, and what a network needs of them."""

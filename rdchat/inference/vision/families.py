@@ -1,0 +1,299 @@
+"""The families of models that see. A family is one entry of a table.
+
+Which one a folder belongs to, and whether it has a tower at all, is decided by the names of its tensors: copies made by
+mlx-lm have none, and may keep the configuration of one. Their tower is fetched from the original, into a folder of its
+own. Names are those of original checkpoints and of mlx-vlm's copies. No MLX here.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
+from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
+from rdchat.inference.models.model_config import read_config, text_config
+from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
+from rdchat.inference.vision.prepared import Layout
+
+type _Config = Mapping[str, Any]
+
+ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.", re.ASCII)
+"""In names of tensors of towers and projectors."""
+IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
+"""Files with settings of processors."""
+KEPT_ROWS_BYTES = 2**28
+"""Memory of the rows of images that are kept."""
+_DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How the models of a family see.
+
+    Attributes:
+        name: For people.
+        prefixes: For each prefix of the tower's own names, those that files have in its place.
+        needs: Own names that no other family has all of.
+        tower: Name of its function among `image_rows.TOWERS`.
+        processor: Name of its entry among `processors.PROCESSORS`.
+        placeholder: What chat templates write for an image.
+        expanded: What takes its place in the text, from the layout of an image.
+        token_side: From a configuration to the rows, and columns, of tokens of a tile; None where images decide it.
+        by_axis: Whether positions are those of `positions`.
+        blocks: Whether the rows of an image see each other, also later ones.
+        blocks_of: From a configuration to whether its model has `blocks`, where only some of the family have.
+        windows_only: Whether `blocks` concern only layers with a window.
+        scale: From their width to what the network multiplies all rows by; those of images are divided before.
+    """
+
+    name: str
+    prefixes: Mapping[str, tuple[str, ...]]
+    needs: tuple[str, ...]
+    tower: str
+    processor: str
+    placeholder: str
+    expanded: Callable[[Layout], str]
+    token_side: Callable[[_Config], int] | None = None
+    by_axis: bool = False
+    blocks: bool = False
+    blocks_of: Callable[[_Config], bool] = lambda _: True
+    windows_only: bool = False
+    scale: Callable[[int], float] = lambda _: 1.0
+
+    def sections(self, config: _Config) -> tuple[int, ...]:
+        """Return the numbers of frequencies of `Seam`."""
+        text = text_config(config)
+        rope = text.get("rope_parameters") or text.get("rope_scaling")
+        found = rope.get("mrope_section") if isinstance(rope, Mapping) else None
+        usual = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
+        sections = found if isinstance(found, list) and [*map(type, found)] == [int] * 3 else usual
+        return tuple(sections) if self.by_axis else ()
+
+    def image_settings(self, folder: Path) -> dict[str, Any]:
+        """Return the settings for the family's processor.
+
+        Raises:
+            ModelError: If a file cannot be read, or has no such numbers.
+        """
+        settings: dict[str, Any] = {}
+        for name in IMAGE_SETTINGS:
+            if (path := folder / name).exists():
+                found = read_object(path)
+                inner = found.get("image_processor", found if name.startswith("pre") else {})
+                settings |= inner if isinstance(inner, dict) else {}
+        try:
+            return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
+
+
+class Vision(NamedTuple):
+    """What a model folder has to see with.
+
+    Attributes:
+        family: None for a model that does not see.
+        tensors: For each of the tower's own names, the name in the files.
+        tower_bytes: Size of these tensors.
+        tower_parameters: Number of their weights.
+        reason: Why it does not see although its configuration says so; otherwise empty.
+        folder: Has these tensors, and the settings for images: the model's own folder, or that of a fetched tower.
+        is_fetched: Whether it is the latter.
+    """
+
+    family: Family | None
+    tensors: Mapping[str, str]
+    tower_bytes: int = 0
+    tower_parameters: int = 0
+    reason: str = ""
+    folder: Path = Path()
+    is_fetched: bool = False
+
+    @property
+    def deep(self) -> int:
+        """The number of inner layers of the tower that give features."""
+        return sum(_DEEP.fullmatch(name) is not None for name in self.tensors)
+
+    def sizes(self, sizes: ModelSizes) -> ModelSizes:
+        """Return a model's sizes with what it sees with."""
+        fetched = (self.tower_parameters, self.tower_bytes) if self.is_fetched else (0, 0)
+        parameters, stored = sizes.parameters + fetched[0], sizes.stored_bytes + fetched[1]
+        sizes = replace(sizes, parameters=parameters, stored_bytes=stored, tower_parameters=self.tower_parameters)
+        return replace(sizes, image_bytes=KEPT_ROWS_BYTES if self.family is not None else 0)
+
+
+def vision_of(folder: Path) -> Vision:
+    """Return what a model folder has to see with: its own tower, or else the one that was fetched for it.
+
+    Raises:
+        ModelError: If it is not a model folder, or is damaged.
+    """
+    vision = _vision_in(folder)
+    if vision.reason != NO_VISION or (tower := _fetched_tower(folder)) is None:
+        return vision
+    try:
+        return _vision_in(tower)._replace(is_fetched=True)
+    except ModelError as error:
+        return vision._replace(reason=error.message)
+
+
+def _vision_in(folder: Path) -> Vision:
+    config = read_config(folder)
+    if not isinstance(config.get("vision_config"), Mapping):
+        return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
+    tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
+    family, own, reason = tower_among(tensors)
+    family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
+    stored = [tensors[name] for name in own.values()]
+    size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
+    return Vision(family, own, size, parameters, reason, folder)
+
+
+def states_vision(config: _Config) -> bool:
+    """Return whether a configuration is of a model with vision; newer copies by mlx-lm keep only the image's token."""
+    return any(config.get(key) is not None for key in ("vision_config", "image_token_id", "image_token_index"))
+
+
+def _fetched_tower(model: Path) -> Path | None:
+    """Return the folder of the tower that was fetched for a model; None without one."""
+    # A tower is whole once it has a configuration.
+    found = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
+    return next((path.parent for path in found), None)
+
+
+def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
+    """Return family, tensors and reason of `Vision`, by the names of tensors."""
+    for family in FAMILIES:
+        own = _own_names(family, tensors)
+        if own.keys() >= set(family.needs):
+            # Of these, TowerWeights reads those with biases.
+            scaled = {each.rpartition(".")[0] for each in own if ".scales" in each or ".weight_scale" in each}
+            if all(f"{module}.biases" in own for module in scaled):
+                return family, own, ""
+            return None, {}, "Its vision is packed in a way that rdchat does not know."
+    known = any(map(ANY_TOWER.search, tensors))
+    return None, {}, "rdchat does not know how this model sees." if known else NO_VISION
+
+
+def _own_names(family: Family, tensors: Iterable[str]) -> dict[str, str]:
+    own = dict[str, str]()
+    for prefix, others in family.prefixes.items():
+        other = next((each for each in others if any(name.startswith(each) for name in tensors)), None)
+        own |= {prefix + name.removeprefix(other): name for name in tensors if other and name.startswith(other)}
+    return own
+
+
+def image_token(config: _Config) -> int:
+    """Return the id of the token that stands for pixels.
+
+    Raises:
+        ModelError: If the configuration has none.
+    """
+    found = config.get("image_token_id", config.get("image_token_index"))
+    if type(found) is not int:
+        raise ModelError("The model's config.json has no token for images.", REFETCH_HINT)
+    return found
+
+
+def _tiles(layout: Layout) -> str:
+    """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image."""
+    (high, broad), (rows, columns) = layout.grids[-1], layout.tiles
+    begin, pixels = "<fake_token_around_image>", "<image>" * (high * broad)
+    names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]
+    tiles = "".join("".join(row) + "\n" for row in names)
+    return f"{tiles + tiles[-1:]}{begin}<global-img>{pixels}{begin}"
+
+
+def _lfm2_tiles(layout: Layout) -> str:
+    """Return the text of an image of LFM2-VL: its tiles by row and column, then the whole image."""
+    rows, columns = layout.tiles
+    names = [f"<|img_row_{row + 1}_col_{column + 1}|>" for row in range(rows) for column in range(columns)]
+    names.append("<|img_thumbnail|>" if rows else "")
+    # Some settings leave out the whole image.
+    tiles = (name + "<image>" * (high * broad) for name, (high, broad) in zip(names, layout.grids, strict=False))
+    return f"<|image_start|>{''.join(tiles)}<|image_end|>"
+
+
+def _smol_side(config: _Config) -> int:
+    eyes = config["vision_config"]
+    return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
+
+
+def _rounded_root(width: int) -> float:
+    """Return the square root in 8 bits, as mlx-lm has it in bfloat16 for Gemma 3."""
+    mantissa, exponent = math.frexp(math.sqrt(width))
+    return math.ldexp(round(mantissa * 2**8), exponent - 8)
+
+
+_SIGLIP_PLACES = {
+    "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
+    "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
+}
+
+FAMILIES = (
+    Family(
+        name="Qwen",
+        prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
+        needs=("merger.linear_fc1.weight", "pos_embed.weight", "patch_embed.proj.weight"),
+        tower="qwen",
+        processor="qwen",
+        placeholder="<|image_pad|>",
+        expanded=lambda layout: "<|image_pad|>" * layout.tokens,
+        by_axis=True,
+    ),
+    Family(
+        name="SmolVLM",
+        prefixes={
+            "tower.": ("model.vision_model.", "vision_model."),
+            "projector.": ("model.connector.modality_projection.", "connector.modality_projection."),
+        },
+        needs=("projector.proj.weight", "tower.embeddings.position_embedding.weight"),
+        tower="shuffled siglip",
+        processor="idefics3",
+        placeholder="<image>",
+        expanded=_tiles,
+        token_side=_smol_side,
+    ),
+    Family(
+        name="Gemma 3",
+        prefixes=_SIGLIP_PLACES,
+        needs=("projector.mm_input_projection_weight", "tower.embeddings.position_embedding.weight"),
+        tower="pooled siglip",
+        processor="gemma3",
+        placeholder="<start_of_image>",
+        expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.tokens}<end_of_image>\n\n",
+        token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
+        blocks=True,
+        scale=_rounded_root,
+    ),
+    Family(
+        name="Gemma 4",
+        prefixes={
+            "tower.": ("model.vision_tower.", "vision_tower."),
+            "projector.": ("model.embed_vision.", "embed_vision."),
+        },
+        needs=("projector.embedding_projection.weight", "tower.patch_embedder.position_embedding_table"),
+        tower="gemma4",
+        processor="gemma4",
+        placeholder="<|image|>",
+        expanded=lambda layout: f"<|image>{'<|image|>' * layout.tokens}<image|>",
+        blocks=True,
+        blocks_of=lambda config: text_config(config).get("use_bidirectional_attention") == "vision",
+        windows_only=True,
+        scale=math.sqrt,
+    ),
+    Family(
+        name="LFM2-VL",
+        prefixes=_SIGLIP_PLACES,
+        needs=("projector.linear_1.weight", "tower.embeddings.position_embedding.weight"),
+        tower="siglip of any shape",
+        processor="lfm2",
+        placeholder="<image>",
+        expanded=_lfm2_tiles,
+    ),
+)
+"""All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

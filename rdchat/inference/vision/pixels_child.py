@@ -1,0 +1,232 @@
+"""Decodes images and prepares them for models, in a child, `rdchat --child images`: image files are foreign data.
+
+Only pixels leave the child: no EXIF, which may name a place, and no other metadata.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageCms, ImageOps
+
+from rdchat import host
+from rdchat.errors import ImageRefusedError, ModelError
+from rdchat.files.foreign_files import read_bytes
+from rdchat.inference.vision.processors import PROCESSORS
+from rdchat.work.job import Job
+from rdchat.work.served import serve
+
+MAX_BYTES, MAX_PIXELS = 50_000_000, 100_000_000
+# Pillow reads more, but some of these run programs: EPS starts Ghostscript.
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+_KINDS = "PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF"
+_NAMES = {"MPO": "JPEG", "WEBP": "WebP"}
+# Brands of ISO 23008-12; AVIF shares the last two, and names itself among the compatible ones.
+_HEIC = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
+_SAVE_AGAIN = "Open it in another app and save it as PNG or JPEG."
+_CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path and permissions."
+_SAVE_SMALLER = "Save a smaller copy of it."
+# What a profile calls its colours, and Pillow's mode of them.
+_SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
+_WHOLE_RANGES = (1.0, 255.0, 65535.0)
+
+
+def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:
+    """Decode an image; return its size, its format, and a note for the person.
+
+    Args:
+        path: The file.
+        name: Its name for people.
+        out: A file that may be written, in a private folder.
+
+    Raises:
+        ImageRefusedError: If it cannot be read.
+    """
+    data, kind = _read(Path(path), name, Path(out))
+    width, height = decoded(data, name).size
+    opened = _opened(data, name)
+    kind = kind or _NAMES.get(str(opened.format), str(opened.format))
+    return {"width": width, "height": height, "format": kind, "note": _note(opened)}
+
+
+def prepare(
+    _job: Job[Any],
+    path: str,
+    name: str,
+    out: str,
+    *,
+    processor: str,
+    settings: dict[str, Any],
+    max_tokens: int | None,
+) -> dict[str, Any]:
+    """Write an image's patches to `out` as NumPy does, and return their `Layout`.
+
+    Args:
+        _job: Not used.
+        path: See `look`.
+        name: See `look`.
+        out: See `look`.
+        processor: A key of `PROCESSORS`.
+        settings: See `Processor`.
+        max_tokens: See `Processor`.
+
+    Raises:
+        ImageRefusedError: If it cannot be read.
+        ModelError: If the settings are invalid.
+    """
+    data, _ = _read(Path(path), name, Path(out))
+    prepared = PROCESSORS[processor].prepare(np.asarray(decoded(data, name)), settings, max_tokens)
+    with Path(out).open("wb") as file:
+        np.save(file, prepared.patches, allow_pickle=False)
+    return asdict(prepared.layout)
+
+
+def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) -> dict[str, Any]:
+    """Write an image to `out` as PNG without metadata, scaled down where it is larger than `size`, width and height.
+
+    Raises:
+        ImageRefusedError: If it cannot be read.
+    """
+    data, _ = _read(Path(path), name, Path(out))
+    image = decoded(data, name)
+    image.thumbnail((size[0], size[1]), Image.Resampling.LANCZOS)
+    image.info.clear()
+    image.save(out, "PNG")
+    return {}
+
+
+def _read(path: Path, name: str, out: Path) -> tuple[bytes, str]:
+    """Return an image's data, and HEIC if the system had to convert it."""
+    try:
+        data = read_bytes(path, _CHOOSE, MAX_BYTES)
+    except ModelError as error:
+        raise ImageRefusedError(error.message.replace(str(path), name), error.hint) from error
+    brands = data[8 : int.from_bytes(data[:4], "big")] if data[4:8] == b"ftyp" else b""
+    if brands[:4] not in _HEIC or b"avif" in brands:
+        return data, ""
+    if not host.convert_to_png(path, out):
+        reader = "this Mac cannot read" if host.MACOS else "rdchat reads only on a Mac"
+        raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN)
+    return out.read_bytes(), "HEIC"
+
+
+def _opened(data: bytes, name: str) -> Image.Image:
+    """Read the header of an image, and refuse one that is too large before its pixels are read."""
+    try:
+        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except MemoryError:
+        raise
+    # Anything can be wrong in a foreign file.
+    except Exception as error:
+        raise ImageRefusedError(f"{name} is damaged, or no {_KINDS} image.", _SAVE_AGAIN) from error
+    pixels = image.width * image.height
+    if pixels > MAX_PIXELS:
+        limit = f"rdchat reads images up to {MAX_PIXELS // 10**6}"
+        raise ImageRefusedError(f"{name} has {pixels / 1e6:,.0f} megapixels, and {limit}.", _SAVE_SMALLER)
+    return image
+
+
+def _note(image: Image.Image) -> str:
+    """Return a note for the person if the image has more pictures. Those of MPO are depths and the like."""
+    try:
+        has_more = image.format != "MPO" and getattr(image, "is_animated", False)
+    # Only what follows the first picture is damaged.
+    except Exception:
+        return ""
+    return f"Only its first {'page' if image.format == 'TIFF' else 'frame'} is used." if has_more else ""
+
+
+def decoded(data: bytes, name: str) -> Image.Image:
+    """Return the pixels of an image in sRGB, turned as its EXIF asks, without alpha.
+
+    Args:
+        data: The file.
+        name: Its name for people.
+
+    Raises:
+        ImageRefusedError: If it is damaged, too large, or no image.
+    """
+    try:
+        # Nothing but the call holds the image, so that its memory is free once it is converted.
+        return _over_white(_turned(_opened(data, name)))
+    except (ImageRefusedError, MemoryError):
+        raise
+    # As in `_opened`.
+    except Exception as error:
+        raise ImageRefusedError(f"{name} is damaged: not all of it can be decoded.", _SAVE_AGAIN) from error
+
+
+def _turned(image: Image.Image) -> Image.Image:
+    """Decode an image and turn it as its EXIF asks; a damaged EXIF turns nothing."""
+    image.load()
+    try:
+        ImageOps.exif_transpose(image, in_place=True)
+    except MemoryError:
+        raise
+    except Exception:
+        return image
+    return image
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    """Return an image in sRGB without alpha."""
+    profile, alpha = image.info.get("icc_profile"), None
+    if image.mode in {"I", "F"} or image.mode.startswith("I;16"):
+        image = _in_eight_bits(image)
+    elif image.has_transparency_data:
+        grey = image.mode in {"LA", "La"}
+        with_alpha, without = ("LA", "L") if grey else ("RGBA", "RGB")
+        image = image if image.mode == with_alpha else image.convert(with_alpha)
+        alpha, image = image.getchannel("A"), image.convert(without)
+    elif image.mode not in _SPACES.values():
+        image = image.convert("L" if image.mode == "1" else "RGB")
+    image = _in_srgb(image, profile)
+    image = image if image.mode == "RGB" else image.convert("RGB")
+    if alpha is None:
+        return image
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image, mask=alpha)
+    return white
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    """Return a grey image of larger numbers in 8 bits. The range of 32 bits is the smallest usual one that has room."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    numbers = np.nan_to_num(np.array(image, np.float32), copy=False, posinf=0.0, neginf=0.0)
+    low, high = min(0.0, float(numbers.min())), float(numbers.max())
+    ranges = _WHOLE_RANGES if image.mode == "F" else _WHOLE_RANGES[1:]
+    full = next((each for each in ranges if high <= each), high)
+    scale = 255 / (full - low)
+    # The difference of two numbers may be too large for 32 bits.
+    numbers *= scale
+    numbers -= low * scale
+    return Image.fromarray(numbers.clip(0, 255, out=numbers).astype(np.uint8))
+
+
+def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """Convert an image from its profile's colours to sRGB; a damaged profile, or one of other colours, is left out."""
+    if not profile:
+        return image
+    try:
+        given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        # Most are sRGB, and a conversion would only round.
+        is_srgb = ImageCms.getProfileDescription(given).startswith("sRGB")
+        if is_srgb or _SPACES.get(given.profile.xcolor_space) != image.mode:
+            return image
+        return ImageCms.profileToProfile(image, given, ImageCms.createProfile("sRGB"), outputMode="RGB") or image
+    except MemoryError:
+        raise
+    # As in `_opened`.
+    except Exception:
+        return image
+
+
+def main() -> int:
+    """Answer requests until the parent ends."""
+    # The limit is ours: a warning or an error of Pillow's own would come first.
+    Image.MAX_IMAGE_PIXELS = None
+    return serve({"look": look, "prepare": prepare, "draw": draw}, prepare=Image.init)

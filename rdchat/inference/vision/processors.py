@@ -1,0 +1,303 @@
+"""Turns the pixels of an image into what a family's tower takes, as transformers' processors for Pillow do.
+
+A family adds two functions and an entry of `PROCESSORS`. The layout needs only the size of an image, so tokens are
+counted without its pixels. Pillow resizes, and only the child for images imports it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.errors import ModelError, one_line
+from rdchat.files.foreign_files import REFETCH_HINT
+from rdchat.inference.vision.prepared import Layout, Prepared, Settings
+
+type Pixels = npt.NDArray[np.uint8]
+
+_LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
+_HALF = (0.5, 0.5, 0.5)
+_CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+# Qwen's own processor refuses longer images, such as a line of 20,000 pixels; here their short side is stretched.
+_LONGEST_RATIO = 200
+# The limit for an image of several tiles.
+_LONGEST_EDGE = 4096
+# Models have up to 36.
+_MAX_TILES = 1000
+# What Gemma 4 was trained with at most.
+_GEMMA4_TOKENS = 1120
+_MAX_NUMBER = 2**40
+
+
+class Processor(NamedTuple):
+    """A family's way to prepare images. A limit of tokens that is None is the model's own.
+
+    Attributes:
+        layout: Takes width, height, settings and the limit of tokens.
+        patches: Takes pixels (height, width, 3), settings and their layout; returns those of `Prepared`.
+    """
+
+    layout: Callable[[int, int, Settings, int | None], Layout]
+    patches: Callable[[Pixels, Settings, Layout], npt.NDArray[np.float32]]
+
+    def prepare(self, rgb: Pixels, settings: Settings, max_tokens: int | None) -> Prepared:
+        """Return what the family's tower needs of an image.
+
+        Raises:
+            ModelError: If the settings are invalid.
+        """
+        layout = self.layout(rgb.shape[1], rgb.shape[0], settings, max_tokens)
+        return Prepared(self.patches(rgb, settings, layout), layout)
+
+
+def qwen_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Qwen2-VL and later: about the size of the image, within the limits of pixels."""
+    side = _whole(settings, "patch_size", 14) * _whole(settings, "merge_size", 2)
+    least = _whole(settings, "min_pixels", _edge(settings, "size", "shortest_edge", 56 * 56))
+    most = _whole(settings, "max_pixels", _edge(settings, "size", "longest_edge", 28 * 28 * 1280))
+    if max_tokens is not None:
+        most = min(most, max(least, max_tokens * side**2))
+    height, width = (max(each, math.ceil(max(width, height) / _LONGEST_RATIO)) for each in (height, width))
+    rows, columns = _grid(width, height, side, (least, most))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def _grid(width: int, height: int, side: int, limits: tuple[int, int], fewest: int = 0) -> tuple[int, int]:
+    """Return rows and columns of squares that have about the size of an image, within limits of pixels."""
+    least, most = limits
+    rows, columns = (max(fewest, round(each / side)) for each in (height, width))
+    if rows * columns * side**2 > most:
+        shrink = math.sqrt(height * width / most)
+        rows, columns = (max(1, math.floor(each / shrink / side)) for each in (height, width))
+    elif rows * columns * side**2 < least:
+        grow = math.sqrt(least / (height * width))
+        rows, columns = (math.ceil(each * grow / side) for each in (height, width))
+    return rows, columns
+
+
+def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, channels * frames * side * side) of a still image; all frames are the same."""
+    side, merge = _whole(settings, "patch_size", 14), _whole(settings, "merge_size", 2)
+    ((rows, columns),) = layout.grids
+    cut = _resized(rgb, layout.size, settings, _BICUBIC).reshape(rows, merge, side, columns, merge, side, 3)
+    cut = cut.transpose(0, 3, 1, 4, 6, 2, 5)
+    numbers = _normal(cut.reshape(-1, 3, side, side), settings, _CLIP_MEAN, _CLIP_STD)
+    frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2), axis=2)
+    return frames.reshape(len(frames), -1)
+
+
+def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
+    grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
+    longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
+    size = _fitted(width, height, longest)
+    if not _given(settings, "do_image_splitting", True):
+        return Layout((grid,), size)
+    rows, columns = _tiles(*size, edge)
+    while max_tokens is not None and rows * columns * grid[0] ** 2 > max_tokens and longest > edge:
+        longest = (math.ceil(longest / edge) - 1) * edge
+        size = _fitted(width, height, longest)
+        rows, columns = _tiles(*size, edge)
+    if rows == columns == 1:
+        return Layout((grid,), size)
+    if rows * columns > _MAX_TILES:
+        raise _invalid("max_image_size", edge)
+    return Layout((grid,) * (rows * columns + 1), size, (rows, columns))
+
+
+def _fitted(width: int, height: int, longest: int) -> tuple[int, int]:
+    """Return the size whose longer side has `longest` pixels, and whose other side is even, or 1."""
+    short = int(longest / (width / height) if width >= height else longest * (width / height))
+    short = max(1, short + short % 2)
+    return (longest, short) if width >= height else (short, longest)
+
+
+def _tiles(width: int, height: int, edge: int) -> tuple[int, int]:
+    """Return rows and columns of the tiles that an image is enlarged to."""
+    if width >= height:
+        columns = math.ceil(width / edge)
+        return max(1, math.ceil(int(columns * edge / (width / height)) / edge)), columns
+    rows = math.ceil(height / edge)
+    return rows, max(1, math.ceil(int(rows * edge * (width / height)) / edge))
+
+
+def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return tiles (tiles, channels, edge, edge), row after row, the whole image last."""
+    edge, (rows, columns) = _edge(settings, "max_image_size", "longest_edge", 364), layout.tiles
+    image = _resized(rgb, layout.size, settings, _LANCZOS)
+    if rows:
+        image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
+    tiles = _resized(image, (edge, edge), settings, _LANCZOS)[None]
+    if rows:
+        tiles = np.concatenate([_squares(image, edge), tiles])
+    return _normal(tiles.transpose(0, 3, 1, 2), settings)
+
+
+def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
+    """Return the layout for Gemma 3: every image is scaled to one square."""
+    side = _whole(settings, "token_side")
+    return Layout(((side, side),), (_edge(settings, "size", "width", 224), _edge(settings, "size", "height", 224)))
+
+
+def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return one tile (1, channels, height, width)."""
+    return _normal(_resized(rgb, layout.size, settings, _BILINEAR).transpose(2, 0, 1)[None], settings)
+
+
+def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
+    side = _whole(settings, "patch_size", 16) * _whole(settings, "pooling_kernel_size", 3)
+    most = min(max_tokens, _whole(settings, "max_soft_tokens", 280)) if max_tokens is not None else _GEMMA4_TOKENS
+    factor = math.sqrt(most * side**2 / (width * height))
+    rows, columns = (math.floor(factor * each / side) for each in (height, width))
+    if 0 in {rows, columns}:
+        rows, columns = (max(1, min(each, most)) for each in (height // width, width // height))
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, side * side * channels)."""
+    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _whole(settings, "patch_size", 16))
+    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings, (0.0,) * 3, (1.0,) * 3))
+
+
+def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for LFM2-VL: the whole image, and tiles before it if it is large.
+
+    `max_tokens` limits both, each by itself.
+    """
+    patch, most = _whole(settings, "encoder_patch_size", 16), _whole(settings, "max_image_tokens", 256)
+    side = patch * _whole(settings, "downsample_factor", 2)
+    pixels = math.prod(max(patch, round(each / side) * side) for each in (width, height))
+    is_large = pixels > most * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
+    split = is_large and _given(settings, "do_image_splitting", True)
+    across, rows, columns = _nearest_tiles(width, height, side, settings, max_tokens) if split else (0, 0, 0)
+    most = min(most, max_tokens or most)
+    least = min(most, _whole(settings, "min_image_tokens", 64))
+    high, broad = _grid(width, height, side, (least * side**2, most * side**2), 1)
+    # Those of a line of pixels would be too many.
+    high, broad = min(high, most), min(broad, max(most // high, 1))
+    whole = ((high, broad),) if rows == 0 or _given(settings, "use_thumbnail", True) else ()
+    return Layout(((across, across),) * (rows * columns) + whole, (broad * side, high * side), (rows, columns))
+
+
+def _nearest_tiles(
+    width: int, height: int, side: int, settings: Settings, max_tokens: int | None
+) -> tuple[int, int, int]:
+    """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
+    tile, most = _whole(settings, "tile_size", 512), _whole(settings, "max_tiles", 10)
+    if tile % side or most > _MAX_TILES:
+        raise _invalid("the size or number of tiles", (tile, most))
+    if max_tokens is not None:
+        most = min(most, max_tokens // (tile // side) ** 2)
+    best, nearest = (1, 1), math.inf
+    shapes = ((rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1))
+    for rows, columns in sorted(shapes, key=math.prod):
+        apart, count = abs(width / height - columns / rows), rows * columns
+        fits = apart < nearest or (apart == nearest and width * height > tile**2 * count / 2)
+        if fits and count >= _whole(settings, "min_tiles", 2):
+            best, nearest = (rows, columns), apart
+    return (tile // side, *best) if best != (1, 1) else (0, 0, 0)
+
+
+def lfm2_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, side * side * channels), tile after tile, those of the whole image last."""
+    (rows, columns), tile = layout.tiles, _whole(settings, "tile_size", 512)
+    images = []
+    if rows:
+        images += [*_squares(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)]
+    if len(layout.grids) > rows * columns:
+        images.append(_resized(rgb, layout.size, settings, _BILINEAR))
+    squares = np.concatenate([_squares(each, _whole(settings, "encoder_patch_size", 16)) for each in images])
+    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings))
+
+
+def _squares(image: Pixels, side: int) -> Pixels:
+    """Return the squares (n, side, side, 3) that an image is cut into, row by row."""
+    return image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+
+
+def _flat(squares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return each square (channels, side, side) as a row, the channels of a pixel side by side."""
+    return squares.transpose(0, 2, 3, 1).reshape(len(squares), -1)
+
+
+PROCESSORS = {
+    "qwen": Processor(qwen_layout, qwen_patches),
+    "idefics3": Processor(idefics3_layout, idefics3_patches),
+    "gemma3": Processor(gemma3_layout, gemma3_patches),
+    "gemma4": Processor(gemma4_layout, gemma4_patches),
+    "lfm2": Processor(lfm2_layout, lfm2_patches),
+}
+"""The processors by the names that families give."""
+
+
+def _resized(rgb: Pixels, size: tuple[int, int], settings: Settings, usual: int) -> Pixels:
+    """Scale an image to a width and height, with the filter that the settings name, or the usual one."""
+    from PIL import Image  # noqa: PLC0415  only the child for images needs it
+
+    number = _given(settings, "resample", usual)
+    if type(number) is not int or number not in set(Image.Resampling):
+        raise _invalid("resample", number)
+    return np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling(number)))
+
+
+def _normal(
+    pixels: Pixels, settings: Settings, usual_mean: tuple[float, ...] = _HALF, usual_std: tuple[float, ...] = _HALF
+) -> npt.NDArray[np.float32]:
+    """Return the normalised numbers of pixels (n, channels, height, width).
+
+    A channel has only 256 numbers, so they are looked up. They are computed in transformers' precisions.
+    """
+    scale, mean, std = (
+        _channels(settings, key, usual) if _given(settings, switch, True) else np.full(3, neutral)
+        for key, switch, usual, neutral in (
+            ("rescale_factor", "do_rescale", (1 / 255,) * 3, 1.0),
+            ("image_mean", "do_normalize", usual_mean, 0.0),
+            ("image_std", "do_normalize", usual_std, 1.0),
+        )
+    )
+    with np.errstate(all="ignore"):
+        scaled = (np.arange(256.0)[:, None] * scale).astype(np.float32)
+        table = (scaled - mean.astype(np.float32)) / std.astype(np.float32)
+    if not np.isfinite(table).all():
+        raise _invalid("a number of a colour", "not finite")
+    numbers = np.empty(pixels.shape, np.float32)
+    for channel in range(3):
+        numbers[:, channel] = table[pixels[:, channel], channel]
+    return numbers
+
+
+def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """Return a setting that is a number, or one for each channel, as three numbers."""
+    value = _given(settings, key, usual)
+    try:
+        return np.broadcast_to(np.array(value, np.float64), 3)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _invalid(key, value) from error
+
+
+def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
+    """Return a positive whole number of the settings."""
+    value = _given(settings, key, usual)
+    if type(value) is not int or not 0 < value < _MAX_NUMBER:
+        raise _invalid(key, value)
+    return value
+
+
+def _given(settings: Settings, key: str, usual: Any) -> Any:
+    """Return a setting; the usual value if it is missing or null."""
+    value = settings.get(key)
+    return usual if value is None else value
+
+
+def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:
+    """Return a number of a size of the settings, such as `size` with `longest_edge`."""
+    value = settings.get(key)
+    return _whole(value if isinstance(value, Mapping) else {edge: value}, edge, usual)
+
+
+def _invalid(key: str, value: object) -> ModelError:
+    return ModelError(f"The model's settings for images are invalid: {key} is {one_line(value)}.", REFETCH_HINT)

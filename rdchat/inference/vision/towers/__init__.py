@@ -1,0 +1,3 @@
+"""Towers that make rows of images, as functions of their weights."""
+
+import rdchat.inference.blas  # noqa: F401  before MLX

@@ -1,0 +1,88 @@
+"""The images of requests, as files: the engine takes paths."""
+
+import asyncio
+import hashlib
+import tempfile
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from rdchat.errors import ImageRefusedError
+from rdchat.inference.api.images import MAX_IMAGES
+from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.vision.image_process import Waiting, shared_images
+from rdchat.server.interfaces.api_error import ApiError, wrong
+from rdchat.server.interfaces.images import SentImage
+from rdchat.server.interfaces.reply_request import ReplyRequest
+
+# Images whose sizes are remembered: clients send those of a conversation with each of its requests.
+_MAX_SIZES = 1000
+
+
+class SentImages:
+    """Keeps the images of each request in a private folder of its own, as long as the request lives."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    @asynccontextmanager
+    async def stored(self, request: ReplyRequest) -> AsyncGenerator[ReplyRequest]:
+        """Give a request whose images are files of known sizes.
+
+        An old image that cannot be read is a placeholder, as other parts without text are.
+
+        Raises:
+            ApiError: If a new one cannot be read, or there are too many.
+        """
+        if not (count := len(request.images)):
+            yield request
+            return
+        if count > MAX_IMAGES:
+            raise ApiError(400, f"This conversation has {count} images; a prompt takes {MAX_IMAGES}.")
+        ended = threading.Event()
+        with tempfile.TemporaryDirectory(prefix="rdchat-sent-", ignore_cleanup_errors=True) as folder:
+            try:
+                yield await asyncio.to_thread(self._request, request, Path(folder), partial(_check, ended))
+            finally:
+                ended.set()
+
+    def _request(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> ReplyRequest:
+        prompts = [
+            replace(prompt, messages=tuple(self._message(each, folder, waiting) for each in prompt.messages))
+            for prompt in request.prompts
+        ]
+        return replace(request, prompts=tuple(prompts))
+
+    def _message(self, message: ChatMessage, folder: Path, waiting: Waiting) -> ChatMessage:
+        images, texts = [], [message.content] if message.content else []
+        for image in message.images:
+            assert isinstance(image, SentImage)
+            try:
+                images.append(self._image(image, folder, waiting))
+            except ImageRefusedError as error:
+                if image.strict:
+                    raise wrong(image.name, str(error)) from error
+                texts.insert(0, "[image]")
+        return replace(message, content="\n".join(texts), images=tuple(images)) if message.images else message
+
+    def _image(self, image: SentImage, folder: Path, waiting: Waiting) -> SentImage:
+        digest = hashlib.sha256(image.data).hexdigest()
+        path = folder / digest
+        path.write_bytes(image.data)
+        size = self._sizes.pop(digest, None)
+        if size is None:
+            facts = shared_images().look(path, name=image.name, waiting=waiting)
+            size = facts.width, facts.height
+        self._sizes[digest] = size
+        while len(self._sizes) > _MAX_SIZES:
+            self._sizes.pop(next(iter(self._sizes)), None)
+        return replace(image, path=path, digest=digest, width=size[0], height=size[1], data=b"")
+
+
+def _check(ended: threading.Event) -> None:
+    """Raise ImageRefusedError once nobody waits for an image."""
+    if ended.is_set():
+        raise ImageRefusedError("The request has ended.")

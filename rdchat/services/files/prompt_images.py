@@ -1,0 +1,79 @@
+"""Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, FileRefusedError, image_file
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
+from rdchat.files.foreign_files import read_bytes
+from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.vision.image_process import shared_images
+
+
+def image_bytes(path: Path, name: str) -> bytes:
+    """Return the data of a file that is an image; raises FileRefusedError."""
+    try:
+        return read_bytes(path, "Choose another image, or check its permissions.", MAX_IMAGE_BYTES)
+    except ModelError as error:
+        raise FileRefusedError(error.message.replace(str(path), name), error.hint) from error
+
+
+def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[AttachedFile, str]:
+    """Return an image as a file with its text, once it was decoded; not for the main thread.
+
+    Raises:
+        ImageRefusedError: If it cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        path = Path(folder) / "image"
+        path.write_bytes(data)
+        facts = shared_images().look(path, name=name, waiting=waiting)
+    return image_file(data, name, facts.note, facts.width, facts.height)
+
+
+def seen_size(folder: Path | None, width: int, height: int, cap: ImageCap) -> tuple[int, int] | None:
+    """Return the size at which the model of a folder sees an image; None if it sees none. Not for the main thread."""
+    # NumPy would delay the app's start.
+    from rdchat.inference.vision.families import vision_of  # noqa: PLC0415
+    from rdchat.inference.vision.image_prompts import ImagePrompts  # noqa: PLC0415
+
+    with suppress(RdchatError):
+        if folder and min(width, height) > 0 and (vision := vision_of(folder)).family is not None:
+            return ImagePrompts(vision.folder, vision.family).seen_size(ChatImage(folder, "", width, height), cap)
+    return None
+
+
+class PromptImages:
+    """Gives the engine the stored images of messages. Any thread may use it, except the main one.
+
+    Args:
+        store: It gets the sizes of images that were not decoded before, such as those of tools and imports.
+    """
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def image(self, file: AttachedFile, waiting: Callable[[], None]) -> ChatImage | None:
+        """Return an image for a prompt; None if it cannot be read. `waiting` may raise to end the work."""
+        size = self._sizes.get(file.digest) or (file.width, file.height)
+        try:
+            path = self._store.image_path(file)
+            if size == (0, 0):
+                size = self._look(file, path, waiting)
+        except (StorageError, ValueError):
+            return None
+        return ChatImage(path, file.digest, *size, file.name) if min(size) > 0 else None
+
+    def _look(self, file: AttachedFile, path: Path, waiting: Callable[[], None]) -> tuple[int, int]:
+        """Decode an image once; return and store its size, or one that is not positive if it cannot be read."""
+        size = -1, -1
+        with suppress(ImageRefusedError):
+            facts = shared_images().look(path, name=file.name, waiting=waiting)
+            size = facts.width, facts.height
+            self._store.set_image_size(file, *size)
+        self._sizes[file.digest] = size
+        return size

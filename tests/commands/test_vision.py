@@ -1,0 +1,62 @@
+"""`rdchat models vision` fetches what a copy lacks to see, and refusals come before a model is loaded."""
+
+from pathlib import Path
+
+import pytest
+
+from rdchat import paths
+from rdchat.cli import main
+from rdchat.commands import options
+from tests.commands.running import check_refused, printed_json
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, this_machine_only
+from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
+from tests.inference.vision.pictures import photo, stored
+from tests.inference.vision.seeing_chats import seeing_folder
+
+__all__ = ["hub", "this_machine_only"]
+ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
+
+
+@pytest.mark.slow
+def test_a_copy_sees_after_its_size_was_agreed_to(
+    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_original(hub, tmp_path / "original", "qwen3_vl")
+    copy = without_tower(seeing_folder(paths.models_dir() / "tiny", "qwen3_vl"))
+    (copy / "README.md").write_text(f"---\nbase_model: {ORIGINAL}\nbase_model_relation: quantized\n---\n")
+    image = str(stored(tmp_path, photo(40, 24)))
+    with monkeypatch.context() as patch:
+        patch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
+        check_refused(
+            capsys,
+            [*ASK, "--model", "tiny", "--image", image],
+            "tiny cannot see images. This copy has no vision. Get that of its original: `rdchat models vision tiny`.",
+            1,
+        )
+    assert main(["models", "vision", "tiny"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"This copy has no vision. Its original has: 545 KB to download from {ORIGINAL}. Only that part is kept.",
+        "rdchat: There is no terminal to ask you. Add --yes.",
+    ]
+    report = printed_json(capsys, "models", "vision", "tiny", "--yes")
+    assert (report["model"], report["repository"]) == ("tiny", ORIGINAL)
+    assert Path(report["folder"]).parent == paths.towers_dir()
+    asked = [printed_json(capsys, *ASK, "--model", "tiny", *more) for more in ((), ("--image", image))]
+    assert asked[0]["stats"]["prompt_tokens"] < asked[1]["stats"]["prompt_tokens"]
+    check_refused(capsys, ["models", "vision", "tiny", "--yes"], "There is nothing to get", 1)
+    name = Path(report["folder"]).name
+    listed = {each["name"]: each for each in printed_json(capsys, "models", "list")["models"]}
+    assert (listed[name]["kind"], listed[name]["complete"], listed["tiny"]["kind"]) == ("vision", True, "model")
+    assert printed_json(capsys, "models", "delete", name, "--yes")["model"] == name
+    check_refused(capsys, [*ASK, "--model", "tiny", "--image", image], "This copy has no vision.", 1)
+
+
+def test_a_file_that_is_an_image_points_to_the_option_for_images(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
+    image = stored(tmp_path, photo())
+    check_refused(
+        capsys, [*ASK, "--file", str(image)], f"{image.name} is an image, not a text. Show it with --image.", 2
+    )

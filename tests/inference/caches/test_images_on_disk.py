@@ -1,0 +1,92 @@
+"""KV caches on disk of prompts with images: they come back with their shift, and only for the very same images."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from rdchat.files.cache_folders import remove_folder
+from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.caches.disk_caches import DiskCaches
+from rdchat.inference.caches.segments import digests_of
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from tests.inference.caches.kept import PLENTY
+from tests.inference.fakes import shared_family, shared_llama
+from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, images, read
+
+pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
+
+MODELS = {
+    "llama": shared_llama,
+    "a sliding window": lambda: shared_llama(sliding_window=5),
+    "recurrent state": lambda: shared_family("qwen3_5"),
+}
+BEFORE, BEHIND = [1, 2, 3] * 9, [4, 5] * 12
+
+
+def store(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> None:
+    cache, disk, kept = fresh(model, prompt), DiskCaches(model), CacheFolder(folder, PLENTY)
+    read(model, cache, prompt, len(prompt) - 1)
+    disk.note_prompt(cache, kept)
+    read(model, cache, prompt, len(prompt))
+    disk.keep(cache, kept)
+    disk.finish(60)
+
+
+def restored(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> KVCache:
+    """Return the cache of a prompt after a restart, and check what the network reads behind it."""
+    cache, disk = fresh(model, prompt), DiskCaches(model)
+    disk.complete(cache, prompt.tokens, CacheFolder(folder, PLENTY), lambda: None)
+    start, tokens = len(cache.tokens), prompt.tokens
+    assert cache.tokens == tokens[:start]
+    assert mx.allclose(read(model, cache, prompt, len(prompt)), alone(model, prompt)[start:], atol=2e-4)
+    del cache.tokens[start:]
+    return cache
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=8)
+@given(image=images(), second=images(), whole=some.booleans())
+def test_a_stored_prompt_comes_back_with_its_shift(
+    name: str, image: Image, second: Image, whole: bool, chat_folder: Path
+) -> None:
+    model = MODELS[name]()
+    one, two = (Image(each.seed, each.count, each.shift, whole) for each in (image, second))
+    first = ImagePrompt(BEFORE, one, BEHIND)
+    store(model, first, chat_folder)
+    again = ImagePrompt(*first.pieces, [7], two, [8, 9])
+    assert len(restored(model, again, chat_folder).tokens) == len(first)
+    store(model, again, chat_folder)
+    assert len(restored(model, ImagePrompt(*again.pieces, [3]), chat_folder).tokens) == len(again)
+    for path in chat_folder.iterdir():
+        remove_folder(path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_image_of_the_same_size_is_no_hit(name: str, chat_folder: Path) -> None:
+    model = MODELS[name]()
+    first = ImagePrompt(BEFORE, Image(1, 12, -5), BEHIND)
+    store(model, first, chat_folder)
+    found = restored(model, ImagePrompt(BEFORE, Image(2, 12, -5), BEHIND, [6]), chat_folder)
+    assert len(found.tokens) == (16 if name == "llama" else 0), "the block before the image"
+
+
+def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder: Path) -> None:
+    """Blocks end inside it here."""
+    model, image = shared_llama(), Image(1, 40, whole=True)
+    store(model, ImagePrompt(BEFORE, image, [4] * 5), chat_folder)
+    found = restored(model, ImagePrompt(BEFORE, image, [5] * 9), chat_folder)
+    assert len(found.tokens) == 16, "the prompt stores no block that ends behind the image"
+    store(model, ImagePrompt(BEFORE, image, [6] * 20), chat_folder)
+    found = restored(model, ImagePrompt(BEFORE, image, [6] * 14), chat_folder)
+    assert len(found.tokens) == 80
+
+
+def test_digests_know_each_token_of_an_image() -> None:
+    tokens = [5, *Image(1, 6).ids, 7]
+    others = [[5, *Image(2, 6).ids, 7], [5, *Image(1, 6).ids[::-1], 7], [5, *[-2 - 2**61] * 6, 7], [5] * 8]
+    assert len({digests_of(each, [8])[8] for each in (tokens, *others)}) == 5
+    assert digests_of(tokens, [3])[3] == digests_of([*tokens[:3], 9], [3])[3]

@@ -1,0 +1,271 @@
+"""The process that decodes images: no file harms the app, and nothing but pixels leaves it."""
+
+import contextlib
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from PIL import Image, PngImagePlugin
+
+from rdchat import host
+from rdchat.errors import ImageRefusedError, ModelError
+from rdchat.inference.vision import pixels_child
+from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
+from rdchat.inference.vision.processors import PROCESSORS
+from rdchat.work.child_limits import Limits
+from rdchat.work.job import Job
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile, stored
+from tests.time_limits import at_most
+
+SETTINGS = {"size": {"shortest_edge": 3136, "longest_edge": 1003520}}
+KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[ImageProcess]:
+    process = ImageProcess()
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_has_a_size_and_a_format(kind: str, images: ImageProcess, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = {} if kind in {"GIF", "BMP"} else {"exif": exif}
+    name = "WebP" if kind == "WEBP" else kind
+    expected = ImageFacts(23, 37, name) if turned else ImageFacts(37, 23, name)
+    assert images.look(stored(tmp_path, photo(), kind, **turned)) == expected
+
+
+def test_patches_come_whole_from_the_process(images: ImageProcess, tmp_path: Path) -> None:
+    prepared = images.prepare(stored(tmp_path, photo(200, 90)), "qwen", SETTINGS, 64)
+    expected = PROCESSORS["qwen"].prepare(drawn(200, 90), SETTINGS, 64)
+    assert prepared.layout == expected.layout
+    assert np.array_equal(prepared.patches, expected.patches)
+
+
+@pytest.mark.parametrize(
+    ("kind", "note"),
+    [("GIF", "Only its first frame is used."), ("PNG", "Only its first frame is used."),
+     ("WEBP", "Only its first frame is used."), ("AVIF", "Only its first frame is used."),
+     ("TIFF", "Only its first page is used."), ("MPO", "")],
+)  # fmt: skip
+def test_of_several_pictures_the_first_is_used_and_named_so(
+    kind: str, note: str, images: ImageProcess, tmp_path: Path
+) -> None:
+    """The others of a photo, as phones store them, are depths and brighter copies."""
+    others = [Image.new("RGB", (37, 23), "red"), Image.new("RGB", (37, 23), "blue")]
+    path = stored(tmp_path, photo(), kind, save_all=True, append_images=others)
+    assert images.look(path).note == note
+    with Image.open(path) as image:
+        first = stored(tmp_path, image.convert("RGB"), "BMP")
+    assert images.draw(path, (100, 100)) == images.draw(first, (100, 100))
+
+
+def test_damage_behind_the_first_frame_does_no_harm(images: ImageProcess, tmp_path: Path) -> None:
+    data = encoded(photo(), "GIF", save_all=True, append_images=[Image.new("RGB", (37, 23), "red")])
+    (tmp_path / "a.gif").write_bytes(data[:-40])
+    assert images.look(tmp_path / "a.gif").width == 37
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF", "GIF"])
+def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, tmp_path: Path) -> None:
+    exif, texts = Image.Exif(), PngImagePlugin.PngInfo()
+    exif[0x010E] = "at home"
+    texts.add_text("Comment", "at home")
+    more = {"exif": exif, "icc_profile": profile("sRGB at home", swapped=False)}
+    more |= {"PNG": {"pnginfo": texts, "dpi": (300, 300)}, "JPEG": {"comment": b"at home", "dpi": (300, 300)}}.get(
+        kind, {}
+    )
+    path = stored(tmp_path, photo(), kind, **({"comment": b"at home"} if kind == "GIF" else more))
+    assert len(re.findall(b"at home|a\0t\0 \0h\0o\0m\0e", path.read_bytes())) >= (1 if kind == "GIF" else 2)
+    data = images.draw(path, (1000, 1000))
+    chunks = re.findall(rb"IHDR|IDAT|IEND|tEXt|iTXt|zTXt|eXIf|iCCP|pHYs|tIME", data)
+    assert set(chunks) == {b"IHDR", b"IDAT", b"IEND"}
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels_of(path.read_bytes()))
+
+
+def test_a_drawing_is_scaled_down_and_never_up(images: ImageProcess, tmp_path: Path) -> None:
+    path = stored(tmp_path, photo(300, 100))
+    sizes = [Image.open(io.BytesIO(images.draw(path, size))).size for size in ((30, 30), (900, 900))]
+    assert sizes == [(30, 10), (300, 100)]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb\x1b[31m.png", "x" * 3000])
+def test_a_refusal_is_one_line_with_the_name(name: str, images: ImageProcess, tmp_path: Path) -> None:
+    (tmp_path / "real.png").write_bytes(b"garbage")
+    with pytest.raises(ImageRefusedError) as caught:
+        images.look(tmp_path / "real.png", name=name)
+    assert str(caught.value).isprintable()
+    assert caught.value.message.startswith(name[:1] or "real.png")
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_what_is_no_file_is_refused_at_once(images: ImageProcess, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.truncate(50_000_001)
+    for path in (tmp_path, tmp_path / "none", tmp_path / "empty", tmp_path / "pipe", Path("/dev/zero"), large):
+        with at_most(60), pytest.raises(ImageRefusedError, match=re.escape(path.name)):
+            images.look(path)
+    with pytest.raises(ImageRefusedError, match="too large: 50 MB; the limit is 50 MB"):
+        images.look(large)
+
+
+@pytest.mark.skipif(host.MACOS, reason="a Mac reads it")
+@pytest.mark.parametrize("brands", [b"heic\0\0\0\0mif1heic", b"mif1\0\0\0\0mif1heic"])
+def test_heic_is_refused_with_a_remedy_where_the_system_cannot_read_it(
+    brands: bytes, images: ImageProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "a.heic").write_bytes(struct.pack(">I", 8 + len(brands)) + b"ftyp" + brands + bytes(99))
+    with pytest.raises(ImageRefusedError, match=r"a HEIC image, which rdchat reads only on a Mac\. .*JPEG"):
+        images.look(tmp_path / "a.heic")
+
+
+def test_heic_is_read_through_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another program stands here for the one of a Mac."""
+    path = tmp_path / "a.heic"
+    path.write_bytes(b"\0\0\0\x14ftypheic\0\0\0\0mif1" + bytes(99))
+    monkeypatch.setattr(host, "convert_to_png", lambda _image, png: png.write_bytes(encoded(photo(), "PNG")))
+    facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
+    assert facts == {"width": 37, "height": 23, "format": "HEIC", "note": ""}
+
+
+def test_settings_of_a_model_are_blamed_and_not_the_image(images: ImageProcess, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="settings for images are invalid"):
+        images.prepare(stored(tmp_path, photo()), "qwen", {"patch_size": 0}, None)
+
+
+def png_of(width: int, height: int, body: bytes, *others: bytes) -> bytes:
+    """Return a PNG with this compressed body, and other chunks before it."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = (struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
+              for each in (head, *others, b"IDAT" + body))  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def riff(*parts: bytes) -> bytes:
+    body = b"WEBP" + b"".join(parts)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+NOTHING = zlib.compress(bytes(100_000_000), 9)
+HOSTILE = {
+    "bomb of text": png_of(1, 1, zlib.compress(bytes(4)), b"zTXtComment\0\0" + NOTHING),
+    "bomb of a profile": png_of(1, 1, zlib.compress(bytes(4)), b"iCCPprofile\0\0" + NOTHING),
+    "more pixels than its size": png_of(1, 1, NOTHING),
+    "line of 2**31 pixels": png_of(2**31 - 1, 1, b""),
+    "no pixels": png_of(0, 9, b""),
+    "pages in a ring": b"II*\0\x08\0\0\0" + b"\0\0" + b"\x08\0\0\0",
+    "65535 entries": b"II*\0\x08\0\0\0\xff\xff" + b"\0\x01\x04\0\xff\xff\xff\xff\x08\0\0\0" * 9,
+    "strips of 4 GB": encoded(photo(), "TIFF").replace(struct.pack("<HHII", 279, 4, 1, 37 * 23 * 3),
+                                                      struct.pack("<HHII", 279, 4, 1, 2**32 - 1)),
+    "canvas of 2**48 pixels": riff(b"VP8X\x0a\0\0\0\x02\0\0\0" + b"\xff" * 6),
+    "ring of boxes": b"\0\0\0\x14ftypmif1\0\0\0\0avif" + b"\0\0\0\0meta" * 9,
+    "bitmap of 2**31 lines": b"BM" + struct.pack("<IIIIiiHHIIiiII", 54, 0, 54, 40, 9, -(2**31), 1, 24, *[0] * 6),
+    "screen without size": b"GIF89a" + bytes(9) + b",\0\0\0\0\xff\xff\xff\xff\0\x08\0;",
+    "jpeg without an end": encoded(photo(), "JPEG")[:-2] + b"\xff\xd8\xff\xe0" * 99,
+    "PostScript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/tmp/x) (w) file\n",
+    "drawing": b"<svg xmlns='http://www.w3.org/2000/svg'><image href='file:///etc/passwd'/></svg>",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_a_picture_or_is_refused(name: str, images: ImageProcess, tmp_path: Path) -> None:
+    path = tmp_path / "hostile"
+    path.write_bytes(HOSTILE[name])
+    starts = images._child.starts
+    with at_most(60), contextlib.suppress(ImageRefusedError):
+        assert images.look(path).width < 100
+    assert images._child.pid is not None, "it ended the process"
+    assert images._child.starts <= max(starts, 1)
+
+
+def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) -> None:
+    row = b"\0" + bytes(3 * 9_000)
+    bomb = tmp_path / "bomb.png"
+    bomb.write_bytes(png_of(9_000, 9_000, zlib.compress(row * 9_000, 9)))
+    assert bomb.stat().st_size < 500_000
+    small = stored(tmp_path, photo(), "JPEG")
+    for limits, words in (
+        (Limits(60.0, 50 << 20), r"more than 0\.1 GB of memory"),
+        (Limits(0.05, 2**31), "longer than"),
+    ):
+        process = ImageProcess(limits)
+        with at_most(60), pytest.raises(ImageRefusedError, match=rf"bomb\.png took {words}"):
+            process.look(bomb)
+        # The next image has a process of its own.
+        if limits.seconds == 60.0:
+            assert process.look(small).width == 37
+        process.close()
+
+
+def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Path) -> None:
+    class CancelledByPersonError(Exception):
+        pass
+
+    def cancel() -> None:
+        raise CancelledByPersonError
+
+    # It takes some tenths of a second.
+    path = tmp_path / "large.png"
+    path.write_bytes(png_of(6_000, 6_000, zlib.compress((b"\0" + bytes(3 * 6_000)) * 6_000)))
+    with pytest.raises(CancelledByPersonError):
+        images.look(path, waiting=cancel)
+    assert images.look(path).width == 6_000
+
+
+def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
+    paths, found = [], {}
+    for number in range(1, 9):
+        paths.append(tmp_path / f"{number}.png")
+        paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))
+    threads = [threading.Thread(target=lambda path=path: found.setdefault(path, images.look(path))) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[path].width for path in paths] == list(range(1, 9))
+
+
+@given(kind=some.sampled_from(KINDS), changes=some.lists(some.tuples(some.floats(0, 1), some.binary(max_size=4))))
+def test_each_file_is_a_picture_or_is_refused_in_a_line(
+    kind: str, changes: list[tuple[float, bytes]], images: ImageProcess, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = bytearray(encoded(photo(), kind))
+    for place, bytes_of in changes:
+        at = int(place * len(data))
+        data[at : at + len(bytes_of) or at + 9] = bytes_of
+    path = tmp_path_factory.mktemp("harmed") / "harmed"
+    path.write_bytes(data)
+    refusal = None
+    try:
+        facts = images.look(path)
+    except ImageRefusedError as error:
+        refusal = error
+    if refusal is None:
+        assert facts.width * facts.height <= 100_000_000
+    else:
+        assert refusal.message.startswith("harmed ")
+        assert str(refusal).isprintable()
+
+
+def test_the_app_loads_no_pillow_and_the_child_no_mlx() -> None:
+    for module, absent in (("image_process", "PIL"), ("pixels_child", "mlx"), ("pixels_child", "transformers")):
+        code = f"import sys, rdchat.inference.vision.{module}; print({absent!r} in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        assert done.stdout == "False\n"

@@ -1,0 +1,185 @@
+"""Replies to images: the same text in every mode, and only what is new is read and seen."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.images import ChatImage
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.caches import disk_caches
+from rdchat.inference.loading import load_model
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.target import LoadedModel
+from tests.inference.drafting.assistant.assistant_targets import assistant_folder
+from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.vision.seeing_chats import picture, seeing_folder
+
+KINDS = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl")
+RECURRENT = {"qwen3_5", "lfm2_vl"}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedModel]:
+    place = tmp_path_factory.mktemp("seeing")
+    return {kind: load_model(seeing_folder(place / kind, kind), "float32") for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[ChatImage]:
+    place = tmp_path_factory.mktemp("images")
+    return [picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(3)]
+
+
+def asked(*messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0) -> GenerationRequest:
+    sampling = SamplingParams(temperature=temperature, max_tokens=12)
+    return GenerationRequest(messages, sampling, 7, draft=settings_of(mode))
+
+
+def answer(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(request)
+    assert isinstance(end, ReplyEnd)
+    assert end.mode is request.draft.mode, end.mode_reason
+    return end
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_no_mode_changes_a_token(
+    kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage]
+) -> None:
+    model = models[kind]
+    for seen in (images[:1], images):
+        message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(seen))
+        plain = answer(ChatSession(model), asked(message, temperature=temperature))
+        for mode in DRAFTERS:
+            session = ready_session(model, model)
+            drafted = answer(session, asked(message, temperature=temperature, mode=mode))
+            assert drafted.token_ids == plain.token_ids, mode
+        automatic = answer(ready_session(model, model), asked(message, temperature=temperature, mode=Mode.AUTO))
+        assert automatic.token_ids == plain.token_ids
+        blind = answer(ChatSession(model), asked(replace(message, images=()), temperature=temperature))
+        assert blind.token_ids != plain.token_ids or temperature == 0
+
+
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_e"])
+def test_an_assistant_changes_no_token(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
+) -> None:
+    """It reads the model's own keys and values, those of images among them."""
+    folder = assistant_folder(tmp_path / "assistant", text={"vocab_size": 96, "sliding_window": 12})
+    message = ChatMessage(Role.USER, "what is this? what is this?", images=tuple(images))
+    for temperature in (0.0, 0.9):
+        plain = answer(ChatSession(models[kind]), asked(message, temperature=temperature))
+        request = asked(message, temperature=temperature, mode=Mode.DRAFTER)
+        request = replace(request, draft=replace(request.draft, drafter=str(folder)))
+        assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
+def test_a_further_turn_reads_only_what_is_new(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
+) -> None:
+    model = models[kind]
+    session, question = ChatSession(model), ChatMessage(Role.USER, "what?", images=(images[0],))
+    first = answer(session, asked(question))
+    turns = (
+        question,
+        ChatMessage(Role.ASSISTANT, first.text),
+        ChatMessage(Role.USER, "and this?", images=(images[1],)),
+    )
+    second = answer(session, asked(*turns))
+    assert second.statistics.cached_prompt_tokens >= first.statistics.prompt_tokens
+    assert second.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
+def test_another_image_of_the_same_size_is_no_hit(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
+) -> None:
+    session = ChatSession(models[kind], cache_bytes=2**30)
+    first = answer(session, asked(ChatMessage(Role.USER, "what?", images=(images[0],))))
+    other = replace(images[0], digest="0" * 64)
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(other,))))
+    before = first.statistics.prompt_tokens - 1
+    assert again.statistics.cached_prompt_tokens < before / 2
+    copied = picture(tmp_path / "other", 40, 24)
+    assert copied.digest == images[0].digest
+    again = answer(session, asked(ChatMessage(Role.USER, "what?", images=(copied,))))
+    assert again.statistics.cached_prompt_tokens == before, "the same file elsewhere is the same image"
+
+
+def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[ChatImage]) -> None:
+    model = load_model(small_model)
+    message = ChatMessage(Role.USER, "What is it?", images=(images[0],))
+    text = model.decode(model.encode_chat((message,), continue_last=False))
+    assert "(an image that this model cannot see)" in text
+    assert text.index("(an image") < text.index("What is it?")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_edits_and_another_reply_are_those_of_a_new_chat(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
+) -> None:
+    """The cache is trimmed before, behind and between images."""
+    model, session = models[kind], ChatSession(models[kind], cache_bytes=2**30)
+    first = ChatMessage(Role.USER, "one", images=(images[0],))
+    said = ChatMessage(Role.ASSISTANT, "two")
+    for last in (
+        ChatMessage(Role.USER, "three", images=(images[1], images[2])),
+        ChatMessage(Role.USER, "three", images=(images[1], images[0])),
+        ChatMessage(Role.USER, "three and more", images=(images[1],)),
+        ChatMessage(Role.USER, "three and less", images=(images[1],)),
+        ChatMessage(Role.USER, "none"),
+    ):
+        for _ in range(2):
+            kept = answer(session, asked(first, said, last, temperature=0.9))
+            assert kept.token_ids == answer(ChatSession(model), asked(first, said, last, temperature=0.9)).token_ids
+    assert answer(session, asked(first)).token_ids == answer(ChatSession(model), asked(first)).token_ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_on_disk_has_the_images(
+    kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
+    model, folder = models[kind], CacheFolder(tmp_path / "chat", 2**30)
+    folder.path.mkdir()
+    turns = [ChatMessage(Role.USER, "one " * (10 if kind == "smolvlm" else 30), images=tuple(images))]
+    request = replace(asked(*turns), keep=folder)
+    session = ChatSession(model)
+    first = answer(session, request)
+    session.disk.finish(10.0)
+    turns += [ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, "more")]
+    again = answer(ChatSession(model), replace(asked(*turns), keep=folder))
+    assert again.statistics.disk_prompt_tokens > 0
+    assert again.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
+
+
+def test_cancelling_ends_the_reading_of_an_image(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    session = ChatSession(models["smolvlm"])
+    events = session.generate(asked(ChatMessage(Role.USER, "one", images=tuple(images))))
+    events.cancel()
+    *_, end = events
+    assert isinstance(end, ReplyEnd)
+    assert end.finish_reason is FinishReason.CANCELLED
+
+
+def test_a_placeholder_that_somebody_wrote_is_text(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    model = models["qwen3_vl"]
+    own = ChatMessage(Role.ASSISTANT, "a<|image_pad|>b", own_control=(1,))
+    typed = ChatMessage(Role.USER, "is <|image_pad|> a word?", images=(images[0],))
+    ids = model.encode_chat((ChatMessage(Role.USER, "one"), own, typed), continue_last=False)
+    assert model.decode(ids).count("<|image_pad|>") == 0 or 90 not in ids
+    assert sum(token < 0 for token in ids) == 15
+
+
+def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
+    call = ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall("look", "{}", "c1"),))
+    result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
+    turns, model = (ChatMessage(Role.USER, "look."), call), models["smolvlm"]
+    seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
+    blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
+    assert seen - blind >= 16

@@ -1,0 +1,284 @@
+"""Images of clients: official clients send them, and the engine gets files of known sizes."""
+
+from __future__ import annotations
+
+import io
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from PIL import Image
+
+from rdchat.errors import one_line
+from rdchat.inference.api.events import GenerationEvent
+from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Dtype, GenerationRequest
+from rdchat.inference.engines import chosen_engine
+from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.served_models import Stop
+from rdchat.server.server import Server
+from tests.inference.vision.pictures import encoded, photo, stored
+from tests.late import LateModule
+from tests.server.conftest import MakeServer
+from tests.server.fakes import KEY, MODEL, ScriptedGate
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from openai import OpenAI
+
+openai_module, anthropic_module = LateModule("openai"), LateModule("anthropic")
+PNG = encoded(photo(40, 24), "PNG")
+ADDRESS = f"data:image/png;base64,{b64encode(PNG).decode()}"
+URL = "https://example.com/cat.png"
+
+
+class SeeingGate(ScriptedGate):
+    """A scripted engine that reads the images of its requests, as an engine does while the request lives."""
+
+    def __init__(self) -> None:
+        super().__init__(model=replace(MODEL, sees=True))
+        self.files: list[list[bytes]] = []
+        self.folders: set[Path] = set()
+
+    def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
+        self._read(request)
+        return super().generate(request, on_event)
+
+    def count_tokens(self, request: GenerationRequest) -> int:
+        self._read(request)
+        return super().count_tokens(request) + 100 * len(self.files[-1])
+
+    def _read(self, request: GenerationRequest) -> None:
+        images = [image for message in request.messages for image in message.images]
+        self.files.append([image.path.read_bytes() for image in images])
+        self.folders |= {image.path.parent for image in images}
+        for image in images:
+            assert image.path.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def gate() -> Iterator[SeeingGate]:
+    gate = SeeingGate()
+    yield gate
+    gate.close()
+    assert not any(folder.exists() for folder in gate.folders)
+
+
+def chat(openai: OpenAI, *parts: Any, model: str = "") -> Any:
+    return openai.chat.completions.with_raw_response.create(model=model, messages=[{"role": "user", "content": parts}])
+
+
+def image(url: str = ADDRESS, **more: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def block(data: bytes = PNG) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64encode(data).decode()}}
+
+
+WORDS = {"type": "text", "text": "What is it?"}
+
+
+def test_chat_completions(openai: OpenAI, gate: SeeingGate) -> None:
+    raw = chat(openai, WORDS, image())
+    assert "x-rdchat-ignored" not in raw.headers
+    (message,) = gate.requests[0].messages
+    (one,) = message.images
+    assert (message.content, one.width, one.height, one.digest) == ("What is it?", 40, 24, sha256(PNG).hexdigest())
+    assert gate.files == [[PNG]]
+
+
+def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: SeeingGate) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(photo(40, 24), "JPEG", exif=exif)
+    chat(openai, image(f"data:image/jpeg;base64,{b64encode(data).decode()}"))
+    (one,) = gate.requests[0].messages[0].images
+    assert (one.width, one.height) == (24, 40)
+
+
+def test_responses(openai: OpenAI, gate: SeeingGate) -> None:
+    seen: Any = {"type": "input_image", "image_url": ADDRESS, "detail": "low"}
+    call = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c1"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "So"}, seen]}
+    items: Any = [
+        {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, seen, seen]}, call, result,
+    ]  # fmt: skip
+    openai.responses.create(model="", input=items)
+    asked, _, answer = gate.requests[0].messages
+    assert (asked.content, len(asked.images)) == ("What is it?", 2)
+    assert (answer.role, answer.content, len(answer.images)) == (Role.TOOL, "So", 1)
+    assert (gate.files, gate.requests[0].image_cap) == ([[PNG] * 3], ImageCap.SMALL)
+
+
+def test_messages(anthropic: Anthropic, gate: SeeingGate) -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [block(), WORDS]}
+    messages: Any = [
+        {"role": "user", "content": [block()]}, {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result, WORDS]},
+    ]  # fmt: skip
+    anthropic.messages.create(model="", max_tokens=9, messages=messages)
+    first, _, answer, last = gate.requests[0].messages
+    assert [len(each.images) for each in (first, answer, last)] == [1, 1, 0]
+    assert (first.content, answer.role, answer.content) == ("", Role.TOOL, "What is it?")
+    counted = anthropic.messages.count_tokens(model="", messages=messages)
+    assert counted.input_tokens == 206
+    assert gate.files == [[PNG] * 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("details", "cap"),
+    [(["low"], "small"), ([None], "medium"), (["auto", "low"], "medium"), (["low", "high"], "full"),
+     (["original"], "full")],
+)  # fmt: skip
+def test_the_highest_detail_chooses_the_cap(
+    openai: OpenAI, gate: SeeingGate, details: list[str | None], cap: str
+) -> None:
+    chat(openai, *(image(detail=detail) for detail in details))
+    assert gate.requests[0].image_cap == cap
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (image(URL), "rdchat fetches nothing"),
+        (image("file:///etc/passwd"), "rdchat fetches nothing"),
+        (image("data:image/png,%89PNG"), "rdchat fetches nothing"),
+        (image("data:image/png;base64,A"), "not valid base64"),
+        (image("data:image/png;base64,"), "is empty"),
+        (image(f"data:image/png;base64,{b64encode(PNG[:60]).decode()}"), "is damaged"),
+        (image("data:image/png;base64,AAAA"), "no PNG"),
+        (image(detail="huge"), "must be one of low, auto, high, original"),
+        ({"type": "input_image", "file_id": "f"}, "send the image itself"),
+    ],
+)
+def test_a_new_image_that_cannot_be_read_is_refused_in_a_line(
+    openai: OpenAI, gate: SeeingGate, part: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(openai_module.BadRequestError, match=words) as refused:
+        chat(openai, WORDS, part)
+    assert refused.value.param.startswith("messages[0].content[1]")
+    message = refused.value.body["message"]
+    assert message == one_line(message)
+    assert "/tmp" not in message
+    assert not gate.requests
+
+
+@pytest.mark.parametrize("part", [image(URL), image("data:image/png;base64,AAAA"), image("data:,")])
+def test_an_old_image_that_cannot_be_read_blocks_no_further_turn(
+    openai: OpenAI, gate: SeeingGate, part: dict[str, Any]
+) -> None:
+    messages: Any = [{"role": "user", "content": [part, WORDS]}, {"role": "user", "content": "And now?"}]
+    openai.chat.completions.create(model="", messages=messages)
+    first, _ = gate.requests[0].messages
+    assert (first.content, first.images) == ("[image]\nWhat is it?", ())
+
+
+def test_images_have_a_number(openai: OpenAI, gate: SeeingGate) -> None:
+    chat(openai, *[image()] * 20)
+    with pytest.raises(openai_module.BadRequestError, match=r"has 21 images; a message may have 20\."):
+        chat(openai, *[image()] * 21)
+    messages: Any = [{"role": "user", "content": [image()] * 20}] * 6
+    with pytest.raises(openai_module.BadRequestError, match=r"has 120 images; a prompt takes 100\."):
+        openai.chat.completions.create(model="", messages=messages)
+    assert len(gate.requests) == 1
+
+
+def test_an_image_that_comes_again_is_not_decoded_again(
+    openai: OpenAI, gate: SeeingGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[Path]()
+    look = ImageProcess.look
+
+    def noted(process: ImageProcess, path: Path, **more: Any) -> ImageFacts:
+        looked.append(path)
+        return look(process, path, **more)
+
+    monkeypatch.setattr(ImageProcess, "look", noted)
+    for _ in range(3):
+        chat(openai, image(), image())
+    assert len(looked) == 1
+    assert gate.requests[2].messages[0].images[1].width == 40
+
+
+def test_a_large_photo_fits_into_a_request(openai: OpenAI, gate: SeeingGate) -> None:
+    file = io.BytesIO()
+    Image.effect_noise((2500, 2500), 90).convert("RGB").save(file, "BMP")
+    assert len(file.getvalue()) > 18_000_000
+    chat(openai, image(f"data:image/bmp;base64,{b64encode(file.getvalue()).decode()}"))
+    assert gate.requests[0].messages[0].images[0].width == 2500
+
+
+def test_a_model_that_does_not_see_gets_the_chat_and_the_client_is_told(
+    make_server: MakeServer, gate: SeeingGate, openai: OpenAI, anthropic: Anthropic
+) -> None:
+    gate.model = MODEL
+    gate.count_tokens = lambda request: 7  # type: ignore[method-assign]
+    gate.generate = lambda *given: ScriptedGate.generate(gate, *given)  # type: ignore[method-assign]
+    assert chat(openai, WORDS, image()).headers["x-rdchat-ignored"] == "messages.content.image_url"
+    ask: Any = {"model": "", "messages": [{"role": "user", "content": [block(), block(b"?")]}]}
+    raw = anthropic.messages.with_raw_response.create(max_tokens=9, **ask)
+    assert raw.headers["x-rdchat-ignored"] == "messages.content.image"
+    counted = anthropic.messages.with_raw_response.count_tokens(**ask)
+    assert counted.headers["x-rdchat-ignored"] == "messages.content.image"
+    with chat_stream(openai) as stream:
+        assert stream.headers["x-rdchat-ignored"] == "messages.content.image_url"
+    assert [len(each.messages[0].images) for each in gate.requests] == [1, 2, 1]
+
+
+def chat_stream(openai: OpenAI) -> Any:
+    messages: Any = [{"role": "user", "content": [image()]}]
+    return openai.chat.completions.with_streaming_response.create(model="", messages=messages, stream=True)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_models_say_who_sees(openai: OpenAI, anthropic: Anthropic, gate: SeeingGate, sees: bool) -> None:
+    gate.model = replace(MODEL, sees=sees)
+    listed: Any = openai.models.retrieve("tiny/model").to_dict()
+    assert listed["architecture"]["input_modalities"] == (["text", "image"] if sees else ["text"])
+    assert listed["capabilities"]["vision"] is sees
+    (model,) = anthropic.models.list()
+    assert model.capabilities is not None
+    assert model.capabilities.image_input.supported is sees
+
+
+def test_an_image_of_a_client_that_left_is_gone(server: Server, openai: OpenAI, gate: SeeingGate) -> None:
+    gate.gate.shut()
+    with chat_stream(openai):
+        pass
+    gate.gate.open()
+    assert server.stop(60)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_remote_model_gets_turned_pixels_without_metadata(
+    server: Server, gate: SeeingGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sees: bool
+) -> None:
+    gate.model = replace(MODEL, sees=sees)
+    monkeypatch.setenv("RDCHAT_KEY_STUDIO", KEY)
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, "at home"
+    path = stored(tmp_path, photo(1800, 600), "JPEG", exif=exif)
+    message = ChatMessage(Role.USER, "What is it?", images=(ChatImage(path, "0", 600, 1800, "home.jpg"),))
+    with closing(chosen_engine(lambda: [RemoteServer("studio", server.address)])) as engine:
+        info = engine.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
+        with closing(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL))) as events:
+            list(events)
+    assert info.sees is sees
+    (got,) = gate.requests[0].messages
+    if not sees:
+        assert (got.content, got.images) == ("(an image that this model cannot see)\n\nWhat is it?", ())
+        return
+    (one,) = got.images
+    assert (got.content, one.width, one.height, gate.requests[0].image_cap) == ("What is it?", 171, 512, "small")
+    assert gate.files[0][0].startswith(b"\x89PNG")
+    assert b"home" not in gate.files[0][0]

@@ -1,0 +1,187 @@
+"""Images on their way from the message field into the prompt."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, image_file
+from rdchat.chat.conversation import ContextCut, Message
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.services.chat.chat_prompt import Budget, ChatPrompt, cut_position, ends_with_question, text_before
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.files.pending_files import MAX_FILES
+from rdchat.tools.definitions import ToolResult
+from tests.inference.vision.pictures import encoded, photo
+from tests.services.fakes import ScriptedEngine
+from tests.services.tool_chats import ANSWER, approve, tools  # noqa: F401  a fixture
+from tests.services.tool_chats import ask as ask_tools
+from tests.services.tool_fakes import ScriptedServers, calling, read
+from tests.services.window import WAIT_MS, Window, bring
+
+DATA = encoded(photo(37, 23), "PNG")
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "cat.png"
+    path.write_bytes(DATA)
+    return path
+
+
+def seen(engine: ScriptedEngine, place: int = -1) -> list[list[tuple[str, int, int, bytes]]]:
+    """Return the images of each message of a request, as the engine can read them."""
+    return [
+        [(image.name, image.width, image.height, image.path.read_bytes()) for image in message.images]
+        for message in engine.requests[place].messages
+    ]
+
+
+CAT = ("cat.png", 37, 23, DATA)
+
+
+def test_an_image_without_words_is_sent_and_stays_for_the_next_question(
+    window: Window, engine: ScriptedEngine, picture: Path
+) -> None:
+    (file,) = bring(window, picture)
+    picture.unlink()
+    assert (file.image is not None, file.block, window.controller.chat.files.to_shorten) == (True, "", ())
+    window.ask("")
+    assert (seen(engine), engine.requests[-1].messages[0].content) == ([[CAT]], "")
+    assert window.titles == ["cat.png"]
+    window.ask("What is it?")
+    assert seen(engine) == [[CAT], [], []]
+    (stored,) = window.controller.chat.path[0].files
+    assert (stored.width, stored.height) == (37, 23)
+
+
+def test_edits_branches_and_other_replies_keep_images(window: Window, engine: ScriptedEngine, picture: Path) -> None:
+    bring(window, picture)
+    window.ask("What?")
+    asked = window.controller.chat.path[0]
+    window.controller.edit_message(asked.id, "Who?")
+    window.wait_for(EngineState.IDLE)
+    assert (seen(engine), engine.requests[-1].messages[0].content) == ([[CAT]], "Who?")
+    copy = window.store.organiser.copy(asked.conversation_id, "Branch", asked.id).result()
+    assert window.store.image_path(window.store.messages(copy)[0].files[0]).read_bytes() == DATA
+
+
+def test_an_image_that_is_no_file_is_attached(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.chat.files.add_image(DATA, "Pasted image.png")
+    bring(window)
+    window.ask("What?")
+    assert seen(engine) == [[("Pasted image.png", 37, 23, DATA)]]
+
+
+def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
+    window: Window, tmp_path: Path, picture: Path
+) -> None:
+    refusals: list[str] = []
+    files = window.controller.chat.files
+    files.refused.connect(refusals.append)
+    (tmp_path / "cut.png").write_bytes(DATA[:-30])
+    with (tmp_path / "large.png").open("wb") as file:
+        file.write(DATA)
+        file.truncate(MAX_IMAGE_BYTES + 1)
+    files.add([str(tmp_path / "cut.png"), str(tmp_path / "large.png")])
+    window.qtbot.waitUntil(lambda: len(refusals) == 2, timeout=WAIT_MS)
+    assert all("\n" not in each and str(tmp_path) not in each for each in refusals)
+    assert (refusals[0].split()[0], refusals[1].split()[0]) == ("cut.png", "large.png")
+    assert not files.files
+    files.add([str(picture)] * (MAX_FILES + 1))
+    files.add_image(DATA, "one more.png")
+    assert refusals[2:] == [f"A message takes {MAX_FILES} files at most."] * 2
+
+
+def test_images_of_results_reach_the_model_with_the_result(
+    tools: Window,  # noqa: F811
+    engine: ScriptedEngine,
+    servers: ScriptedServers,
+) -> None:
+    servers.result = ToolResult("[image 1]", images=(DATA,))
+    ask_tools(tools, engine, calling(read()), ANSWER)
+    approve(tools)
+    assert seen(engine, 1)[-1] == [("image 1.png", 37, 23, DATA)]
+    message = engine.requests[1].messages[-1]
+    assert (message.role, message.content) == (Role.TOOL, "[image 1]")
+    stored = tools.store.message(tools.controller.chat.path[2].id).files[0]
+    assert (stored.width, stored.height) == (37, 23)
+
+
+def image(number: int) -> ChatImage:
+    return ChatImage(Path(str(number)), str(number), 4, 4)
+
+
+def asked(number: int, text: str = "", cut: ContextCut | None = None) -> Message:
+    files = (image_file(bytes([number]), f"{number}.png")[0],)
+    parent = number - 1 or None
+    return Message(number, 1, parent, Role.USER, text, context_cut=cut, files=files)
+
+
+def reply(number: int, text: str = "Yes.", cut: ContextCut | None = None) -> Message:
+    return Message(number, 1, number - 1, Role.ASSISTANT, text, context_cut=cut)
+
+
+def prompt(*path: Message) -> ChatPrompt:
+    return ChatPrompt(path, "").with_files(lambda _file: "", image_of=lambda file, _: image(int(file.name[0])))
+
+
+def test_images_above_a_cut_are_left_out() -> None:
+    turns = prompt(asked(1), reply(2, cut=ContextCut()), asked(3)).turns()
+    assert [each.images for each in turns] == [(image(3),)]
+
+
+def test_images_of_neighbours_that_are_joined_stay_in_order() -> None:
+    turns = prompt(asked(1, "a"), reply(2, ""), asked(3, "b")).turns()
+    assert turns == (ChatMessage(Role.USER, "a\n\nb", images=(image(1), image(3))),)
+
+
+def test_a_typed_question_brings_its_images() -> None:
+    complete = ChatPrompt((), "", "", (image(1), image(1)))
+    assert complete.turns() == (ChatMessage(Role.USER, "", images=(image(1), image(1))),)
+    assert complete.asks
+
+
+def test_the_same_image_twice_is_two_images() -> None:
+    (file,) = asked(1).files
+    twice = Message(1, 1, None, Role.USER, "", files=(file, file))
+    assert prompt(twice).turns()[0].images == (image(1), image(1))
+
+
+def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
+    """Such a chat was refused for ever: its messages had to be deleted."""
+    path = [asked(1, "One?"), reply(2), asked(3), reply(4), asked(5, "Five?")]
+    files = {1: 40, 3: 30, 5: 30}
+    path = [replace(each, files=each.files * files.get(each.id, 0)) for each in path]
+    complete = replace(ChatPrompt(path, "", "", (image(7),) * 15)).with_files(
+        lambda _file: "", image_of=lambda file, _: image(int(file.name[0]))
+    )
+    turns = complete.turns()
+    assert sum(len(each.images) for each in turns) == MAX_IMAGES
+    assert turns[0].content == "\n".join(["(an image that is left out)"] * 15 + ["One?"])
+    assert [len(each.images) for each in turns] == [25, 0, 30, 0, 45]
+
+
+def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:
+    assert ends_with_question([asked(1)])
+    assert (
+        text_before(prompt(asked(1, "What?"), reply(2)).path, 2) == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
+    )
+
+
+def test_images_count_where_a_chat_is_cut() -> None:
+    def count(messages: object) -> int:
+        return sum(100 * len(each.images) + 1 for each in messages)  # type: ignore[attr-defined]
+
+    complete = prompt(asked(1), reply(2), asked(3), reply(4), asked(5))
+    assert cut_position(complete, Budget(150, 10), count) == 4
+    assert cut_position(complete, Budget(250, 10), count) == 2
+
+
+def test_a_call_that_is_answered_by_an_image_keeps_its_id() -> None:
+    call = Message(1, 1, None, Role.ASSISTANT, "", tool_calls=(ToolCall("shot", "{}", "x"),))
+    (file,) = asked(2).files
+    result = Message(2, 1, 1, Role.TOOL, "done", tool_call_id="x", tool_name="shot", files=(file,))
+    turns = prompt(call, result).turns()
+    assert turns[1] == ChatMessage(Role.TOOL, "done", tool_call_id="x", name="shot", images=(image(2),))

@@ -1,0 +1,233 @@
+"""A model that does not see says so below images that are not sent yet, and the lists of models name those that see."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.images import ImageCap
+from rdchat.inference.api.messages import ChatMessage, images_of
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.models.service_base import ModelSources
+from rdchat.ui.models.drafters_page import PartSheet
+from rdchat.ui.models.texts import facts_of, row_line
+from rdchat.ui.window.main_window import MainWindow
+from tests.services import fakes
+from tests.services.models.macs import MAC_16
+from tests.ui.conftest import Chat
+
+SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/models/seeing"), sees=True)
+OTHER = replace(SEEING, name="maker/Other-4B", model="/models/other")
+BLIND = replace(SEEING, name="maker/Blind-1B", model="/models/blind", sees=False)
+DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem="A file is missing.")
+
+
+def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
+    installed = FolderSearch(lambda: cards, window)
+    window.conversation.sight.offer(installed, window.windows.memory)
+    window.header.model.offer(installed)
+    installed.look()
+    qtbot.waitUntil(lambda: installed.results == cards)
+
+
+def attach(qtbot: QtBot, window: MainWindow) -> None:
+    with io.BytesIO() as buffer:
+        Image.new("RGB", (30, 20)).save(buffer, "PNG")
+        window.conversation.files.add_image(buffer.getvalue())
+    qtbot.waitUntil(lambda: window.conversation.composer.files.has_images, timeout=20_000)
+
+
+@pytest.mark.parametrize(
+    ("cards", "text"),
+    [
+        ((BLIND, DAMAGED), "Find a Model That Sees…"),
+        ((BLIND, SEEING), "Use Seeing-2B"),
+        ((SEEING, OTHER), "Use a Model That Sees"),
+    ],
+)
+def test_the_line_offers_the_installed_models_that_see(
+    qtbot: QtBot, window: MainWindow, chat: Chat, cards: tuple[ModelCard, ...], text: str
+) -> None:
+    chat.start()
+    offer(qtbot, window, *cards)
+    sight = window.conversation.sight
+    assert not sight.isVisible()
+    attach(qtbot, window)
+    assert sight.isVisible()
+    assert sight.text.text().startswith("tiny does not see images.")
+    assert sight.button.text() == text
+    window.conversation.composer.files.row.chips[0].remove.click()  # type: ignore[union-attr]
+    assert not sight.isVisible()
+
+
+def test_one_click_loads_a_model_that_sees_and_keeps_image_and_words(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    offer(qtbot, window, SEEING)
+    window.conversation.composer.set_text("What is it?")
+    attach(qtbot, window)
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    window.conversation.sight.button.click()
+    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
+    chat.wait_for(EngineState.IDLE)
+    assert window.conversation.composer.text == "What is it?"
+    assert window.conversation.composer.files.has_images
+    qtbot.waitUntil(lambda: not window.conversation.sight.isVisible())
+
+
+@pytest.mark.parametrize("installed", [(), (SEEING,)])
+def test_a_copy_without_vision_offers_that_of_its_original(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch, installed: tuple[ModelCard, ...]
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    chat.start()
+    offer(qtbot, window, *installed)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny does not see images. This copy has no vision."
+    assert sight.fetch.isVisible()
+    assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")
+    sight.fetch.click()
+    models = window.windows.models
+    (sheet,) = models.installed.findChildren(PartSheet)
+    assert models.isVisible()
+    assert sheet._model.path == fakes.MODEL.path
+    sheet.reject()
+
+
+def test_a_model_whose_vision_is_here_is_loaded_again(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    chat.start()
+    own = ModelCard("maker/tiny", "/models/tiny", "LM Studio", fakes.MODEL.path, sees=True)
+    offer(qtbot, window, SEEING, own)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny sees images once it is loaded again."
+    assert (sight.fetch.isVisible(), sight.button.text()) == (False, "Use tiny")
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, blind=""))
+    sight.button.click()
+    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
+    qtbot.waitUntil(lambda: not sight.isVisible())
+    assert window.conversation.composer.files.has_images
+
+
+def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """It hears of downloads, and knows the person's own folder."""
+    chat.start()
+    offer(qtbot, window)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.button.text() == "Find a Model That Sees…"
+    sight.add((SEEING, BLIND))
+    assert sight.button.text() == "Use Seeing-2B"
+
+
+def test_another_reason_is_named_without_an_offer(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind="rdchat does not know how this model sees."))
+    chat.start()
+    offer(qtbot, window)
+    attach(qtbot, window)
+    sight = window.conversation.sight
+    assert sight.text.text() == "tiny does not see images. rdchat does not know how this model sees."
+    assert not sight.fetch.isVisible()
+
+
+class TestOnAMac:
+    """A Mac of 16 GB without a model that sees."""
+
+    @pytest.fixture
+    def sources(self) -> ModelSources:
+        return ModelSources(memory=lambda: MAC_16.memory)
+
+    def test_the_smallest_suggested_model_that_sees_is_one_click_away(
+        self, qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        chat.start()
+        offer(qtbot, window, BLIND)
+        sight = window.conversation.sight
+        window.conversation.composer.set_text("What is it?")
+        attach(qtbot, window)
+        qtbot.waitUntil(lambda: sight.button.text() == "Get Qwen3.5 4B…")
+        with qtbot.waitSignal(sight.model_requested) as requested:
+            sight.button.click()
+        assert requested.args == ["mlx-community/Qwen3.5-4B-4bit"]
+        qtbot.waitUntil(window.windows.models.discover.isVisible)
+        assert window.conversation.composer.text == "What is it?"
+        assert window.conversation.composer.files.has_images
+        window.windows.close()
+
+
+def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    chat.start()
+    offer(qtbot, window, SEEING)
+    attach(qtbot, window)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
+    chat.say("")
+    sight = window.conversation.sight
+    qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))
+    assert not sight.isVisible(), "the model sees"
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=False))
+    chat.controller.model_slot.load("/models/blind")
+    qtbot.waitUntil(sight.isVisible)
+    assert sight.text.text().startswith("/models/blind does not see the images of this chat.")
+    assert sight.button.text() == "Use Seeing-2B"
+    chat.say("What is it?")
+    assert chat.engine.requests[-1].messages[0].images, "the engine writes a line in their place"
+    chat.controller.chat.start_new()
+    qtbot.waitUntil(lambda: not sight.isVisible())
+
+
+def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    offer(qtbot, window, SEEING, BLIND)
+    window.header.model.menu().aboutToShow.emit()
+    texts = [action.text() for action in window.header.model.menu().actions()]
+    assert "maker/Seeing-2B  ·  sees images" in texts
+    assert "maker/Blind-1B" in texts
+    assert "sees images" in row_line(SEEING)
+    assert "sees images" not in row_line(BLIND)
+    assert "Images" in [name for name, _, _ in facts_of(SEEING)]
+
+
+def test_the_cap_of_an_image_is_a_setting_with_its_cost(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    box = window.settings_window.image_cap
+    assert [box.itemText(index).partition(":")[0] for index in range(box.count())] == ["Small", "Usual", "Full"]
+    assert box.currentData() == ImageCap.MEDIUM
+    box.setCurrentIndex(0)
+    assert chat.controller.settings.values.image_cap is ImageCap.SMALL
+    chat.say("Hello")
+    assert chat.engine.requests[-1].image_cap is ImageCap.SMALL
+
+
+def test_images_are_counted_again_when_the_cap_changes(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    tokens = {ImageCap.MEDIUM: 1000, ImageCap.FULL: 4000}
+
+    def count(prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        sees = isinstance(prompt, GenerationRequest) and images_of(prompt.messages)
+        return tokens[prompt.image_cap] if sees and isinstance(prompt, GenerationRequest) else 1
+
+    monkeypatch.setattr(chat.engine, "count_tokens", count)
+    attach(qtbot, window)
+    chip = window.conversation.composer.files.row.chips[0]
+    qtbot.waitUntil(lambda: "999 tokens" in chip.accessibleName())
+    chat.controller.settings.update(image_cap=ImageCap.FULL)
+    qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())

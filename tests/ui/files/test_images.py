@@ -1,0 +1,350 @@
+"""Images are pasted and dropped, shown small and large, copied and saved, and sent without words."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
+from pytestqt.qtbot import QtBot
+
+from rdchat import host
+from rdchat.ui.conversation.alternatives_window import AlternativesWindow
+from rdchat.ui.files.attaching import PendingRow
+from rdchat.ui.files.chips import FileChip, ImageTile
+from rdchat.ui.files.dragged_data import has_image, image_in
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.style.labels import ElidedLabel
+from rdchat.ui.transcript.message_parts import MessageEditor
+from rdchat.ui.transcript.messages import PersonMessage
+from rdchat.ui.window.main_window import MainWindow
+from tests.inference.vision.seeing_chats import seeing_folder
+from tests.services import fakes
+from tests.ui.conftest import Chat
+
+ADDRESS = QUrl("https://example.com/cat.png")
+TURNED = 6  # a quarter, as a phone that is held upright
+
+
+def png(size: tuple[int, int] = (300, 200), color: str = "teal") -> bytes:
+    with io.BytesIO() as buffer:
+        Image.new("RGB", size, color).save(buffer, "PNG")
+        return buffer.getvalue()
+
+
+def photo(path: Path) -> Path:
+    """A photo whose EXIF turns it, and names its maker."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = TURNED, "A maker"
+    Image.new("RGB", (120, 80), "olive").save(path, exif=exif)
+    return path
+
+
+def mime(data: bytes = b"", text: str = "", *urls: QUrl) -> QMimeData:
+    made = QMimeData()
+    if urls:
+        made.setUrls(list(urls))
+    if text:
+        made.setText(text)
+    if data:
+        made.setData("image/png", data)
+    return made
+
+
+def drop(window: MainWindow, data: QMimeData) -> bool:
+    action, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    enter = QDragEnterEvent(QPointF(300, 300), action, data, buttons, keys)
+    QApplication.sendEvent(window, enter)
+    QApplication.sendEvent(window, QDropEvent(QPointF(300, 300), action, data, buttons, keys))
+    return enter.isAccepted()
+
+
+def chips(window: MainWindow) -> list[FileChip]:
+    return [chip for chip in window.conversation.composer.files.row.chips if isinstance(chip, FileChip)]
+
+
+def wait_for_chips(qtbot: QtBot, window: MainWindow, number: int) -> list[str]:
+    """Wait until so many files were read and counted; return what a screen reader says of them."""
+    names = lambda: [chip.accessibleName() for chip in chips(window)]  # noqa: E731
+    qtbot.waitUntil(lambda: len(names()) == number and all("token" in name for name in names()), timeout=20_000)
+    return names()
+
+
+def tiles(window: MainWindow) -> list[ImageTile]:
+    return window.conversation.transcript.findChildren(ImageTile)
+
+
+def viewer(window: MainWindow) -> ImageWindow:
+    return next(each for each in window.findChildren(ImageWindow) if each.isVisible())
+
+
+@pytest.fixture
+def sent(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> Iterator[MainWindow]:
+    """A chat with two images that were sent without words."""
+    chat.start()
+    (tmp_path / "wide.png").write_bytes(png((600, 200)))
+    window.conversation.files.add([str(photo(tmp_path / "photo.jpg")), str(tmp_path / "wide.png")])
+    wait_for_chips(qtbot, window, 2)
+    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: len(tiles(window)) == 2 and not chat.writing)
+    yield window
+    for each in window.findChildren(ImageWindow):
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "is_image"),
+    [
+        (mime(png()), True),
+        (mime(png(), "", ADDRESS), True),
+        (mime(png(), ADDRESS.toString(), ADDRESS), True),
+        (mime(png(), "A cat"), False),
+        (mime(b"", ADDRESS.toString(), ADDRESS), False),
+        (mime(b"", "A cat"), False),
+    ],
+)
+def test_words_beside_an_image_win_and_its_address_does_not(data: QMimeData, is_image: bool) -> None:
+    assert has_image(data) == is_image
+    assert not is_image or image_in(data) == png()
+
+
+def test_an_image_without_bytes_of_a_format_is_taken_as_png() -> None:
+    data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
+    image.fill(Qt.GlobalColor.red)
+    data.setImageData(image)
+    assert Image.open(io.BytesIO(image_in(data))).size == (3, 2)
+
+
+def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    composer = window.conversation.composer
+    QGuiApplication.clipboard().setMimeData(mime(png()))
+    composer.field.paste()
+    assert drop(window, mime(png((40, 30)), ADDRESS.toString(), ADDRESS))
+    names = wait_for_chips(qtbot, window, 2)
+    assert names[0].startswith("Image, ")
+    assert composer.text == ""
+    assert composer.button.isEnabled(), "an image needs no words"
+    remove = chips(window)[0].remove
+    assert remove is not None
+    assert remove.accessibleName() == "Remove Image"
+    for chip in chips(window):
+        assert chip.remove is not None
+        chip.remove.click()
+    assert not composer.button.isEnabled()
+
+
+def test_a_clipboard_with_text_and_an_image_is_text(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    QGuiApplication.clipboard().setMimeData(mime(png(), "A cat"))
+    window.conversation.composer.field.paste()
+    assert window.conversation.composer.text == "A cat"
+    assert not chips(window)
+
+
+def test_sent_images_stand_in_a_row_with_names(sent: MainWindow) -> None:
+    first, second = tiles(sent)
+    assert first.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
+    assert first.sizeHint().height() > first.sizeHint().width(), "its EXIF turns it"
+    assert first.y() + first.height() == second.y() + second.height()
+    assert first.geometry().right() < second.geometry().left()
+    (message,) = sent.conversation.transcript.findChildren(PersonMessage)
+    assert not message.body.isVisible(), "there are no words"
+
+
+def test_images_are_drawn_off_the_main_thread(qtbot: QtBot, sent: MainWindow) -> None:
+    teal = lambda tile: tile.grab().toImage().pixelColor(tile.rect().center()).name()  # noqa: E731
+    qtbot.waitUntil(lambda: teal(tiles(sent)[1]) == "#008080", timeout=20_000)
+
+
+def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWindow) -> None:
+    tiles(sent)[0].click()
+    window = viewer(sent)
+    qtbot.waitUntil(lambda: window.detail.text().startswith("1 of 2") and not window.view.image.isNull())
+    assert window.view.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
+    assert not window.previous.isEnabled()
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    assert window.windowTitle() == "wide.png"
+    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    assert window.detail.text().startswith("2 of 2")
+    qtbot.keyClick(window.view, Qt.Key.Key_Left)
+    assert window.windowTitle() == "photo.jpg"
+    qtbot.keyClick(window.view, Qt.Key.Key_Escape)
+    assert not window.isVisible()
+
+
+def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
+    tiles(sent)[0].click()
+    window = viewer(sent)
+    qtbot.keyClick(window.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.detail.text() == "Copied", timeout=20_000)
+    assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
+    qtbot.keyClick(window.view, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
+    dialog = next(iter(window.findChildren(QFileDialog)))
+    dialog.fileSelected.emit(str(tmp_path / "saved.png"))
+    dialog.close()
+    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png", timeout=20_000)
+    with Image.open(tmp_path / "saved.png") as saved:
+        assert saved.size == (80, 120)
+        assert not saved.getexif()
+        assert not saved.info
+
+
+def test_the_viewer_says_the_size_at_which_the_model_sees(
+    qtbot: QtBot, sent: MainWindow, chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = seeing_folder(tmp_path / "model", "qwen3_vl")
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, path=folder))
+    chat.controller.model_slot.load(str(folder))
+    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None and chat.controller.model_slot.info.sees)
+    tiles(sent)[1].click()
+    window = viewer(sent)
+    qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 64 × 16"))  # noqa: RUF001
+    assert "600 × 200 pixels" in window.detail.text()  # noqa: RUF001
+    qtbot.waitUntil(window.previous.isEnabled)
+    window.step(-1)
+    qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 32 × 48"))  # noqa: RUF001
+
+
+def editor_of(window: MainWindow) -> MessageEditor:
+    (message,) = window.conversation.transcript.findChildren(PersonMessage)
+    return message.edit()
+
+
+def save(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """Save the edit, once its images were counted."""
+    field, (files,) = editor_of(window).field, chat.controller.chat.edits.values()
+    qtbot.waitUntil(lambda: files.tokens is not None)
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+
+
+def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+    save(qtbot, sent, chat)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 2 and not chat.writing)
+    assert [file.name for file in chat.controller.chat.path[0].files] == ["photo.jpg", "wide.png"]
+    (row,) = editor_of(sent).findChildren(PendingRow)
+    first, second = (chip.remove for chip in row.row.chips)
+    assert first is not None
+    assert second is not None
+    second.click()
+    qtbot.waitUntil(lambda: len(row.row.chips) == 1)
+    save(qtbot, sent, chat)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 3 and not chat.writing)
+    assert [image.name for image in chat.engine.requests[-1].messages[0].images] == ["photo.jpg"]
+    chat.controller.chat.show_alternative(chat.controller.chat.path[0].id, -1)
+    assert len(chat.controller.chat.path[0].files) == 2, "the old version is kept"
+
+
+def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+    question, reply = chat.controller.chat.path.ids
+    chat.controller.regenerate(reply)
+    qtbot.waitUntil(lambda: not chat.writing)
+    assert len(chat.engine.requests[-1].messages[0].images) == 2
+    chat.controller.delete_message(question)
+    assert not chat.controller.chat.path
+    chat.controller.chats.undo()
+    (image, _) = chat.controller.chat.path[0].files
+    with Image.open(chat.store.image_path(image)) as opened:
+        assert opened.size == (120, 80)
+    qtbot.waitUntil(lambda: len(tiles(sent)) == 2)
+
+
+def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same(
+    qtbot: QtBot, sent: MainWindow, chat: Chat
+) -> None:
+    (row,) = editor_of(sent).findChildren(PendingRow)
+    first = row.row.chips[0].remove
+    assert first is not None
+    first.click()
+    save(qtbot, sent, chat)
+    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 2 and not chat.writing)
+    sent.windows.compare(chat.controller.chat.path[0].id)
+    (window,) = sent.findChildren(AlternativesWindow)
+    qtbot.waitUntil(lambda: window.note.text() == "Both messages have the same words")
+    assert [pane.made.text() for pane in window.panes] == ["Yours · photo.jpg, wide.png", "Yours · wide.png"]
+    window.close()
+
+
+def test_an_editor_without_words_and_images_cannot_be_saved(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+    editor = editor_of(sent)
+    (row,) = editor.findChildren(PendingRow)
+    for _ in range(2):
+        assert editor._save.isEnabled()
+        row.row.chips[0].remove.click()  # type: ignore[union-attr]
+    assert not editor._save.isEnabled()
+    qtbot.keyClick(editor.field, Qt.Key.Key_Return)
+    assert chat.controller.chat.path[0].siblings == 1
+
+
+def test_a_message_grows_with_the_images_of_its_editor(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
+    """Its column kept the height of the editor before the chips had another line, and they covered the buttons."""
+    editor = editor_of(sent)
+    (message,) = sent.conversation.transcript.findChildren(PersonMessage)
+    (row,) = editor.findChildren(PendingRow)
+    for height in (90, 40, 120):
+        message._column.activate()
+        message._column.heightForWidth(message.width())
+        row.setFixedHeight(height)
+        row.height_changed.emit()
+        assert message.height() == message.layout_for(message.width())
+        assert editor.height() >= editor.sizeHint().height()
+
+
+def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    qtbot.waitUntil(lambda: chat.writing)
+    sent.conversation.files.add_image(png())
+    wait_for_chips(qtbot, sent, 1)
+    chat.controller.send("")
+    (line,) = (each for each in sent.conversation.waiting.findChildren(ElidedLabel) if each.text())
+    assert line.text() == "Image.png"
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+
+
+def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.start()
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setattr(host, "_may_see_screen", lambda: False)
+    choose(window, "Screenshot")
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: note.text().startswith("macOS does not let rdchat see the screen. Allow it in System Set"))
+
+    def capture(command: list[str], file: Path, _timeout_s: float | None) -> bool:
+        assert command == ["/usr/sbin/screencapture", "-i", str(file)]
+        file.write_bytes(png())
+        return True
+
+    monkeypatch.setattr(host, "_may_see_screen", lambda: True)
+    monkeypatch.setattr(host, "_writes", capture)
+    choose(window, "Screenshot")
+    wait_for_chips(qtbot, window, 1)
+    assert not note.isVisible()
+    monkeypatch.setattr(host, "_writes", lambda *_call: False)
+    choose(window, "Screenshot")
+    qtbot.waitUntil(lambda: not window.conversation.files._screenshots.busy)
+    assert len(chips(window)) == 1, "the person chose nothing"
+
+
+def choose(window: MainWindow, entry: str) -> None:
+    window.conversation.composer.attach.click()
+    menu = next(each for each in window.findChildren(QMenu) if each.isVisible())
+    next(each for each in menu.actions() if each.text() == entry).trigger()
+    menu.close()
+
+
+def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    window.conversation.composer.attach.click()
+    dialog = next(each for each in window.findChildren(QFileDialog) if each.isVisible())
+    assert [each.partition(" (")[0] for each in dialog.nameFilters()] == ["All Files", "Images"]
+    dialog.close()

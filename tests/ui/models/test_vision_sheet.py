@@ -1,0 +1,100 @@
+"""The Installed page offers the vision that a copy lacks, and lists what was fetched."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.app import find_part, library_models
+from rdchat.inference.api.model_facts import NO_VISION, ModelCard
+from rdchat.inference.vision.families import vision_of
+from rdchat.services.models.service_base import ModelSources
+from rdchat.services.models.window_services import Models
+from rdchat.ui.models import texts
+from rdchat.ui.models.drafters_page import PartSheet
+from rdchat.ui.models.installed_page import InstalledPage
+from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, this_machine_only
+from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
+from tests.inference.vision.seeing_chats import seeing_folder
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "this_machine_only"]
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def copy(hub: HubServer, tmp_path: Path) -> Path:
+    put_original(hub, tmp_path / "original", "qwen3_vl")
+    folder = without_tower(seeing_folder(paths.models_dir() / "Tiny-Sees-4bit", "qwen3_vl"))
+    (folder / "README.md").write_text(f"---\nbase_model: {ORIGINAL}\nbase_model_relation: quantized\n---\n")
+    return folder
+
+
+@pytest.fixture
+def models(qtbot: QtBot, copy: Path, chat: Chat) -> Iterator[Models]:
+    models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
+    yield models
+    models.close()
+    models.deleteLater()
+
+
+@pytest.fixture
+def page(qtbot: QtBot, models: Models, theme: Theme) -> InstalledPage:
+    page = InstalledPage(models, PageLinks(), theme)
+    qtbot.addWidget(page)
+    page.resize(900, 560)
+    page.show()
+    qtbot.waitUntil(lambda: bool(models.library.models), timeout=WAIT_MS)
+    return page
+
+
+def card(models: Models, name: str) -> ModelCard:
+    return next(each for each in models.library.models if each.name == name)
+
+
+@pytest.mark.slow
+def test_a_copy_gets_the_vision_of_its_original(
+    qtbot: QtBot, hub: HubServer, models: Models, page: InstalledPage, copy: Path
+) -> None:
+    details = page.details
+    assert (details.problem.text(), details.vision.isVisible()) == (NO_VISION, True)
+    assert texts.row_line(card(models, copy.name)).count("sees images") == 0
+    assert hub.requests == [], "nothing is asked before a click"
+    details.vision.click()
+    sheet = page.findChildren(PartSheet)[-1]
+    qtbot.waitUntil(lambda: models.parts.plan is not None, timeout=WAIT_MS)
+    assert sheet.label.text() == (
+        f"Its original has: 545 KB from {ORIGINAL}: whole files, of which only that part is kept. "
+        "The model's own files stay."
+    )
+    with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
+        sheet.go.click()
+    (download,) = models.downloads.all()
+    assert texts.download_title(download) == f"{ORIGINAL}  ·  vision"
+    assert vision_of(copy).family is not None
+    qtbot.waitUntil(lambda: len(models.library.models) == 2, timeout=WAIT_MS)
+    seeing, tower = card(models, copy.name), card(models, Path(download.folder).name)
+    assert "sees images" in texts.row_line(seeing)
+    assert texts.row_line(tower) == texts.joined(texts.size(tower.disk_bytes), "Vision of a model")
+    assert page.count.text().startswith("1 model, ")
+    page.list.setCurrentRow(0)
+    assert page.current == seeing
+    assert (details.problem.isVisible(), details.vision.isVisible()) == (False, False)
+    page.list.setCurrentRow(1)
+    assert details.problem.text().startswith("This is the vision of a model")
+    assert not details.row.main.isEnabled()
+
+
+def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, models: Models, page: InstalledPage, copy: Path) -> None:
+    (copy / "README.md").unlink()
+    page.details.vision.click()
+    sheet = page.findChildren(PartSheet)[-1]
+    qtbot.waitUntil(lambda: "says which model it was quantised from" in sheet.label.text(), timeout=WAIT_MS)
+    sheet.field.setText(ORIGINAL)
+    sheet.go.click()
+    qtbot.waitUntil(lambda: sheet.go.text() == "Get 545 KB", timeout=WAIT_MS)
