@@ -92,7 +92,7 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"rope_parameters": {**ROPE, FULL: {"rope_type": "dynamic"}}}, "rope_type is 'dynamic'"),
     ({}, {"rope_parameters": {**ROPE, SLIDING: {"rope_type": "default", "rope_theta": 0}}}, "rope_theta is 0"),
     ({}, {"sliding_window": 1}, "sliding_window is 1"),
-    ({}, {"vocab_size": 32}, "has the shape"),
+    ({}, {"vocab_size": 32}, "needs a model with 32 tokens"),
     ({}, {"head_dim": 15}, "its rope cannot rotate"),
     ({}, {"global_head_dim": 64}, "has the shape"),
     ({}, {"num_attention_heads": 10**9}, "fewer weights than its configuration needs"),
