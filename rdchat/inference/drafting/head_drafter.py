@@ -213,7 +213,7 @@ class HeadDrafter(Drafter):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage(Stage.SELECT_NODES):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
-            if self._model.hooks.states.along_paths:
+            if self._model.hooks.states.limits_leaves(tree.deepest):
                 tree = tree.with_leaves(max(-(-len(tree) // 2), _MIN_LEAVES))
             by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.of, branch.earlier)], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
+from rdchat.inference.verification.delta_tree import MAX_DEPTH, delta_outputs
 from rdchat.inference.verification.round_cache import RoundArraysCache
-from rdchat.inference.verification.state_round import Rows, StateRound
+from rdchat.inference.verification.state_round import Rows, StateRound, Sums
 from rdchat.inference.verification.state_space import decayed_state, state_space_after, state_space_sums
 
 # From rows, the state before them, the other arguments of a recurrence and the rows that count, to the state after.
@@ -30,7 +31,8 @@ class _Form(NamedTuple):
         rows: Those with a row for each token.
         state: The state before them.
         axis: Axis of the rows, in these and in the output.
-        along_paths: Whether a tree's rows are computed along its paths.
+        along_paths: Whether a tree's rows are computed along its paths, if not by `sums`.
+        sums: Computes a tree's outputs in another way; see `StateRound.recur`.
         state_after: Computes the state after several rows; None where the recurrence itself does so in one launch.
         inside: Where the recurrence computes these parameters from its own: the functions of its file that it calls
             one of with them.
@@ -40,6 +42,7 @@ class _Form(NamedTuple):
     state: str = "state"
     axis: int = 1
     along_paths: bool = True
+    sums: Sums | None = None
     state_after: _StateAfter | None = None
     inside: tuple[str, ...] = ()
 
@@ -47,7 +50,9 @@ class _Form(NamedTuple):
 # The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention. The first computes each
 # row's gates and calls one of two others. These are recorded, so that a commit does not compute the gates again.
 _FORMS = {
-    "gated_delta_update": _Form(("q", "k", "v", "g", "beta"), inside=("gated_delta_ops", "gated_delta_kernel")),
+    "gated_delta_update": _Form(
+        ("q", "k", "v", "g", "beta"), sums=delta_outputs, inside=("gated_delta_ops", "gated_delta_kernel")
+    ),
     "ssm_update": _Form(("hidden_states", "B", "C", "dt"), along_paths=False, state_after=state_space_after),
     "recurrent_gla": _Form(("q", "k", "v"), state="h", axis=2, state_after=decayed_state),
 }
@@ -61,6 +66,7 @@ class StateLayers:
 
     Attributes:
         along_paths: Whether some compute a state along each path of a tree.
+        solved: Whether those need not, in trees of up to `MAX_DEPTH`; known for certain after the first tree.
         recorded: Whether rounds record the layers' inputs. If not, an accepted part of a draft is fed again.
     """
 
@@ -75,8 +81,14 @@ class StateLayers:
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
         along_paths = {name for name, form in _FORMS.items() if form.along_paths}
         self.along_paths = any(methods_that_call(kind, along_paths) for kind in recurrent)
+        others = {name for name in along_paths if _FORMS[name].sums is None}
+        self.solved = not any(methods_that_call(kind, others) for kind in recurrent)
         for layer in layers:
             _StateLayer(self, layer)
+
+    def limits_leaves(self, deepest: int) -> bool:
+        """Return whether each leaf of a tree this deep costs a state."""
+        return self.along_paths and not (self.solved and deepest <= MAX_DEPTH)
 
 
 class _StateLayer:
@@ -134,19 +146,21 @@ class _StateLayer:
             if given.get("mask") is not None or given.get("lengths") is not None:
                 return plain(*arguments, **options)
 
-            def run(rows: Rows, state: mx.array | None) -> tuple[mx.array, mx.array]:
+            def run(rows: Rows, state: mx.array | None, **mask: mx.array) -> tuple[mx.array, mx.array]:
                 own = zip(form.rows, map(turned, rows), strict=True)
-                out, result = plain(**(given | dict(own) | {form.state: state}))
+                out, result = plain(**(given | dict(own) | {form.state: state} | mask))
                 return turned(out), result
 
             def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
                 # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
                 if form.state_after is None or state is None or rows[0].shape[1] == 1:
-                    return run(rows, state)[1]
+                    return (run(rows, state) if taken is None else run(rows, state, mask=taken[None]))[1]
                 return form.state_after(rows, state, given, taken)
 
             rows = tuple(turned(given[name]) for name in form.rows)
-            sums = None if form.along_paths else partial(state_space_sums, given)
+            if form.sums is delta_outputs and rows[3].ndim != 3:
+                self._layers.solved = False
+            sums = form.sums if form.along_paths else partial(state_space_sums, given)
             out, result = self._round.recur(rows, given.get(form.state), run, state_after, sums)
             return turned(out), result
 

@@ -12,6 +12,7 @@ decays its state, as that of Mamba-2, needs no paths: it is a sum over the ances
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import mlx.core as mx
 
@@ -23,8 +24,8 @@ type Rows = tuple[mx.array, ...]
 type Recurrence = Callable[[Rows, mx.array | None], tuple[mx.array, mx.array]]
 # The same, for the state alone, after those rows for which (rows,) bool says so; None for all.
 type StateAfter = Callable[[Rows, mx.array | None, mx.array | None], mx.array]
-# From rows, the state before them and, in a tree, `ancestors` as float32 to the outputs, (1, rows, ...).
-type Sums = Callable[[Rows, mx.array, mx.array | None], mx.array]
+# From rows, the state before them and a tree's paths to the outputs, (1, rows, ...); None where it is no help.
+type Sums = Callable[[Rows, mx.array, TreePaths | None], mx.array | None]
 
 
 class TreePaths:
@@ -42,6 +43,8 @@ class TreePaths:
         rows: (leaves, deepest + 1) node at each depth of each path; behind a path's end the root.
         ancestors: As given.
         reached: The same as float32.
+        deepest: As given.
+        leaves: As given.
 
     Example: the parents `[-1, 0, 1, 0]`, with two leaves, give the rows `[[0, 1, 2], [0, 3, 0]]`. Two rows of inputs
     before the root have the indices 0 and 1, so a kernel of 3 reads `[[0, 1, 2], [1, 2, 3], [2, 3, 4], [1, 2, 5]]`.
@@ -53,7 +56,7 @@ class TreePaths:
         paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
         at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
         self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)
-        self.ancestors = ancestors
+        self.ancestors, self.deepest, self.leaves = ancestors, deepest, leaves
         self.reached = ancestors.astype(mx.float32)
         self._depths = depths
         # (nodes,) the first path that has each node.
@@ -62,6 +65,18 @@ class TreePaths:
         self._windows: dict[int, mx.array] = {}
         # The same as `_path_of`, on the host.
         self._on_host: list[int] = []
+
+    @cached_property
+    def above(self) -> mx.array:
+        """(nodes, nodes) bool: `ancestors` without the nodes themselves."""
+        return self.ancestors & ~mx.eye(self.ancestors.shape[0], dtype=mx.bool_)
+
+    @cached_property
+    def between(self) -> mx.array:
+        """(nodes, nodes * nodes) float32: at m, i * nodes + j whether node m lies behind node j on the way to i."""
+        own, nodes = self.ancestors, self.ancestors.shape[0]
+        ways = own[:, None, :] & ~own[None, :, :] & own[:, :, None]
+        return ways.reshape(nodes * nodes, nodes).T.astype(mx.float32)
 
     def windows(self, kernel: int) -> mx.array:
         """Return for each node the inputs that a kernel reads, (nodes, kernel): indices behind a window of inputs."""
@@ -196,10 +211,11 @@ class StateRound:
             return recurrence(rows, state)
         self._rows = rows[0].shape[1]
         paths, ancestors = self._paths, None
-        if sums is not None and state is not None:
+        summed = sums(rows, state, paths) if sums is not None and state is not None else None
+        if summed is not None and state is not None:
             self._sums = True
             ancestors = None if paths is None else paths.ancestors
-            out, result = sums(rows, state, None if paths is None else paths.reached), mx.zeros_like(state)
+            out, result = summed, mx.zeros_like(state)
         elif paths is None:
             out, result = recurrence(rows, state)
         else:

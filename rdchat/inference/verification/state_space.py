@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.verification.state_round import Rows
+from rdchat.inference.verification.state_round import Rows, TreePaths
 
 # Shortest and longest step where a family names none, as in mlx-lm's `ssm_update`.
 _TIME_STEPS = 0.001, 100.0
@@ -20,7 +20,7 @@ _TIME_STEPS = 0.001, 100.0
 _ROWS_AT_ONCE = 5
 
 
-def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, ancestors: mx.array | None) -> mx.array:
+def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, paths: TreePaths | None) -> mx.array:
     """Return the outputs of Mamba-2, (1, rows, heads, head_dim), in seven launches.
 
     It is the quadratic form of Dao and Gu 2024, arXiv 2405.21060, section 6, in a tree with a node's ancestors instead
@@ -32,13 +32,11 @@ def state_space_sums(given: Mapping[str, Any], rows: Rows, state: mx.array, ance
         given: The other arguments of `ssm_update`.
         rows: As for `state_space_after`.
         state: (1, heads, head_dim, state_size).
-        ancestors: (rows, rows) float32, 1 where row j lies on the way from the root to row i, i itself included; None
-            for a chain.
+        paths: Of a tree; None for a chain.
     """
     x, b, c, dt = rows
     groups = b.shape[2]
-    if ancestors is None:
-        ancestors = mx.array(np.tri(x.shape[1], dtype=np.float32))
+    ancestors = mx.array(np.tri(x.shape[1], dtype=np.float32)) if paths is None else paths.reached
 
     def by_group(array: mx.array) -> mx.array:
         """(1, rows, heads, ...) -> (1, groups, heads of a group, rows, ...)."""
