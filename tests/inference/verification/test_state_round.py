@@ -16,6 +16,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.delta_tree import MAX_DEPTH
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
@@ -304,6 +305,15 @@ def counted_kernels() -> Iterator[None]:
 SEPARATE = {"kimi_linear", "olmo_hybrid", "bailing_moe_v3"}  # three convolutions a layer
 GATED = {name for name in HYBRIDS if name.startswith(("qwen", "kimi", "olmo", "bailing_moe_v3"))}
 SOLVED = {name for name in GATED if name.startswith(("qwen", "olmo"))}  # a gate for each head
+
+
+@pytest.mark.parametrize("name", share(sorted({name for name in HYBRIDS if name in GATED or name[:3] == "bai"}), 3))
+def test_leaves_are_limited_where_each_costs_a_state(name: str) -> None:
+    network = network_of(*HYBRIDS[name])
+    hooks = ModelHooks(network)
+    mx.eval(fed(network, after_prompt(network), hooks, PackedTree.of(TREE)))
+    assert hooks.states.limits_leaves(MAX_DEPTH) is (name not in SOLVED)
+    assert hooks.states.limits_leaves(MAX_DEPTH + 1)
 
 
 def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float, float]:
