@@ -154,7 +154,7 @@ def load_model(
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
     hooks = ModelHooks(network)
-    eyes = ModelEyes(folder, network, rows) if vision.family is not None else None
+    eyes = ModelEyes(folder, vision, network, rows) if vision.family is not None else None
     prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
     info = ModelInfo(
         name=display_name(model, folder),

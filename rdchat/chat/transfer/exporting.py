@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -31,7 +30,7 @@ from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
-from rdchat.inference.vision.image_process import shared_images
+from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work.job import Job
 
 _ENDS = {
@@ -44,7 +43,6 @@ _ENDS = {
 _FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
-_AS_IT_IS = 2**31, 2**31
 _NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
@@ -291,12 +289,10 @@ def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
     files = {file.digest: file for message in _display_path(chat.messages) for file in message.files}
     drawn = dict[str, str]()
     for file in files.values():
-        with suppress(ImageRefusedError, ValueError), tempfile.TemporaryDirectory(prefix="rdchat-image-") as name:
-            if file.kind is not FileKind.IMAGE:
-                continue
-            path = Path(name) / "image"
-            path.write_bytes(image_data(chat.texts[file.digest]))
-            pixels = shared_images().draw(path, _AS_IT_IS, name=file.name, waiting=job.check)
+        if file.kind is not FileKind.IMAGE:
+            continue
+        with suppress(ImageRefusedError, ValueError), as_file(image_data(chat.texts[file.digest])) as path:
+            pixels = shared_images().draw(path, AS_IT_IS, name=file.name, waiting=job.check)
             folder.mkdir(exist_ok=True)
             target = folder / f"{len(drawn) + 1}.png"
             target.write_bytes(pixels)

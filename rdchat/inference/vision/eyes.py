@@ -18,7 +18,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, TargetEmbeddings
-from rdchat.inference.vision.families import vision_of
+from rdchat.inference.vision.families import Vision
 from rdchat.inference.vision.image_process import Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts
 from rdchat.inference.vision.image_rows import ImageRows, SeenImage
@@ -29,7 +29,8 @@ class ModelEyes:
     """Implements `Eyes`.
 
     Args:
-        folder: The model's folder; it sees (`vision_of`).
+        folder: The model's folder.
+        vision: What it has to see with (`vision_of`); it has a family.
         network: The network, with rdchat's other hooks.
         vocabulary_size: Columns of its logits.
 
@@ -37,8 +38,7 @@ class ModelEyes:
         prompts: The images of its prompts.
     """
 
-    def __init__(self, folder: Path, network: nn.Module, vocabulary_size: int) -> None:
-        vision = vision_of(folder)
+    def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
         assert vision.family is not None
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self._rows, self._network = ImageRows(folder, vision), network
@@ -64,7 +64,8 @@ class ModelEyes:
         # Those that are not fed count as text.
         fed, seen = list(ids), list[SeenImage]()
         for image in images:
-            own, pixels = pixels[: self.prompts.tokens(image, cap)], pixels[self.prompts.tokens(image, cap) :]
+            count = self.prompts.tokens(image, cap)
+            own, pixels = pixels[:count], pixels[count:]
             if own[-1] >= start:
                 seen.append(self._see(image, cap, waiting))
             else:
@@ -89,5 +90,4 @@ class ModelEyes:
 
     def _see(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> SeenImage:
         key = self.prompts.key(image, cap)
-        kept = self._rows.find(key)
-        return kept or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)
+        return self._rows.find(key) or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)

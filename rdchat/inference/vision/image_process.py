@@ -1,7 +1,8 @@
 """The app's side of the child that decodes images."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from rdchat.work.child_process import ChildProcess
 _LIMITS = Limits(30.0, 2 * 2**30)
 # The child takes a third of a second to start.
 _IDLE_S = 120.0
+AS_IT_IS = 100_000_000, 100_000_000
+"""A width and height for `ImageProcess.draw` that no image has."""
 _HINT = "It may be damaged. Save it again in the app that made it, or choose another one."
 
 Waiting = Callable[[], None]
@@ -43,6 +46,15 @@ class ImageFacts:
 def shared_images() -> "ImageProcess":
     """Return the process that all models and chats share."""
     return ImageProcess()
+
+
+@contextmanager
+def as_file(data: bytes) -> Iterator[Path]:
+    """Give an image as a private file, which ends with the block."""
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        path = Path(folder) / "image"
+        path.write_bytes(data)
+        yield path
 
 
 class ImageProcess:

@@ -1,6 +1,5 @@
 """Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files."""
 
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.vision.image_process import shared_images
+from rdchat.inference.vision.image_process import as_file, shared_images
 
 
 def image_bytes(path: Path, name: str) -> bytes:
@@ -27,9 +26,7 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
-        path = Path(folder) / "image"
-        path.write_bytes(data)
+    with as_file(data) as path:
         facts = shared_images().look(path, name=name, waiting=waiting)
     return image_file(data, name, facts.note, facts.width, facts.height)
 

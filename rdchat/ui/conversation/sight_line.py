@@ -83,12 +83,13 @@ class SightLine(QWidget):
         is_blind = info is not None and not info.sees and (typed or (use is not None and use.images > 0))
         if info is not None and is_blind:
             what = "images" if typed else "the images of this chat"
-            here = info.path in [card.path for card in self.seeing]
+            seeing = self.seeing
+            here = info.path in [card.path for card in seeing]
             text = f"{info.name} does not see {what}. {info.blind or 'It only gets a note that there are some.'}"
             text = f"{info.name} sees images once it is loaded again." if here else text
             self.text.show_text(text, "warning" if typed else "muted")
             self.fetch.setVisible(info.blind == NO_VISION and not here and self._installed is not None)
-            one, *others = [_name(card) for card in self.seeing] or [""]
+            one, *others = [_name(card) for card in seeing] or [""]
             text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
             suggested = None if one else self._suggested
             self.button.setText(button_text(f"Get {suggested.name}…" if suggested else text))

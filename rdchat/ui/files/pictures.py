@@ -1,9 +1,7 @@
 """Small copies of images, which the images' child draws: the window decodes no foreign file."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, QPointF, QRect, QRectF, QSize, Qt
@@ -12,14 +10,14 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.errors import ImageRefusedError, RdchatError
-from rdchat.inference.vision.image_process import shared_images
+from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import Theme
 from rdchat.work.job import Job, SerialThread
 
-NO_LIMIT = QSize(100_000_000, 100_000_000)
+NO_LIMIT = QSize(*AS_IT_IS)
 """The size of a copy that is as large as the image."""
 _ICON = 18
 # Of a very long image, the copy is so many times as long as what is seen of it.
@@ -71,12 +69,11 @@ def ask(picture: Picture, size: QSize, then: Callable[[QImage | RdchatError], ob
 
 def drawn(picture: Picture, size: QSize, job: Job[Any]) -> bytes:
     """Return an image as PNG, turned and without metadata, no larger than `size`; raises ImageRefusedError."""
-    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
-        path = Path(folder) / "image"
-        try:
-            path.write_bytes(image_data(picture.read()))
-        except ValueError as error:
-            raise ImageRefusedError(f"{picture.name} is damaged.", "Attach it again.") from error
+    try:
+        data = image_data(picture.read())
+    except ValueError as error:
+        raise ImageRefusedError(f"{picture.name} is damaged.", "Attach it again.") from error
+    with as_file(data) as path:
         return shared_images().draw(path, (size.width(), size.height()), name=picture.name, waiting=job.check)
 
 
