@@ -6,12 +6,14 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
 
 from rdchat.chat.conversation import ReadingPosition
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.transfers import Transfers
@@ -231,7 +233,15 @@ def test_a_child_that_dies_is_told_of(desk: Transfers, window: Window, tmp_path:
 
 
 @pytest.mark.slow
-def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(desk: Transfers, window: Window, tmp_path: Path):
+def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
+    desk: Transfers, window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def take_slowly(writer: ImportWriter, frame: Any) -> None:
+        sleep(0.1)  # otherwise a quick disk has all chats before the app ends
+        take(writer, frame)
+
+    take = ImportWriter.take
+    monkeypatch.setattr(ImportWriter, "take", take_slowly)
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
