@@ -108,7 +108,7 @@ def use_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int, 
 
 
 class _Errors(defaultdict[str, list[float]]):
-    """How far rows are from those fed token by token, in standard deviations of the logits; see `row_errors`.
+    """How far rows are from those of stock caches, in standard deviations of the logits; see `row_errors`.
 
     `stock`: where trees are refused, a chain in one call, through mlx-lm's own caches. `chain`: the same through caches
     with rounds. `first`: the tree's rows of its first branch. `others`: those of its other branches. `mask`,
