@@ -67,6 +67,9 @@ def run(args: argparse.Namespace) -> int:
         file.writestr("report.json", json.dumps(report.facts, indent=1, ensure_ascii=False))
     out.chmod(0o600)
     print(f"Written: {out}. It has no chats, names or paths; open report.json in it to see its content.")
+    for number, model in enumerate(report.facts["models"], 1):
+        if "capability" in model:
+            print(f"Model {number}: {model['capability']['result']}.")
     for part in report.facts["left_out"]:
         print(f"Left out: {part}.")
     return INTERRUPTED if report.cancelled else 0

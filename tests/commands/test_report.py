@@ -27,7 +27,9 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     assert report["models"][0]["model"]["architecture"] == "llama"
     assert report["models"][1] == {"failure": "It did not load."}
     assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary") for text in texts)
-    assert "Left out: model 2: it did not load" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Left out: model 2: it did not load" in printed
+    assert "Model 1: drafts that it verifies: trees; inputs tried: 3; rows of a tree's branches are off by " in printed
 
 
 def test_the_machine_stays_awake_while_it_is_measured(

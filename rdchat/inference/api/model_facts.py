@@ -307,11 +307,13 @@ class Capability:
 
     Attributes:
         reason: A clause: why not trees; empty if it takes them.
+        inputs: Number of inputs that were tried; 0 where the model's caches or an error ended the trial.
         errors: Medians of the measured errors, in standard deviations of the logits; see `verification.capability`.
     """
 
     kind: DraftKind
     reason: str = ""
+    inputs: int = field(default=0, compare=False)
     errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 

@@ -32,7 +32,7 @@ PLAIN_STEP = 0
 MEASUREMENTS = 3
 _MAX_BYTES = 2**20
 # Version of the file and of the method of measuring.
-_FORMAT = 3
+_FORMAT = 4
 # Attention in parts is used where a call is measured to be at least this share cheaper: less may be noise.
 _PARTS_GAIN = 0.05
 
@@ -296,7 +296,7 @@ def calls_by_rows(target: str) -> dict[int, float]:
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:
             key = read_json(path, max_size=_MAX_BYTES)["key"]
-            if key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
+            if key["format"] == str(_FORMAT) and key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
                 latest = max(latest, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
             continue

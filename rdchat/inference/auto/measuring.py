@@ -40,6 +40,8 @@ NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
 DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
 # Tokens that the context must have left, for a call's rows and for plain steps.
 _ROOM = 2 * MAX_ROWS
+# Levels below the root of a tree in which every node has two children.
+_LEVELS = MAX_ROWS.bit_length() - 1
 _BEAM_LENGTHS = (2, 6)
 # Rows fed to a draft model.
 _FED = (1, 4, 16)
@@ -59,6 +61,12 @@ _SHORT_S = 0.05
 _LONGEST_CHUNK = 512
 # Tokens that a typical round adds.
 _COMMITTED = 2
+# The timing cache's text, repeated: of random tokens, a call uses nearly all experts of a mixture.
+_TEXT = """rain begins with the sun. it warms the sea and the land and some of the water rises as vapour that nobody can
+see. warm air is light and so it climbs. high above the ground it cools and cold air holds less water than warm air.
+so the vapour settles on tiny grains of dust and salt and becomes small drops. millions of them make a cloud. at first
+they are so light that the wind carries them. then they meet each other and join and in cold clouds they freeze and grow
+into flakes. when they are too heavy for the air below they fall and what reaches the ground is rain."""
 # What a model writes about, at length, to test MTP layers.
 _SUBJECT = "Explain in detail how rain forms."
 # Tokens that it writes, and tokens that are drafted below every third of them.
@@ -128,7 +136,8 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
     for depth in depths:
         if not (yield from scratch.fill(depth)):
             break
-        trees = {count: tree_of(count, kind) for count in rows} if kind is not DraftKind.NONE else {}
+        trees = scratch.trees(rows, kind) if kind is not DraftKind.NONE else {}
+        yield
         works: _Works = {(count, depth): partial(scratch.call, tree) for count, tree in trees.items()}
         split = [count for count in trees if depth > NEAR and model.hooks.attention.may_pay(count)]
         works |= {(-count, depth): partial(scratch.call, trees[count], in_parts=True) for count in split}
@@ -151,8 +160,8 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     """Measure a draft model's calls by rows."""
     scratch = TimingCache(draft.model, NEAR)
     yield from scratch.fill(NEAR)
-    trees = {rows: tree_of(rows, DraftKind.CHAIN) for rows in _FED}
-    return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
+    trees = scratch.trees(_FED, DraftKind.CHAIN).items()
+    return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees}, others))
 
 
 def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
@@ -227,18 +236,8 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
     return Measured({key: min(turn[key] for turn in turns) for key in works}, quiet=bool(turns_by_quiet[True]))
 
 
-def tree_of(nodes: int, kind: DraftKind) -> PackedTree:
-    """Return a chain, or a tree in which every node has two children; the tokens are arbitrary."""
-    tokens = np.arange(1, 1 + nodes, dtype=np.int32)
-    if kind is not DraftKind.TREE:
-        return PackedTree.chain(mx.array(tokens))
-    parents = (np.arange(nodes, dtype=np.int32) - 1) // 2
-    depths = np.array([int(np.log2(1 + node)) for node in range(nodes)], dtype=np.int32)
-    return PackedTree.of(PrefixTree(tokens, parents, depths))
-
-
 class TimingCache:
-    """A cache with random text, for timing calls and drafts that leave it almost unchanged.
+    """A cache with a plain text, for timing calls and drafts that leave it almost unchanged.
 
     Args:
         model: The target.
@@ -251,8 +250,10 @@ class TimingCache:
         self._cache = KVCache(model.network)
         self._verifier = Verifier(model, self._cache)
         self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
-        # The tokens are random, since a single one would always use the same experts.
-        self._text = np.random.default_rng(0).integers(0, model.info.vocabulary_size, size=deepest).tolist()
+        tokens = model.tokenizer.encode(_TEXT)
+        tokens *= 1 + (deepest + MAX_ROWS) // len(tokens)
+        # What is fed, and what may follow at each depth.
+        self._text, self._following = tokens[:deepest], tokens
         self._chunk = MAX_ROWS
         self._head = head
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
@@ -288,6 +289,24 @@ class TimingCache:
             first = False
         return True
 
+    def trees(self, rows: Sequence[int], kind: DraftKind) -> dict[int, PackedTree]:
+        """Return a draft of each number of rows, of tokens that may follow in the text, in one call of the target.
+
+        A chain has the text's own tokens. A tree, in which every node has two children, has the tokens that the target
+        finds likeliest at each depth along them.
+        """
+        depth = len(self._cache.tokens)
+        tokens = mx.array(self._following[depth : depth + MAX_ROWS])
+        if kind is not DraftKind.TREE or not rows:
+            return {count: PackedTree.chain(tokens[:count]) for count in rows}
+        ranks = mx.argsort(-self._verifier.verify(PackedTree.chain(tokens[:_LEVELS])).logits, axis=-1)[:, :MAX_ROWS]
+        root, likely = fetch(tokens[:1], ranks)
+        self._verifier.rollback()
+        nodes = np.arange(MAX_ROWS)
+        levels = np.log2(1 + nodes).astype(int)
+        found = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
+        return {count: PackedTree.of(PrefixTree.of(found[:count], (nodes[:count] - 1) // 2)) for count in rows}
+
     def _read(self, tokens: list[int], start: int) -> None:
         """Have the drafter read the last call's tokens before the target is called again."""
         if self._drafter is None:
@@ -307,7 +326,7 @@ class TimingCache:
         rows = self._hidden.shape[0]
         self._drafter.read(self._text[-rows:], self._hidden, len(self._text) - rows)
         began = perf_counter()
-        mx.eval(*self._drafter.draft(0, shape, MAX_ROWS // 2).tree.arrays)
+        mx.eval(*self._drafter.draft(self._following[len(self._text)], shape, MAX_ROWS // 2).tree.arrays)
         return (perf_counter() - began) * 1000
 
     def call(self, tree: PackedTree, in_parts: bool = False) -> float:
@@ -328,7 +347,8 @@ class TimingCache:
         is queued, as on a CPU, or for its own step alone. The tokens stay in the cache: a few hardly change its depth,
         and not every cache can remove them.
         """
-        running, reads = self._step(mx.array([0])), list[float]()
+        root = self._following[len(self._text)]
+        running, reads = self._step(mx.array([root])), list[float]()
         while len(reads) < 2 or (len(reads) < 4 and reads[-1] - reads[-2] < _SLOW_MS / 1000):
             following = self._step(running)
             mx.eval(running)

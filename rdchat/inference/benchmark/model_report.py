@@ -5,7 +5,7 @@ from time import monotonic
 from typing import Any
 
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
@@ -15,6 +15,16 @@ _TEMPERATURES = 0.0, 0.7
 _MAX_TOKENS = 48
 _COSTS_SHARE = 0.3
 _PRIVATE = {"model", "system"}
+
+
+def _result(capability: Capability) -> str:
+    """Return what kind of drafts a model verifies, and how that was found."""
+    errors = capability.errors
+    text = f"drafts that it verifies: {capability.kind.value}; inputs tried: {capability.inputs}"
+    if "others" in errors:
+        text += f"; rows of a tree's branches are off by {errors['others']:.1g} standard deviations of the logits, and "
+        text += f"rounding explains {errors['limit']:.1g}"
+    return text
 
 
 class ModelReport:
@@ -52,6 +62,7 @@ class ModelReport:
         }
         self.facts["capability"] = {
             "verification": capability.kind.value,
+            "result": _result(capability),
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }

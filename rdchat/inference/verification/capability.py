@@ -1,22 +1,27 @@
 """Checks what kind of draft a model can verify: trees, chains, chains whose accepted part is fed again, or none.
 
-A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
-A chain of six nodes shows how much of the difference is rounding. As a control, the same tree with a plain causal mask,
-or with wrong positions, must give other logits. With recurrent state a part of the chain, and a branch of the tree, is
-committed too, and the next tokens' logits are compared.
+A tree of eight nodes is verified in one call and compared with its branches, each fed through stock caches. A chain of
+the same tokens is compared with these tokens one by one, which shows how much of the difference is rounding. As a
+control, the first tree with a plain causal mask, or with wrong positions, must give other logits. With recurrent state
+a part of the chain, and a branch of the tree, is committed too, and the next tokens' logits are compared.
+
+A kind counts when three inputs have shown it, each by its own errors: a tree may be wrong for some tokens only. The
+three trees differ in shape, since recurrent state is computed in another way where a tree has four leaves. There are up
+to five inputs, because in some a router may pick other experts in one of the two calls, which is no mistake.
 
 Some families read positions outside their rope, and scale attention in steps of some thousand tokens. A packed tree is
-then wrong only in a round across such a step, so the tree is tried once more there. In 16 bits that error is smaller
-than rounding and not detected; it does no more harm than rounding either.
+then wrong only in a round across such a step, so the first tree is tried once more there. In 16 bits that error is
+smaller than rounding and not detected; it does no more harm than rounding either.
 
 Rounding itself is measured: a device chooses kernels by the number of rows, and each adds in an order of its own, so a
 row's logits differ slightly between a call of one row and a call of several. How much depends on device, precision and
 model.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -29,7 +34,7 @@ from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import is_device_error
-from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.verification.verifier import PackedTree
 
@@ -42,8 +47,14 @@ _SPREAD = 50
 # The error of a control must be so many times larger.
 _CONTROL = 4
 _STATE = "its layers keep state that cannot go back to the middle of a draft"
-# Trials with other tokens before a model is refused: in one of them a router may have picked other experts.
-_TRIALS = 5
+# Inputs that must show a kind of draft, and inputs that are tried.
+_INPUTS, _TRIALS = 3, 5
+# Tokens of a chain, and parents of the same tokens as a tree: one of each input, the first with two leaves.
+# The last node is a leaf behind other branches.
+_ROWS = 8
+_SHAPES = (-1, 0, 1, 2, 1, 4, 3, 5), (-1, 0, 1, 2, 2, 1, 5, 5), (-1, 0, 1, 2, 3, 0, 2, 3)
+# Tokens after a branch of the tree.
+_AFTER = 3
 # Errors up to this many times the typical one still count as rounding.
 _FACTOR = 4
 # Steps of the precision by which any kernel may be off.
@@ -56,9 +67,11 @@ _Rows = npt.NDArray[np.float32]
 
 
 def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
-    """Try trees and chains on the network, in some 25 calls of it, and some 35 with recurrent state.
+    """Try trees and chains on the network, in some 55 calls of it, and some 65 with recurrent state.
 
-    Before it is refused they are five times as many. Afterwards the hooks record recurrent state only where that works.
+    Up to five inputs are tried until three of them have shown the same kind of draft, which may take twice as many
+    calls. If no kind is shown three times, the middle one counts, which three inputs can take. Afterwards the hooks
+    record recurrent state only where that works.
 
     Raises:
         RuntimeError: If the device failed, memory ran out, or the system stopped the work.
@@ -66,16 +79,17 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     try:
         for cache in make_prompt_cache(network):
             round_cache(cache)
-        errors = _Errors()
-        for number in range(_TRIALS):
-            trial = _Trial(network, hooks, vocabulary_size, number)
-            trial.try_chain(errors)
-            hooks.leave_out_logits(vocabulary_size)
-            capability = _try_tree(trial, errors) if trial.commits else _judge_chain(errors, _STATE, commits=False)
-            if capability.kind is (DraftKind.TREE if trial.commits else DraftKind.FED_AGAIN):
-                break
-        hooks.states.recorded = capability.kind in {DraftKind.TREE, DraftKind.CHAIN}
-        return replace(capability, errors=errors.medians())
+        found, errors = list[Capability](), _Errors()
+        kinds = Counter[DraftKind]()
+        while len(found) < _TRIALS and max(kinds.values(), default=0) < _INPUTS:
+            trial = _Trial(network, hooks, vocabulary_size, len(found), kinds[DraftKind.TREE])
+            found.append(_judge(trial))
+            kinds[found[-1].kind] += 1
+            errors.add(trial.errors)
+        hooks.leave_out_logits(vocabulary_size)
+        middle = sorted(found, key=lambda each: [*DraftKind].index(each.kind))[len(found) // 2]
+        hooks.states.recorded = middle.kind in {DraftKind.TREE, DraftKind.CHAIN}
+        return replace(middle, inputs=len(found), errors=errors.medians())
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:
@@ -94,11 +108,11 @@ def use_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int, 
 
 
 class _Errors(defaultdict[str, list[float]]):
-    """How far rows are from those fed token by token, in standard deviations of the logits; see `row_errors`.
+    """How far rows are from those of stock caches, in standard deviations of the logits; see `row_errors`.
 
-    `stock`: a chain of six in one call, through mlx-lm's own caches. `chain`: the same through caches with rounds.
-    `first`: the tree's rows of its first branch. `second`: the rows that only its second branch has. `mask`,
-    `position`: `second` without the tree's mask, and with wrong positions. `before`: the same tokens after another
+    `stock`: where trees are refused, a chain in one call, through mlx-lm's own caches. `chain`: the same through caches
+    with rounds. `first`: the tree's rows of its first branch. `others`: those of its other branches. `mask`,
+    `position`: `others` without the tree's mask, and with wrong positions. `before`: the same tokens after another
     prefix, to show the effect of a wrong prefix. `far`: the second branch far into a text, compared with a chain there.
     `commit`, `branch`: with recurrent state, the rows after a part of the chain or a branch of the tree was committed.
 
@@ -109,6 +123,12 @@ class _Errors(defaultdict[str, list[float]]):
     def __init__(self) -> None:
         super().__init__(list)
         self.dtype = mx.float32
+
+    def add(self, others: "_Errors") -> None:
+        """Add the errors of one input."""
+        self.dtype = others.dtype
+        for kind, errors in others.items():
+            self[kind] += errors
 
     @property
     def limit(self) -> float:
@@ -121,86 +141,111 @@ class _Errors(defaultdict[str, list[float]]):
 
 
 class _Trial:
-    """One prompt, a tree of six nodes, and a chain of the same tokens.
+    """One input: a prompt, a chain, and a tree of the same tokens.
 
     Attributes:
+        errors: Those of this input.
         has_state: Whether the model has recurrent or convolutional state.
         has_positions: Whether the hooks give positions.
+        has_controls: Whether controls are tried too; once is enough, as they show what the check can tell.
         commits: Whether a part of a chain can be committed; known after `try_chain`.
     """
 
-    def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int) -> None:
+    def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int, shape: int) -> None:
         self._network, self._hooks = network, hooks
+        self.errors = _Errors()
         self.has_state, self.has_positions = KVCache(network).has_state, hooks.gives_positions
-        self.commits = True
+        self.has_controls, self.commits = shape == 0, True
         rng = np.random.default_rng(7 + number)
-        tokens = [1 + int(t) for t in rng.permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]]
-        self._prompt, (r, a, b, c, d, e) = tokens[:_PROMPT], tokens[_PROMPT:]
-        self._chain = PrefixTree.from_beams([[r, a, b, c, d, e]])
-        self._tree = PrefixTree.from_beams([[r, a, b, c], [r, a, d, e]])
-        # It has as many rows as the tree.
-        self._branch = PrefixTree.from_beams([[r, a, d, e, b, c]])
+        tokens = 1 + rng.permutation(min(vocabulary_size, 1000) - 1).astype(np.int32)[: _PROMPT + _ROWS]
+        self._prompt, self._tokens = tokens[:_PROMPT], tokens[_PROMPT:]
+        self._chain = PrefixTree.of(self._tokens, np.arange(-1, _ROWS - 1))
+        self._tree = PrefixTree.of(self._tokens, np.array(_SHAPES[shape]))
+        self._paths = [np.flatnonzero(row) for row in self._tree.ancestors()]
+        # First node whose parent is another one than in the chain.
+        self._fork = int(np.argmax(self._tree.parents != self._chain.parents))
 
-    def try_chain(self, errors: _Errors) -> None:
-        """Verify the chain in every way."""
-        self._along_chain = chain = self._one_by_one(self._chain.tokens)
-        self._along_branch = branch = self._one_by_one(
-            self._branch.tokens if self.has_state else self._branch.tokens[:4]
-        )
-        errors.dtype = self._dtype
-        errors["stock"] += row_errors(self._at_once(self._chain.tokens), chain)
-        errors["chain"] += row_errors(self._packed(self._chain), chain)
-        errors["before"] += row_errors(chain[4:], branch[2:4])
+    def try_chain(self) -> None:
+        """Verify the chain."""
+        self._along_chain = chain = self._one_by_one()
+        cache = self._read()
+        rows = self._packed(cache, self._chain, path=[0, 1, 2] if self.has_state else None)
+        self.errors["chain"] = row_errors(rows, chain)
+        along = np.zeros_like(chain)
+        for leaf in {*range(self._fork, _ROWS)}.difference(self._tree.parents.tolist()):
+            along[self._paths[leaf]] = self._along(self._tokens[self._paths[leaf]])
+        self._along_others = along[self._fork :]
+        self.errors["before"] = row_errors(chain[self._fork :], self._along_others)
         if self.has_state:
-            errors["commit"] += row_errors(self._committed(self._chain, [0, 1, 2], self._chain.tokens[3:]), chain[3:])
+            self.errors["commit"] = row_errors(on_host(self._fed(cache.layers, self._tokens[3:])), chain[3:])
 
-    def try_tree(self, errors: _Errors) -> None:
+    def try_stock(self) -> None:
+        """Feed the chain at once through stock caches."""
+        layers = make_prompt_cache(self._network)
+        self._fed(layers, self._prompt)
+        self.errors["stock"] = row_errors(on_host(self._fed(layers, self._tokens)), self._along_chain)
+
+    def try_tree(self) -> None:
         """Verify the tree and the controls."""
-        tree, second = self._packed(self._tree), self._along_branch[2:4]
-        errors["first"] += row_errors(tree[:4], self._along_chain[:4])
-        errors["second"] += row_errors(tree[4:], second)
-        errors["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
-        errors["position"] += row_errors(self._packed(self._tree, spread=_SPREAD)[4:], second)
+        cache, fork, others = self._read(), self._fork, self._along_others
+        if self.has_controls:
+            self.errors["mask"] = row_errors(self._packed(cache, self._tree, mask=False)[fork:], others)
+            self.errors["position"] = row_errors(self._packed(cache, self._tree, spread=_SPREAD)[fork:], others)
+        path = self._paths[-1]
+        tree = self._packed(cache, self._tree, path=path.tolist() if self.has_state else None)
+        self.errors["first"] = row_errors(tree[:fork], self._along_chain[:fork])
+        self.errors["others"] = row_errors(tree[fork:], others)
         if self.has_state:
-            after = self._committed(self._tree, [0, 1, 4, 5], self._branch.tokens[4:])
-            errors["branch"] += row_errors(after, self._along_branch[4:])
+            after = self._tokens[:_AFTER]
+            expected = self._along(np.append(self._tokens[path], after))[-_AFTER:]
+            self.errors["branch"] = row_errors(on_host(self._fed(cache.layers, after)), expected)
 
-    def try_far(self, errors: _Errors) -> None:
+    def try_far(self) -> None:
         """Verify the tree with its second branch at positions on both sides of `_FAR`."""
-        # The nodes 0, 1, 4, 5 lie before the border by depth, and on both sides in packed order.
-        start = _FAR - _PROMPT - 4
-        second = self._packed(self._branch, start=start)[2:4]
-        errors["far"] += row_errors(self._packed(self._tree, start=start)[4:], second)
+        # The nodes 5 and 7 lie before the border by depth, and behind it in packed order.
+        start, path = _FAR - _PROMPT - 5, self._paths[-1]
+        branch = PrefixTree.of(self._tokens[[*path, 2, 3, 6]], self._chain.parents)
+        second = self._packed(self._read(start), branch)[3:5]
+        self.errors["far"] = row_errors(self._packed(self._read(start), self._tree)[5::2], second)
 
-    def _one_by_one(self, tokens: Iterable[int]) -> _Rows:
-        caches = make_prompt_cache(self._network)
-        self._network(mx.array([self._prompt]), cache=caches)
-        logits = [self._network(mx.array([[int(token)]]), cache=caches)[0, 0] for token in tokens]
-        self._dtype = logits[0].dtype
+    def _one_by_one(self) -> _Rows:
+        """Feed the chain token by token through stock caches."""
+        layers = make_prompt_cache(self._network)
+        self._fed(layers, self._prompt)
+        logits = [self._fed(layers, self._tokens[i : i + 1])[0] for i in range(_ROWS)]
+        self.errors.dtype = logits[0].dtype
         return on_host(mx.stack(logits))
 
-    def _at_once(self, tokens: npt.NDArray[np.int32]) -> _Rows:
-        caches = make_prompt_cache(self._network)
-        self._network(mx.array([self._prompt]), cache=caches)
-        return on_host(self._network(mx.array(tokens)[None], cache=caches)[0])
+    def _along(self, tokens: Ints) -> _Rows:
+        """Feed tokens behind the prompt, in one call of stock caches."""
+        return on_host(self._fed(make_prompt_cache(self._network), np.append(self._prompt, tokens))[_PROMPT:])
 
-    def _packed(self, tree: PrefixTree, mask: bool = True, spread: int = 1, start: int = 0) -> _Rows:
-        """Feed the prompt, from position `start` on, and the tree, `spread` positions a level; return its logits."""
-        self._cache = cache = KVCache(self._network)
+    def _fed(self, layers: list[Any], tokens: Ints) -> mx.array:
+        logits: mx.array = self._network(mx.array(tokens)[None], cache=layers)
+        return logits[0]
+
+    def _read(self, start: int = 0) -> KVCache:
+        """Return a cache with the prompt, from position `start` on."""
+        cache = KVCache(self._network)
         if start:
             cache.start_at(start)
-        self._network(mx.array([self._prompt]), cache=cache.layers)
+        self._fed(cache.layers, self._prompt)
+        return cache
+
+    def _packed(
+        self, cache: KVCache, tree: PrefixTree, mask: bool = True, spread: int = 1, path: list[int] | None = None
+    ) -> _Rows:
+        """Feed the tree, `spread` positions a level, and commit a path of it, or nothing; return its logits."""
         packed = PackedTree.of(tree)
         cache.begin(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)
         with self._hooks.packed(None if tree.is_chain else packed.depths * spread):
-            return on_host(self._network(packed.tokens[None], cache=cache.layers)[0])
-
-    def _committed(self, tree: PrefixTree, path: list[int], tokens: npt.NDArray[np.int32]) -> _Rows:
-        """Feed the prompt and the tree, and commit a path of it; return the logits of the next tokens."""
-        self._packed(tree)
-        self.commits = self._cache.can_commit_part
-        self._cache.commit(path)
-        return on_host(self._network(mx.array(tokens)[None], cache=self._cache.layers)[0])
+            rows = on_host(self._network(packed.tokens[None], cache=cache.layers)[0])
+        if path is None:
+            cache.rollback()
+        else:
+            self.commits = cache.can_commit_part
+            cache.commit(path)
+        return rows
 
 
 def on_host(array: mx.array) -> _Rows:
@@ -208,35 +253,40 @@ def on_host(array: mx.array) -> _Rows:
     return fetch(array.astype(mx.float32))
 
 
-def _try_tree(trial: _Trial, errors: _Errors) -> Capability:
-    # These are also true for NaN.
-    if trial.has_state and not median_error(errors["commit"]) <= errors.limit:
-        return _judge_chain(errors, f"{_STATE} (off by {median_error(errors['commit']):.2g})", commits=False)
-    trial.try_tree(errors)
-    kinds = ("first", "second", "branch") if trial.has_state else ("first", "second")
-    error = max(median_error(errors[kind]) for kind in kinds)
-    if not error <= errors.limit:
-        return _judge_chain(
-            errors, f"the logits of a packed tree were not those of its branches (off by {error:.2g} deviations)"
-        )
-    for name in ("mask", "position") if trial.has_positions or not trial.has_state else ("mask",):
-        if median_error(errors[name]) < _CONTROL * median_error(errors["second"]):
-            return _judge_chain(errors, f"the check of trees cannot tell a wrong {name} from a right one")
-    trial.try_far(errors)
-    far = median_error(errors["far"])
-    if not far <= errors.limit:
-        return _judge_chain(
-            errors, f"far into a text the logits of a packed tree were not those of its branches (off by {far:.2g})"
-        )
-    return Capability(DraftKind.TREE)
-
-
-def _judge_chain(errors: _Errors, reason: str, commits: bool = True) -> Capability:
+def _judge(trial: _Trial) -> Capability:
+    """Return what one input shows."""
+    trial.try_chain()
+    errors, reason = trial.errors, _STATE
+    # This is also true for NaN.
+    if trial.commits and trial.has_state and not median_error(errors["commit"]) <= errors.limit:
+        trial.commits, reason = False, f"{_STATE} (off by {median_error(errors['commit']):.2g})"
+    if trial.commits and not (reason := _problem_of_tree(trial)):
+        return Capability(DraftKind.TREE)
+    trial.try_stock()
     error = median_error(errors["chain"])
     blurred = error > rounding_limit([0.0], errors.dtype) and _CONTROL * error > median_error(errors["before"])
     if blurred or not error <= rounding_limit(errors["stock"], errors.dtype):
         return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
-    return Capability(DraftKind.CHAIN if commits else DraftKind.FED_AGAIN, reason)
+    return Capability(DraftKind.CHAIN if trial.commits else DraftKind.FED_AGAIN, reason)
+
+
+def _problem_of_tree(trial: _Trial) -> str:
+    """Return a clause: why one input shows that the model cannot verify trees; empty if it can."""
+    trial.try_tree()
+    errors = trial.errors
+    error = float(np.max([median_error(errors[kind]) for kind in ("first", "others", "branch") if kind in errors]))
+    if not error <= errors.limit:
+        return f"the logits of a packed tree were not those of its branches (off by {error:.2g} deviations)"
+    if not trial.has_controls:
+        return ""
+    for name in ("mask", "position") if trial.has_positions or not trial.has_state else ("mask",):
+        if median_error(errors[name]) < _CONTROL * median_error(errors["others"]):
+            return f"the check of trees cannot tell a wrong {name} from a right one"
+    trial.try_far()
+    far = median_error(errors["far"])
+    if not far <= errors.limit:
+        return f"far into a text the logits of a packed tree were not those of its branches (off by {far:.2g})"
+    return ""
 
 
 def row_errors(actual: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> list[float]:

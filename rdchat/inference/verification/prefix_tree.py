@@ -1,7 +1,7 @@
 """The prefix tree of a draft: beams with common prefixes merged, one node for each token the target must verify."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,12 @@ class PrefixTree:
     tokens: Ints
     parents: Ints
     depths: Ints
+
+    @classmethod
+    def of(cls, tokens: npt.ArrayLike, parents: npt.ArrayLike) -> "PrefixTree":
+        """Return the tree of token ids, (nodes,), with these parents, (nodes,); -1 for the root."""
+        tree = cls(*(np.array(values, np.int32) for values in (tokens, parents, parents)))
+        return replace(tree, depths=tree.ancestors().sum(axis=1, dtype=np.int32) - 1)
 
     @classmethod
     def from_beams(cls, beams: Sequence[Sequence[int]]) -> "PrefixTree":

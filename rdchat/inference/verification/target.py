@@ -254,7 +254,7 @@ class LoadedModel:
 
     @property
     def capability(self) -> Capability:
-        """What the model can verify in one call; checked at first use, in some 25 calls of the model."""
+        """What the model can verify in one call; checked at first use, in some 55 calls of the model."""
         return self.try_out()
 
     @property

@@ -349,5 +349,6 @@ def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(tmp_path:
     CostFile({**key, "target": "abc model float16 GPU"}).add({(0, NEAR): 10.0, (1, NEAR): 11.0, (8, NEAR): 20.0})
     CostFile({**key, "target": "abcd other float16 GPU"}).add({(0, NEAR): 10.0, (8, NEAR): 90.0})
     CostFile({**key, "target": "abc model float16 GPU", "part": Part.BEAMS.value}).add({(4, 5): 3.0})
+    CostFile({**key, "target": "abc model 4bit GPU", "format": "3"}).add({(0, NEAR): 10.0, (8, NEAR): 70.0})
     (paths.cache_dir() / "costs" / "damaged.json").write_text("[]")
     assert calls_by_rows("abc") == {1: 1.1, 8: 2.0}

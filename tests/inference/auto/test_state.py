@@ -29,7 +29,6 @@ from rdchat.inference.auto.measuring import (
     measure_beams,
     measure_calls,
     measure_draft_model,
-    tree_of,
 )
 from rdchat.inference.auto.plan import MAX_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters, reads_weights_by_row
@@ -39,7 +38,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import attention_parts
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import Verifier
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.grids import share
 from tests.inference.auto.measurements import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
@@ -102,7 +101,7 @@ def test_deep_calls_are_also_measured_with_attention_in_parts_where_that_may_pay
     cache = KVCache(model.network)
     cache.tokens = [1] * 1024
     for rows, split in ((4, {4}), (5, {2, 3})):
-        Verifier(model, cache).verify(tree_of(rows, DraftKind.CHAIN))
+        Verifier(model, cache).verify(PackedTree.chain(mx.arange(rows)))
         cache.rollback()
         assert {n for _, n in shapes} == split
         shapes.clear()

@@ -25,8 +25,12 @@ def test_parts_without_time_are_listed(session: ChatSession) -> None:
     assert list(report)
     assert "bench" not in report.facts
     assert any("turns of the benchmark: no time left" in part for part in report.left_out)
-    errors = report.facts["capability"]["errors"]
-    assert errors["second"] <= errors["limit"] < errors["mask"]
+    capability = report.facts["capability"]
+    errors = capability["errors"]
+    assert errors["others"] <= errors["limit"] < errors["mask"]
+    beginning = "drafts that it verifies: trees; inputs tried: 3; rows of a tree's branches are off by "
+    assert capability["result"].startswith(beginning)
+    assert capability["result"].endswith(f"and rounding explains {errors['limit']:.1g}")
 
 
 @pytest.mark.slow

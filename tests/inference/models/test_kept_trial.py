@@ -45,6 +45,7 @@ def test_it_is_tried_once(model: Path, tried: list[Capability]) -> None:
     again = load_model(model)
     assert again.capability == found == tried[0]
     assert again.capability.errors == found.errors != {}
+    assert again.capability.inputs == found.inputs == 3
     assert len(tried) == 1
     assert again.hooks.states.recorded == first.hooks.states.recorded
 
@@ -82,7 +83,7 @@ def test_a_file_that_changes_while_it_loads_is_tried_again(
     assert len(tried) == 2
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "kind", "errors"])
+@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "kind", "inputs", "errors"])
 def test_a_damaged_result_is_tried_again(model: Path, tried: list[Capability], damage: str) -> None:
     found = load_model(model).capability
     (file,) = (paths.cache_dir() / "facts").glob("verification-*.json")
