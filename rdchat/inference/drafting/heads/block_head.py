@@ -55,15 +55,15 @@ class BoundBlockHead(BoundNetwork):
     def memory(self) -> HeadMemory:
         return BlockMemory(self)
 
-    def embeddings(self, root: int | mx.array) -> mx.array:
-        """Return the embeddings of a block, (block_size, hidden_size): a root, () or an id, then mask tokens."""
-        return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
+    def embeddings(self, root: int | mx.array, rows: int) -> mx.array:
+        """Return the embeddings of a block, (rows, hidden_size): a root, () or an id, then mask tokens."""
+        return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks[: rows - 1]]))
 
     def begin(self, hidden: mx.array, root: mx.array, before: mx.array) -> HeadState:
         """Return the state of a single beam with only the root.
 
         Args:
-            hidden: (block_size, hidden_size): hidden states of a block.
+            hidden: (rows, hidden_size): hidden states of a block.
             root: (1,) the root.
             before: (1,) the token before it.
         """
@@ -154,11 +154,12 @@ class BlockMemory(ContextMemory):
     @override
     def state(self, root: Root) -> HeadState:
         self.catch_up(root)
-        head, config, start = self._head, self._head.config, root.position
-        block = range(start, start + config.block_size)
+        head, start = self._head, root.position
+        rows = head.config.rows(root.drafted)
+        block = range(start, start + rows)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
         mask = cache(partial(self._mask, root))
-        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root, mask))
+        hidden = head.network.block(head.embeddings(root.token, rows), positions, partial(self._extended, root, mask))
         return head.begin(hidden, mx.array(root.token, mx.int32).reshape(1), self._before(root))
 
     @override
@@ -193,8 +194,8 @@ class BlockMemory(ContextMemory):
         return 0 if window is None else bisect_left(self.positions, root.position - window)
 
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
-        """Return which rows the block's rows see, (block_size, rows); see `Attention`."""
-        size, first = self._head.config.block_size, self._first(root, window)
+        """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
+        size, first = self._head.config.rows(root.drafted), self._first(root, window)
         held, cut, begins = list[int](), False, np.zeros(1, np.int32)
         if window is not None:
             # Where each row's window begins while `later` is 0; row 0 is the root's.

@@ -106,6 +106,14 @@ class BlockConfig(DecoderConfig):
         """Tokens that one block drafts."""
         return self.block_size - (not self.from_anchor)
 
+    def rows(self, drafted: int | None) -> int:
+        """Return the rows of a block of which so many tokens are needed; None for all.
+
+        Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster.
+        """
+        whole = drafted is None or self.refiner_rank or not all(self.causal)
+        return self.block_size if whole else min(self.block_size, drafted + (not self.from_anchor))
+
     @override
     def shapes(self) -> dict[str, Shape]:
         rank, hidden = self.markov_rank, self.hidden_size

@@ -408,5 +408,5 @@ def test_tables_of_gemma_are_scaled_as_transformers_does_it() -> None:
     assert embedding_scale("gemma2", 64) == embedding_scale("qwen3", 64) == 1
     model = shared_family("gemma3")
     scaled = replace(model, info=replace(model.info, architecture="gemma3_text"))
-    plain, larger = (stored_block(model).bind(one).embeddings(3) for one in (model, scaled))
+    plain, larger = (stored_block(model).bind(one).embeddings(3, 5) for one in (model, scaled))
     np.testing.assert_allclose(np.array(larger), 8 * np.array(plain), rtol=1e-6)

@@ -18,7 +18,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BlockMemory
-from rdchat.inference.drafting.heads.block_network import Markov
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
@@ -136,7 +136,7 @@ def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> Non
     assert pair.head.network.fc.weight.dtype == mx.bfloat16
     end = pair.reply(ask(temperature=0.7, max_tokens=10), BeamShape(1, 4))
     assert end.statistics.drafted > 0
-    assert pair.head.embeddings(3).dtype == mx.bfloat16
+    assert pair.head.embeddings(3, 5).dtype == mx.bfloat16
 
 
 Ends = Callable[[ReplyIterator], None]
@@ -206,6 +206,35 @@ def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
         np.testing.assert_allclose(found[row], np.array(alone.logits())[0], atol=1e-5)
     if kind not in ({}, JETSPEC):
         assert np.abs(found[0] - found[2]).max() > 1e-3
+
+
+CAUSAL = [
+    JETSPEC,
+    {"markov": Markov.RNN, "windows": (None, 4), "causal": (True, True)},
+    KINDS[5] | {"causal": (True, True)},
+]
+
+
+@pytest.mark.parametrize("drafted", range(1, 6))
+@pytest.mark.parametrize("kind", [*CAUSAL, {}, XPRESS], ids=str)
+def test_what_a_causal_block_does_not_need_is_not_computed(
+    kind: dict, drafted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each drafted token has the logits that it has in a whole block."""
+    pair = BlockPair.of(shared_llama(), **kind)
+    hidden = mx.random.normal((5, 64), key=mx.random.key(0))
+    pair.memory.take([1] * 5, hidden, 0)
+    most, block, rows = pair.head.max_drafted, pair.head.network.block, list[int]()
+    monkeypatch.setattr(
+        BlockNetwork, "block", lambda _self, x, *others: (rows.append(x.shape[0]), block(x, *others))[1]
+    )
+    drafted = min(drafted, most)
+    whole, cut = (pair.memory.state(Root(4, 5, hidden[4], drafted=count)) for count in (None, drafted))
+    for token in range(drafted):
+        np.testing.assert_allclose(np.array(cut.logits()), np.array(whole.logits()), atol=1e-5)
+        if token + 1 < drafted:
+            whole, cut = (state.after(mx.array([0, 0]), mx.array([6, 7])) for state in (whole, cut))
+    assert rows == [5, 5 - most + drafted if kind in CAUSAL else 5]
 
 
 def test_xpress_reads_the_token_before_the_root() -> None:
