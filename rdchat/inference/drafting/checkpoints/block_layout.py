@@ -57,8 +57,8 @@ _MAX_BLOCK = 256
 # Its size depends on its inputs, and it is not used.
 _CONFIDENCE_HEAD = {"confidence_head.proj.weight", "confidence_head.proj.bias"}
 _DSPARK = "dspark"
-# Whether the tokens of a block see only earlier ones; the first that is given counts.
-_CAUSAL = ("is_causal", "causal", "causal_head")
+# Whether the tokens of a block see only earlier ones; the first given counts. JetSpec's code reads its own only.
+_CAUSAL = ("causal_head", "is_causal", "causal")
 # VLLM also applies these to layers with settings of their own.
 _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
 

@@ -111,8 +111,9 @@ class BlockConfig(DecoderConfig):
 
         Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster.
         """
-        whole = drafted is None or self.refiner_rank or not all(self.causal)
-        return self.block_size if whole else min(self.block_size, drafted + (not self.from_anchor))
+        if drafted is None or self.refiner_rank or not all(self.causal):
+            return self.block_size
+        return min(self.block_size, drafted + (not self.from_anchor))
 
     @override
     def shapes(self) -> dict[str, Shape]:

@@ -91,6 +91,8 @@ SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
         ({"dflash_config": {"causal": False}}, (False, False)),
         ({"dflash_config": {"causal": True}}, (True, True)),
         ({"is_causal": False, "dflash_config": {"causal": True}}, (False, False)),
+        ({"is_causal": False, "dflash_config": {"causal_head": True}}, (True, True)),
+        ({"dflash_config": {"causal_head": False}}, (False, False)),
     ],
     ids=str,
 )
