@@ -7,11 +7,13 @@ safetensors that is not the project's. They are fetched by whoever runs this, th
     git clone https://github.com/deepseek-ai/DeepSpec
     git clone https://github.com/vllm-project/speculators
     git clone https://github.com/sgl-project/SpecForge
+    git clone https://github.com/hao-ai-lab/JetSpec
     pip install --no-deps --target mlx-vlm mlx-vlm==0.7.10
     python scripts/golden_block.py --dflash dflash --deepspec DeepSpec --speculators speculators/src \\
-        --specforge SpecForge --mlx-vlm mlx-vlm --out tests/inference/golden
+        --specforge SpecForge --jetspec JetSpec --mlx-vlm mlx-vlm --out tests/inference/golden
 
-DFlash 2 needs speculators 0.9 or later; mlx-vlm needs mlx and pillow beside it. Each file has a checkpoint as it would
+DFlash 2 and XPress need speculators 0.9, which `pip install --no-deps --target` brings too; JetSpec was run at commit
+2c7b3fa. mlx-vlm needs mlx and pillow beside it. Each file has a checkpoint as it would
 be published (tensors under `weights.`, the configuration in the metadata), the target's hidden states and tables, and
 for two blocks, the second after more text, the logits of a whole block along the tokens that the reference drafts
 greedily: of all tokens, or of `candidates`.
@@ -37,6 +39,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, 
 
 HIDDEN, VOCABULARY, TEXT, MORE = 16, 40, 7, 4
 TARGET_LAYERS, TARGET_DEPTH, BLOCK, MASK, REDUCED = [0, 2], 4, 4, 39, 25
+SPECULATORS = ("dflash", "dflash2", "dspark", "xpress")
+# The token before the root, which XPress reads.
+BEFORE = 1
 Tensors = dict[str, Any]
 # ids (1, block), hidden states (1, n, width) of new text, positions of both, cache -> logits and tokens of the block,
 # perhaps the ids of the logits
@@ -59,7 +64,7 @@ LLAMA3 = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("dflash", "deepspec", "speculators", "specforge", "mlx-vlm"):
+    for name in ("dflash", "deepspec", "speculators", "specforge", "jetspec", "mlx-vlm"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -72,14 +77,16 @@ def main() -> None:
         deepspec_cases(args.out)
         gemma_case(args.out)
     if args.speculators:
-        without_package_code(
-            args.speculators, "speculators", "models", "models.dflash", "models.dflash2", "models.dspark"
-        )
+        without_package_code(args.speculators, "speculators", "models", *(f"models.{kind}" for kind in SPECULATORS))
         speculators_cases(args.out)
         dflash2_case_of_speculators(args.out)
+        xpress_cases(args.out)
     if args.specforge:
         without_package_code(args.specforge, "specforge", "modeling", "modeling.draft", "algorithms.common")
         domino_cases(args.out)
+    if args.jetspec:
+        without_package_code(args.jetspec, "jetspec", "models")
+        jetspec_cases(args.out)
     if args.mlx_vlm:
         without_package_code(args.mlx_vlm, "mlx_vlm", "models", "speculative", "speculative.drafters")
         dflash2_case_of_mlx_vlm(args.out)
@@ -280,6 +287,8 @@ class SpeculatorsBlock:
             rows = layer(hidden_states=rows, target_hidden=context, attention_mask=mask, position_embeddings=positions)
         rows = self.model.norm(rows)
         logits = self.model.lm_head(rows)
+        if hasattr(self.model, "refiner_head"):
+            return self.refined(logits, rows, ids[:, :1])
         if hasattr(self.model, "candidate_selector"):
             return selected(self.model.candidate_selector, logits[:, 1:], rows[:, 1:], ids[0, 0])
         if not hasattr(self.model, "markov_head"):
@@ -290,6 +299,17 @@ class SpeculatorsBlock:
             corrected = logits + self.model.markov_head.block_bias(prev_token_ids=before, hidden_states=rows)
             drafted.append(self.ids[corrected[0, depth].argmax()])
         return corrected, torch.stack(drafted[1:])[None]
+
+    def refined(self, logits: Any, rows: Any, root: Any) -> tuple[Any, Any]:
+        """Return logits and tokens of as many Jacobi passes as the block is long: then nothing changes any more."""
+        head, first = self.model.refiner_head, int(not self.model.from_anchor)
+        tokens, features = self.ids[logits.argmax(-1)], head.hidden_cache(rows)
+        for _ in range(BLOCK):
+            drafted = tokens[:, first:]
+            before = torch.cat([torch.full((1, first), BEFORE), root, drafted[:, :-1]], 1)
+            corrected = logits + head.block_bias(before, hcache=features)
+            tokens = self.ids[corrected.argmax(-1)]
+        return corrected[:, first:], tokens[:, first:]
 
     def mask(self, count: int, window: int | None) -> Any:
         masks = import_module("speculators.models.dflash.attention")
@@ -310,6 +330,81 @@ def selected(selector: Any, logits: Any, rows: Any, root: Any) -> tuple[Any, Any
         scores.append(scored[0])
         candidates.append(ids[0])
     return torch.stack(scores)[None], torch.stack(drafted[1:])[None], torch.stack(candidates)[None]
+
+
+def xpress_cases(out: Path) -> None:
+    """One in the layout of speculators, and one with the names that vLLM and the published checkpoints have."""
+    definitions = import_module("speculators.models.dflash.model_definitions")
+    heads = import_module("speculators.models.xpress.model_definitions")
+    names = {
+        "token_embed": "w1", "readout": "w2", "mix_l": "mix.L", "mlp_gate": "mlp.gate_proj", "mlp_up": "mlp.up_proj",
+        "mlp_down": "mlp.down_proj", "down_h": "down_h", "down_g": "down_g", "in_proj": "in_proj",
+    }  # fmt: skip
+    layers = {**QWEN3, **PLAIN_ROPE}
+    config = Qwen3Config(**layers, attn_implementation="eager")
+    for name, from_anchor, size in (("speculators_xpress", True, REDUCED), ("xpress", False, VOCABULARY)):
+        model = torch.nn.Module()
+        model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
+        model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
+        model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
+        model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
+        model.lm_head = torch.nn.Linear(HIDDEN, size, bias=False)
+        sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": size, "hidden_size": HIDDEN}
+        model.refiner_head = heads.XPressRefinerHead(**sizes, block_size=BLOCK, rank=6, mlp_ratio=2)
+        model.from_anchor = from_anchor
+        randomised(model)
+        ids = torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:size]).values
+        block = SpeculatorsBlock(model, config, ids, both_ways=True)
+        block.window = None
+        outputs, shape = two_blocks(block), {"xpress_rank": 6, "block_size": BLOCK, "sample_from_anchor": from_anchor}
+        weights = model.state_dict()
+        if from_anchor:
+            shape |= {"speculators_model_type": "xpress", "xpress_mlp_ratio": 2, "num_jacobi_passes": BLOCK}
+            shape |= {"transformer_layer_config": layers, "draft_vocab_size": size, "mask_token_id": MASK}
+            shape["aux_hidden_state_layer_ids"] = [layer + 1 for layer in TARGET_LAYERS]
+            outputs["weights.d2t"] = ids - torch.arange(size)
+        else:
+            inner = {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
+            shape |= {**layers, "architectures": ["Qwen3XPressModel"], "dflash_config": inner}
+            shape |= {"xpress_mlp_hidden": 12, "xpress_num_passes": BLOCK, "xpress_block_size": BLOCK}
+            shape["num_target_layers"] = TARGET_DEPTH
+            tables = {"target.embeddings": weights.pop("embed_tokens.weight")}
+            outputs |= {**tables, "target.output": weights.pop("lm_head.weight")}
+            outputs |= {key: value.half() for key, value in outputs.items() if key.startswith("target.")}
+            for ours, theirs in names.items():
+                for key in [key for key in weights if key.startswith(f"refiner_head.{ours}")]:
+                    weights[key.replace(f"refiner_head.{ours}", f"xpress_head.{theirs}")] = weights.pop(key)
+        write(out, name, dict(weights), shape, outputs)
+
+
+def jetspec_cases(out: Path) -> None:
+    models, drafters = import_module("jetspec.models.draft_head"), import_module("jetspec.draft_head_adapter")
+    tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    table, head = (randomised(part, 7) for part in tables)
+    target = types.SimpleNamespace(model=types.SimpleNamespace(embed_tokens=table), lm_head=head)
+    for name, shifted in (("jetspec", False), ("jetspec_shifted", True)):
+        inner = {"causal_head": True, "target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
+        shape = {**QWEN3, **PLAIN_ROPE, "block_size": BLOCK, "num_target_layers": TARGET_DEPTH}
+        shape |= {"architectures": ["DFlashDraftModel"], "dflash_config": inner}
+        model = randomised(models.DFlashDraftModel(Qwen3Config(**shape, attn_implementation="eager")))
+        drafter = drafters.DraftHeadTreeDrafter(model, target, BLOCK, TARGET_LAYERS, shifted)
+        # The authors pass it beside the configuration.
+        shape["dflash_config"] = inner | ({"draft_shift": True} if shifted else {})
+        outputs = two_blocks(JetSpecBlock(drafter))
+        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
+        write(out, name, model, shape, outputs)
+
+
+class JetSpecBlock:
+    """A block behind all the text so far; the drafter has a cache of its own."""
+
+    def __init__(self, drafter: Any) -> None:
+        self.drafter, self.text = drafter, torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
+
+    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
+        self.text = torch.cat([self.text, hidden], 1)
+        logits = self.drafter.propose_logits(ids[:, :1], BLOCK - 1, self.text)
+        return logits, logits.argmax(-1)
 
 
 DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 4, "selector_rank": 6, "selector_top_k": 5}

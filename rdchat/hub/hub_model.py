@@ -28,6 +28,8 @@ class PublishedKind(StrEnum):
     DFLASH = "DFlash"
     DSPARK = "DSpark"
     DOMINO = "Domino"
+    JETSPEC = "JetSpec"
+    XPRESS = "XPress"
     ASSISTANT = "Assistant"
     RDCHAT = "Recurrent"
     MODEL = "Smaller model"

@@ -35,6 +35,8 @@ _HEADS = {
     PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
     PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),
     PublishedKind.DOMINO: (("domino",), re.compile(r"domino", re.IGNORECASE)),
+    PublishedKind.JETSPEC: (("jetspec",), re.compile(r"jet-?spec", re.IGNORECASE)),
+    PublishedKind.XPRESS: (("xpress",), re.compile(r"(?<![a-z])x-?press", re.IGNORECASE)),
     PublishedKind.ASSISTANT: (("it-assistant",), re.compile(r"it-assistant", re.IGNORECASE)),
     PublishedKind.RDCHAT: (("rdchat",), re.compile(r"rdchat|redrafter|recurrent-?draft", re.IGNORECASE)),
 }

@@ -47,6 +47,9 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
     hub.add("c/Qwen3-4B-DFlash-b16", WEIGHTS)
     hub.add("d/qwen3-4b-rdchat", WEIGHTS)
     hub.add("d/Qwen3-4B-Domino-b16", WEIGHTS)
+    hub.add("d/jetspec-qwen3-4b", WEIGHTS)
+    hub.add("d/Qwen3-4B-XPress", WEIGHTS)
+    hub.add("d/express-qwen3-4b", WEIGHTS)
     hub.add("e/Qwen3-4B-it-assistant", WEIGHTS)
     hub.add("e/EAGLE3-Qwen3-14B", WEIGHTS)
     hub.add("f/eagle3-Llama-3.2-3B", WEIGHTS)
@@ -60,6 +63,8 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
         "c/Qwen3-4B-DFlash-b16": PublishedKind.DFLASH,
         "d/qwen3-4b-rdchat": PublishedKind.RDCHAT,
         "d/Qwen3-4B-Domino-b16": PublishedKind.DOMINO,
+        "d/jetspec-qwen3-4b": PublishedKind.JETSPEC,
+        "d/Qwen3-4B-XPress": PublishedKind.XPRESS,
         "e/Qwen3-4B-it-assistant": PublishedKind.ASSISTANT,
         "g/Qwen3-0.6B-4bit": PublishedKind.MODEL,
         "h/Qwen3-1.7B": PublishedKind.MODEL,

@@ -13,7 +13,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.drafting.block.block_drafters import XPRESS, stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 
@@ -46,6 +46,7 @@ HEADS: Mapping[str, Callable[[LoadedModel], Head]] = {
     "recurrent": lambda model: random_drafter(model).head,
     "dflash": lambda model: stored_block(model).bind(model, 0),
     "dspark": lambda model: stored_block(model, markov=Markov.GATED, reduced=True).bind(model, 0),
+    "xpress": lambda model: stored_block(model, **XPRESS).bind(model, 0),
     "eagle3": bound,
 }
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from tests.grids import pairs, share
-from tests.inference.drafting.block.block_drafters import written_block
+from tests.inference.drafting.block.block_drafters import XPRESS, written_block
 from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.fakes import ALPHABET, ask, positions, shared_llama, tiny_llama
@@ -26,7 +27,7 @@ from tests.inference.metal_words import WORDS
 from tests.inference.plain_replies import plain
 
 REQUEST = ask("abcabcabcabcabcabc", seed=2, temperature=0.7, max_tokens=14)
-HEADS = {"eagle3": eagle3_folder, "block": written_block}
+HEADS = {"eagle3": eagle3_folder, "block": written_block, "xpress": partial(written_block, **XPRESS)}
 MODES = [mode.value for mode in (Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.AUTO)] + list(HEADS)
 
 

@@ -225,9 +225,9 @@ class HeadKind(StrEnum):
     """The kinds of drafter heads.
 
     `recurrent` is a small RNN over the target's last hidden state (Zhang et al. 2024, arXiv 2403.09919); `block` drafts
-    a block of tokens in one pass (DFlash, DSpark, Domino); `eagle3` is one transformer layer with a KV cache of its own
-    (Li et al. 2025, arXiv 2503.01840); `mtp` is the model's own multi-token-prediction layer (DeepSeek-V3, arXiv
-    2412.19437); `assistant` is Gemma 4's, which attends to the target's own keys and values.
+    a block of tokens in one pass (DFlash and what was built on it); `eagle3` is one transformer layer with a KV cache
+    of its own (Li et al. 2025, arXiv 2503.01840); `mtp` is the model's own multi-token-prediction layer (DeepSeek-V3,
+    arXiv 2412.19437); `assistant` is Gemma 4's, which attends to the target's own keys and values.
     """
 
     RECURRENT = "recurrent"

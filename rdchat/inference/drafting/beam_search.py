@@ -251,7 +251,7 @@ def search(
     level_size = min(level_size, head.candidates)
     width = min(shape.width, level_size)
     first = mx.array(root.token, mx.int32).reshape(1)
-    state = memory.state(root)
+    state = memory.state(replace(root, drafted=shape.length - 1))
     keys = scorer.keys(root, shape.length - 1)
     totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
     tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]

@@ -81,6 +81,8 @@ _USUAL = {
     PublishedKind.DFLASH: _BLOCK,
     PublishedKind.DSPARK: _BLOCK,
     PublishedKind.DOMINO: _BLOCK,
+    PublishedKind.JETSPEC: _BLOCK,
+    PublishedKind.XPRESS: _BLOCK,
     PublishedKind.ASSISTANT: _ASSISTANT,
     PublishedKind.RDCHAT: _RECURRENT,
 }

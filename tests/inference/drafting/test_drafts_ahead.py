@@ -58,6 +58,8 @@ HEADS: dict[str, Callable[[], Made]] = {
     "dspark, causal, sliding": block(markov=Markov.VANILLA, windows=(None, 4), causal=(True, True)),
     "domino, sliding": block(**KINDS[4]),
     "dflash 2, sliding": block(**KINDS[5]),
+    "jetspec": block(**KINDS[6]),
+    "xpress": block(**KINDS[7]),
     "mtp, mimo": mtp("mimo"),
     "mtp, deepseek_v32": mtp("deepseek_v32"),
     "mtp, qwen3_5": mtp("qwen3_5"),

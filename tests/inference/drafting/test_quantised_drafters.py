@@ -64,12 +64,15 @@ BLOCKS = [
     OWN,
     KINDS[4],
     {**KINDS[5], "selector_rank": GROUP},
+    {**KINDS[7], "refiner_rank": GROUP, "refiner_inner": GROUP},
     *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:4]),
 ]
 
 
 @pytest.mark.parametrize("bits", share([4, 8], 2))
-@pytest.mark.parametrize("kind", BLOCKS, ids=["dspark", "domino", "dflash 2", "dflash", "vanilla", "gated", "rnn"])
+@pytest.mark.parametrize(
+    "kind", BLOCKS, ids=["dspark", "domino", "dflash 2", "xpress", "dflash", "vanilla", "gated", "rnn"]
+)
 def test_a_quantised_block_drafter_is_read(kind: dict[str, Any], bits: int, tmp_path: Path) -> None:
     model = shared_llama()
     folder = written_block(tmp_path / "drafter", model, **kind)

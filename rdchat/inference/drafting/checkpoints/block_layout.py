@@ -1,4 +1,4 @@
-"""Reads block drafters as others publish them: DFlash, DFlash 2, DSpark and Domino.
+"""Reads block drafters as others publish them: DFlash, DFlash 2, DSpark, Domino, JetSpec and XPress.
 
 The layouts share the names of their tensors and differ in their `config.json`:
 
@@ -9,6 +9,8 @@ The layouts share the names of their tensors and differ in their `config.json`:
                 Domino, `shift_label` tells whether the root drafts
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
                 `sample_from_anchor`; layers are numbered by their input, not by their output
+    JetSpec     z-lab's, with `causal_head`; `draft_shift`, an argument in the authors' code, where the root drafts
+    XPress      z-lab's or speculators', with `xpress_*`
     Meta        the assistant of Muse Glimmer is a DFlash with names of its own for `fc` and `hidden_norm`
 
 A Hugging Face configuration has dozens of settings that no drafter uses, so unknown settings are allowed. Four things
@@ -34,7 +36,7 @@ _DFLASH_SETTINGS = {
     # SpecForge's DSpark keeps its own settings here; those of its confidence head follow from the tensors
     "projector_type", "attention_mode", "markov_rank", "markov_head_type", "confidence_head_alpha",
     "enable_confidence_head", "confidence_head_with_markov", "sample_from_anchor",
-    "emb_dim", "gru_hidden_dim", "pure_draft_prefix_len", "shift_label",
+    "emb_dim", "gru_hidden_dim", "pure_draft_prefix_len", "shift_label", "causal_head", "draft_shift",
     "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "output_multiplier",
     "input_embedding_scale", "final_logit_softcapping", "use_swa", "swa_window_size",
     # these concern other programs' choice of how much to draft
@@ -43,6 +45,7 @@ _DFLASH_SETTINGS = {
 # Tensors and settings that tell these kinds.
 _DOMINO, _GRU = ("domino", "causal_v5"), "prefix_gru.weight_ih_l0.weight"
 _SELECTOR, _RANK = "candidate_selector.hidden_projection.weight", "selector_rank"
+_REFINER, _REFINER_RANK, _SHIFT = "refiner_head.mix_l", "xpress_rank", "draft_shift"
 _SOFTCAP = "final_logit_softcapping"
 _ASK_FOR_MORE = {
     "gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input", "attention_value_scale",
@@ -54,6 +57,8 @@ _MAX_BLOCK = 256
 # Its size depends on its inputs, and it is not used.
 _CONFIDENCE_HEAD = {"confidence_head.proj.weight", "confidence_head.proj.bias"}
 _DSPARK = "dspark"
+# Whether the tokens of a block see only earlier ones; the first given counts. JetSpec's code reads its own only.
+_CAUSAL = ("causal_head", "is_causal", "causal")
 # VLLM also applies these to layers with settings of their own.
 _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
 
@@ -84,6 +89,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     Raises:
         ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
     """
+    _refuse_dspine(checkpoint)
     parts, tensors = _parts_of(checkpoint), checkpoint.tensors
     top, layers, block = parts.top, parts.layers, parts.own
     for settings in (top, layers):
@@ -102,9 +108,13 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
     if markov is Markov.RNN and not from_anchor:
         raise block.wrong("sample_from_anchor")
+    shifted = block.flag(_SHIFT, False)
+    if shifted and not (from_anchor and all(causal)):
+        raise block.wrong(_SHIFT)
     config = BlockConfig(
         **sizes,
         **(_domino(block) if domino else {}),
+        **(_refiner(block) if _REFINER in tensors or block.data.get(_REFINER_RANK) else {}),
         **(_selector(block) if _SELECTOR in tensors or block.data.get(_RANK) else {}),
         draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
         # Qwen3's modules take no part of a head, so a partial rotary factor is the target's, copied by trainers
@@ -115,7 +125,8 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         target_layers=_target_layers(parts),
         target_width=sizes["hidden_size"],
         target_depth=block.target_depth,
-        block_size=block.size("block_size", minimum=1 if from_anchor else 2),
+        # The last token of a shifted block drafts nothing, and the others do not see it.
+        block_size=block.size("block_size", minimum=1 + (shifted or not from_anchor)) - shifted,
         mask_token=block.size("mask_token_id", minimum=0),
         from_anchor=from_anchor,
         markov=markov,
@@ -144,6 +155,8 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
         raise block.wrong("selector_top_k")
     if config.selected and config.reduced:
         raise checkpoint.error("its candidate selector is for all tokens, but it drafts only a part of them")
+    if (config.markov is not Markov.NONE) + sum(map(bool, (config.gru_size, config.selected, config.refiner_rank))) > 1:
+        raise checkpoint.error("rdchat does not know drafters with two kinds of corrections", NEWER_HINT)
     if config.mask_token >= config.vocabulary_size:
         raise block.wrong("mask_token_id")
     listed = "d2t" in checkpoint.tensors
@@ -158,8 +171,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
 
     A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root, and
     in Meta's assistant. With `use_swa`, NVIDIA's exports have a window on all layers, without another meaning.
-    Sliding layers are causal within a block, unless the settings say otherwise; `is_causal` and `causal` are for all
-    layers.
+    Sliding layers are causal within a block, unless the settings say otherwise; `is_causal`, `causal` and `causal_head`
+    are for all layers.
     """
     layers, block = parts.layers, parts.own
     kinds = layers.layer_kinds(count)
@@ -175,7 +188,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
         one_way = not block.flag("sliding_window_non_causal", _SELECTOR in parts.top.checkpoint.tensors)
         causal = tuple(slides and one_way for slides in sliding)
     else:
-        causal = tuple(block.flag("is_causal", block.flag("causal", slides)) for slides in sliding)
+        told = next((name for name in _CAUSAL if block.data.get(name) is not None), None)
+        causal = tuple(slides if told is None else block.flag(told, False) for slides in sliding)
     return tuple(width if slides else full_width for slides in sliding), causal
 
 
@@ -194,6 +208,25 @@ def _domino(block: Settings) -> dict[str, Any]:
         "gru_rank": block.size("emb_dim"),
         "uncorrected": block.size("pure_draft_prefix_len", 0, minimum=0),
     }
+
+
+def _refiner(block: Settings) -> dict[str, Any]:
+    """Return the fields of XPress's refiner."""
+    rank, size = block.size(_REFINER_RANK), block.size("block_size")
+    if block.size("xpress_block_size", size) != size:
+        raise block.wrong("xpress_block_size")
+    inner = block.size("xpress_mlp_hidden", rank * block.size("xpress_mlp_ratio", 2))
+    return {"refiner_rank": rank, "refiner_inner": inner}
+
+
+def _refuse_dspine(checkpoint: Checkpoint) -> None:
+    """Refuse Tencent's DSpine by name: its authors' code was not at hand."""
+    inner = checkpoint.config.get("dflash_config")
+    told = {**checkpoint.config, **(inner if isinstance(inner, dict) else {})}
+    kinds = (str(told.get(name)) for name in ("architectures", "model_type", "projector_type"))
+    if any("dspine" in str(name).casefold() for name in (*told, *checkpoint.tensors, *kinds)):
+        reason = "rdchat does not know how the layers of a DSpine pass each prediction to the next token"
+        raise checkpoint.error(reason, NEWER_HINT)
 
 
 def _selector(block: Settings) -> dict[str, Any]:
@@ -219,8 +252,9 @@ def _drafts_from_anchor(parts: Parts) -> bool:
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
         drafts_block = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
         return parts.top.data.get("speculators_model_type") == _DSPARK and drafts_block
-    if parts.own.data.get("shift_label") is not None:
-        return parts.own.flag("shift_label", False)
+    for name in ("shift_label", _SHIFT):
+        if parts.own.data.get(name) is not None:
+            return parts.own.flag(name, False)
     if parts.top.data.get("dspark_bonus_anchor") is not None:
         return not parts.top.flag("dspark_bonus_anchor", False)
     return "markov_rank" in parts.own.data or parts.own.data.get("projector_type") == _DSPARK

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import mlx.core as mx
+from mlx_lm.models.activations import swiglu
 
 from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.drafting.heads.decoder import ShapedModule
@@ -81,6 +82,35 @@ class CandidateSelector(ShapedModule):
         """
         bias: mx.array = self.predecessor_codebook(tokens) @ products.T
         return bias
+
+
+class CausalRefiner(ShapedModule):
+    """XPress's refiner (arXiv 2608.02438; `XPressRefinerHead` in speculators 0.9), computed token by token.
+
+    Each place of a block has a row: a projection of its own hidden state, of the mean of all, and of the token before
+    it. It adds up the rows to its own, weighted channel by channel (`mix_l`), and an MLP makes its bias of the sum. So
+    a place depends on the tokens before it alone. The authors refine a whole block a few times, each time with the
+    tokens of the time before (Jacobi iteration); this is where that ends, and it gives each path of a tree its own.
+    """
+
+    def features(self, hidden: mx.array) -> mx.array:
+        """Return what does not depend on tokens, (block_size, 2 * rank), from a block's (block_size, hidden_size)."""
+        return joined(self.down_h(hidden), self.down_g(mx.mean(hidden, axis=0)))
+
+    def __call__(self, tokens: mx.array, features: mx.array, past: mx.array | None) -> tuple[mx.array, mx.array]:
+        """Return each beam's bias, (beams, draft_vocabulary_size), and its rows with the new one.
+
+        Args:
+            tokens: (beams,) the tokens before this place.
+            features: (2 * rank,) of this place.
+            past: (beams, n, rank): rows of the block's n places before it; None at the first.
+        """
+        rows = row = self.in_proj(joined(features, self.token_embed(tokens)))[:, None]
+        if past is not None:
+            rows = mx.concatenate([past, row], axis=1)
+        place = rows.shape[1] - 1
+        x = mx.sum(rows * self.mix_l[:, place, : place + 1].T, axis=1) + row[:, 0]
+        return self.readout(x + self.mlp_down(swiglu(self.mlp_gate(x), self.mlp_up(x)))), rows
 
 
 @partial(mx.compile, shapeless=True)

@@ -2,14 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import override
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, MarkovHead, TokenGru, joined
+from rdchat.inference.drafting.heads.block_corrections import (
+    CandidateSelector,
+    CausalRefiner,
+    MarkovHead,
+    TokenGru,
+    joined,
+)
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
@@ -39,7 +45,9 @@ class BoundBlockHead(BoundNetwork):
         else:
             self._scale = float(config.hidden_size**0.5) if config.gemma else 1.0
         self.candidates = config.selected or self.candidates
-        self._markov: MarkovHead | None = self.network.get("markov_head")
+        self._markov: MarkovHead | CausalRefiner | None = self.network.get(
+            "markov_head", self.network.get("refiner_head")
+        )
         self._selector: CandidateSelector | None = self.network.get("candidate_selector")
         self._gru: TokenGru | None = self.network.get("prefix_gru")
 
@@ -47,11 +55,28 @@ class BoundBlockHead(BoundNetwork):
     def memory(self) -> HeadMemory:
         return BlockMemory(self)
 
-    def embeddings(self, root: int | mx.array) -> mx.array:
-        """Return the embeddings of a block, (block_size, hidden_size): a root, () or an id, then mask tokens."""
-        return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
+    def embeddings(self, root: int | mx.array, rows: int) -> mx.array:
+        """Return the embeddings of a block, (rows, hidden_size): a root, () or an id, then mask tokens."""
+        return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks[: rows - 1]]))
 
-    def drafted(self, hidden: mx.array) -> "DraftedBlock":
+    def begin(self, hidden: mx.array, root: mx.array, before: mx.array) -> HeadState:
+        """Return the state of a single beam with only the root.
+
+        Args:
+            hidden: (rows, hidden_size): hidden states of a block.
+            root: (1,) the root.
+            before: (1,) the token before it.
+        """
+        from_anchor, past = self.config.from_anchor, None
+        block = self._drafted(hidden if from_anchor else hidden[1:])
+        if isinstance(self._markov, CausalRefiner):
+            features = self._markov.features(hidden)
+            if not from_anchor:
+                past = self._markov(before, features[0], None)[1]
+            block = replace(block, hidden=features if from_anchor else features[1:])
+        return self.state(block, 0, root, past)
+
+    def _drafted(self, hidden: mx.array) -> "DraftedBlock":
         """Return a block's uncorrected logits, from the hidden states of its drafted tokens, (n, hidden_size)."""
         config = self.config
         logits = self._output(hidden)
@@ -69,7 +94,7 @@ class BoundBlockHead(BoundNetwork):
             block: The block.
             depth: Index of the token that is drafted next.
             tokens: (beams,) the last tokens.
-            past: (beams, rank) recurrent state before these tokens; None without one.
+            past: (beams, ...) recurrent state or rows before these tokens; None without.
         """
         base, bias = block.base[depth], None
         if self._markov is not None:
@@ -98,7 +123,7 @@ class DraftedBlock:
     """What one pass over a block gives.
 
     Attributes:
-        hidden: (n, hidden_size): hidden states of the tokens that are drafted.
+        hidden: (n, hidden_size): hidden states of the tokens that are drafted; features for a `CausalRefiner`.
         base: (n, candidates): their uncorrected logits.
         ids: (n, candidates) int32: ids of the columns; None for the head's vocabulary.
         products: (n, candidates, rank): see `CandidateSelector.candidates`; None without a selector.
@@ -129,13 +154,32 @@ class BlockMemory(ContextMemory):
     @override
     def state(self, root: Root) -> HeadState:
         self.catch_up(root)
-        head, config, start = self._head, self._head.config, root.position
-        block = range(start, start + config.block_size)
+        head, start = self._head, root.position
+        rows = head.config.rows(root.drafted)
+        block = range(start, start + rows)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
         mask = cache(partial(self._mask, root))
-        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root, mask))
-        drafted = head.drafted(hidden if config.from_anchor else hidden[1:])
-        return head.state(drafted, 0, mx.array(root.token, mx.int32).reshape(1), None)
+        hidden = head.network.block(head.embeddings(root.token, rows), positions, partial(self._extended, root, mask))
+        return head.begin(hidden, mx.array(root.token, mx.int32).reshape(1), self._before(root))
+
+    @override
+    def reset(self) -> None:
+        super().reset()
+        self._path: mx.array | None = None
+
+    @override
+    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
+        super().take_ahead(tokens, hidden, before, root)
+        self._path = tokens
+
+    def _before(self, root: Root) -> mx.array:
+        """Return the token before a root, (1,); where it is not known, the root, as at the beginning of a text."""
+        token: int | mx.array = root.token
+        if root.later is not None and self._path is not None:
+            token = self._path[root.later]
+        elif 0 < root.position <= len(self._text) and self._text[root.position - 1] >= 0:
+            token = self._text[root.position - 1]
+        return mx.array(token, mx.int32).reshape(1)
 
     def _extended(
         self, root: Root, mask: "Callable[[int | None, bool], mx.array | str | None]", layer: int, rows: Rows
@@ -150,8 +194,8 @@ class BlockMemory(ContextMemory):
         return 0 if window is None else bisect_left(self.positions, root.position - window)
 
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
-        """Return which rows the block's rows see, (block_size, rows); see `Attention`."""
-        size, first = self._head.config.block_size, self._first(root, window)
+        """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
+        size, first = self._head.config.rows(root.drafted), self._first(root, window)
         held, cut, begins = list[int](), False, np.zeros(1, np.int32)
         if window is not None:
             # Where each row's window begins while `later` is 0; row 0 is the root's.
@@ -177,7 +221,7 @@ class _BlockState(HeadState):
         block: The block.
         depth: Index of the token that is drafted next.
         corrected: (beams, candidates) float32: corrected logits of the token at `depth`.
-        past: (beams, rank) recurrent state after the last tokens; None without one.
+        past: (beams, ...) recurrent state or rows after the last tokens; None without.
     """
 
     head: BoundBlockHead

@@ -5,9 +5,14 @@ once. The text before the block is read through hidden states of several layers 
 (`fc`), they give each layer keys and values, which are kept. The block's own rows are not kept.
 
 The others correct these logits by the tokens before (`block_corrections`), so a path is searched with one cheap step
-per token: DSpark (deepseek-ai/DeepSpec), Domino (arXiv 2605.29707) and DFlash 2 (z-lab/dflash, 2026). In DFlash 2 each
-token of a block also sees its neighbour directly (`Convolution`). A published DSpark's confidence head is not used:
-cutting by scores serves as well.
+per token: DSpark (deepseek-ai/DeepSpec), Domino (arXiv 2605.29707), XPress (arXiv 2608.02438) and DFlash 2
+(z-lab/dflash, 2026). In DFlash 2 each token of a block also sees its neighbour directly (`Convolution`). A published
+DSpark's confidence head is not used: cutting by scores serves as well.
+
+JetSpec (arXiv 2606.18394; hao-ai-lab/JetSpec at 2c7b3fa, `jetspec/draft_head_adapter.py`) is a DFlash whose tokens see
+only earlier ones of the block, so that each is drafted as the target would. The authors make a tree of the scores of
+one pass, as beam search does here. A further pass for each path is a plan of theirs that they have not built: they
+found no gain.
 
 Parameters have the names of the published tensors.
 """
@@ -22,7 +27,12 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, MarkovHead, TokenGru
+from rdchat.inference.drafting.heads.block_corrections import (
+    CandidateSelector,
+    CausalRefiner,
+    MarkovHead,
+    TokenGru,
+)
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
     DecoderLayer,
@@ -68,6 +78,8 @@ class BlockConfig(DecoderConfig):
         gru_size: Width of Domino's recurrent state; 0 without it.
         gru_rank: Width in front of the GRU's output rows.
         uncorrected: First drafted tokens that the GRU does not correct.
+        refiner_rank: Width of the rows of XPress's refiner; 0 without it.
+        refiner_inner: Width inside its MLP.
     """
 
     causal: tuple[bool, ...]
@@ -86,11 +98,22 @@ class BlockConfig(DecoderConfig):
     gru_size: int = 0
     gru_rank: int = 0
     uncorrected: int = 0
+    refiner_rank: int = 0
+    refiner_inner: int = 0
 
     @property
     def max_drafted(self) -> int:
         """Tokens that one block drafts."""
         return self.block_size - (not self.from_anchor)
+
+    def rows(self, drafted: int | None) -> int:
+        """Return the rows of a block of which so many tokens are needed; None for all.
+
+        Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster.
+        """
+        if drafted is None or self.refiner_rank or not all(self.causal):
+            return self.block_size
+        return min(self.block_size, drafted + (not self.from_anchor))
 
     @override
     def shapes(self) -> dict[str, Shape]:
@@ -110,6 +133,8 @@ class BlockConfig(DecoderConfig):
             shapes["prefix_gru.weight_hh_l0.weight"] = (3 * self.gru_size, self.gru_size)
             shapes["embed_proj.0.weight"] = (self.gru_rank, hidden + self.gru_size)
             shapes["embed_proj.2.weight"] = (self.draft_vocabulary_size, self.gru_rank)
+        if self.refiner_rank:
+            shapes |= {f"refiner_head.{name}": shape for name, shape in self._refiner_shapes().items()}
         if self.markov is not Markov.NONE:
             shapes["markov_head.markov_w1.weight"] = (self.vocabulary_size, rank)
             shapes["markov_head.markov_w2.weight"] = (self.draft_vocabulary_size, rank)
@@ -120,6 +145,20 @@ class BlockConfig(DecoderConfig):
             shapes["markov_head.joint_proj.weight"] = (3 * rank, 2 * rank + hidden)
             shapes["markov_head.joint_proj.bias"] = (3 * rank,)
         return shapes
+
+    def _refiner_shapes(self) -> dict[str, Shape]:
+        rank, inner, hidden = self.refiner_rank, self.refiner_inner, self.hidden_size
+        return {
+            "token_embed.weight": (self.vocabulary_size, rank),
+            "down_h.weight": (rank, hidden),
+            "down_g.weight": (rank, hidden),
+            "in_proj.weight": (rank, 3 * rank),
+            "mix_l": (rank, self.block_size, self.block_size),
+            "mlp_gate.weight": (inner, rank),
+            "mlp_up.weight": (inner, rank),
+            "mlp_down.weight": (rank, inner),
+            "readout.weight": (self.draft_vocabulary_size, rank),
+        }
 
 
 class BlockNetwork(ShapedModule):
@@ -135,6 +174,8 @@ class BlockNetwork(ShapedModule):
         self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
         if config.markov is not Markov.NONE:
             self.markov_head = MarkovHead(below(shapes, "markov_head"))
+        if config.refiner_rank:
+            self.refiner_head = CausalRefiner(below(shapes, "refiner_head"))
         if config.selected:
             self.candidate_selector = CandidateSelector(below(shapes, "candidate_selector"))
         if config.gru_size:

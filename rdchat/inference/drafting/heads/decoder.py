@@ -17,7 +17,7 @@ type RowPositions = int | Sequence[int] | mx.array
 """Positions of n rows: one for all, (n,) ascending ones, or (n,) arbitrary ones as an array."""
 
 # Matrices used by lookup.
-_TABLES = {"embed_tokens", "markov_w1", "predecessor_codebook", "successor_codebook"}
+_TABLES = {"embed_tokens", "markov_w1", "predecessor_codebook", "successor_codebook", "token_embed"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Root:
         later: () int32, lazy: is added to `position`, where a round decides it; None for 0.
         latest: Upper bound of `later`.
         on_path: (nodes,) bool, lazy: nodes of the open round that come before it; None where no round is open.
+        drafted: Most tokens that are drafted below it; None for as many as the head can.
     """
 
     token: int | mx.array
@@ -34,6 +35,7 @@ class Root:
     later: mx.array | None = None
     latest: int = 0
     on_path: mx.array | None = None
+    drafted: int | None = None
 
 
 class HeadState(Protocol):

@@ -32,7 +32,12 @@ KINDS: list[dict[str, Any]] = [
     {"gru_size": 6, "gru_rank": 7, "uncorrected": 1, "from_anchor": True, "windows": (None, 4), "causal": (False, True)}
     | {"rolling": True},
     {"taps": 2, "channels": 4, "selected": 16, "selector_rank": 8, "windows": (6, 6), "rolling": True},
+    {"causal": (True, True)},
+    {"refiner_rank": 6, "refiner_inner": 9},
+    {"refiner_rank": 6, "refiner_inner": 12, "from_anchor": True, "own_output": True, "reduced": True},
 ]
+
+JETSPEC, XPRESS = KINDS[6:8]
 
 
 def block_config(model: LoadedModel, **changes: Any) -> BlockConfig:
@@ -109,6 +114,11 @@ def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | N
     if config.gru_size:
         inner |= {"projector_type": "domino", "emb_dim": config.gru_rank, "gru_hidden_dim": config.gru_size}
         inner |= {"pure_draft_prefix_len": config.uncorrected, "shift_label": config.from_anchor}
+    if all(config.causal) and not any(config.windows):
+        inner["causal_head"] = True
+    if config.refiner_rank:
+        facts |= {"xpress_rank": config.refiner_rank, "xpress_mlp_hidden": config.refiner_inner}
+        facts |= {"xpress_block_size": config.block_size, "sample_from_anchor": config.from_anchor}
     if config.selected:
         inner |= {"conv_kernel_size": config.taps, "conv_group_size": config.channels}
         inner |= {"selector_rank": config.selector_rank, "selector_top_k": config.selected}
@@ -149,6 +159,7 @@ def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
     sizes: dict[str, dict[str, Any]] = {
         "dspark": {"markov": Markov.VANILLA, "markov_rank": size, "from_anchor": True},
         "domino": {"gru_size": size, "gru_rank": size},
+        "xpress": {"refiner_rank": size, "refiner_inner": 4},
         "dflash 2": {"taps": 2, "channels": 4, "selected": size, "selector_rank": size},
     }
     stored = stored_block(model, **sizes[kind], own_output=True)
@@ -157,6 +168,12 @@ def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
     if kind == "dspark":
         weights["markov_head.markov_w1.weight"] = mx.eye(size)
         weights["markov_head.markov_w2.weight"] = logits.T
+    elif kind == "xpress":
+        # A place's row is the token before it, and nothing is added to it.
+        weights |= {name: mx.zeros_like(value) for name, value in weights.items() if name.startswith("refiner_head")}
+        weights["refiner_head.token_embed.weight"] = mx.eye(size)
+        weights["refiner_head.in_proj.weight"] = mx.concatenate([mx.zeros((size, 2 * size)), mx.eye(size)], axis=1)
+        weights["refiner_head.readout.weight"] = logits.T
     elif kind == "domino":
         # The state is the last token's place, 0 and 1: the update gate is closed, and the new gate knows the token.
         inverse = np.linalg.pinv(table).T

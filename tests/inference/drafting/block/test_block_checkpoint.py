@@ -17,7 +17,14 @@ from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import embedding_scale
-from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
+from tests.inference.drafting.block.block_drafters import (
+    JETSPEC,
+    KINDS,
+    XPRESS,
+    block_config,
+    stored_block,
+    written_block,
+)
 from tests.inference.fakes import shared_family, shared_llama
 from tests.time_limits import at_most
 
@@ -55,7 +62,7 @@ def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
     assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
         np.testing.assert_array_equal(np.array(found[name]), np.array(tensor))
-    for name in ("from_anchor", "windows", "causal", "uncorrected", "selected"):
+    for name in ("from_anchor", "windows", "causal", "uncorrected", "selected", "refiner_inner"):
         assert getattr(loaded.config, name) == getattr(made.config, name)
     if made.vocabulary is not None:
         np.testing.assert_array_equal(np.array(loaded.vocabulary), np.array(made.vocabulary))
@@ -166,7 +173,7 @@ def test_settings_that_do_not_fit(changes: dict[str, Any], words: str, drafter: 
     assert len(str(caught.value)) < 500
 
 
-DOMINO, DFLASH2 = KINDS[4:]
+DOMINO, DFLASH2 = KINDS[4:6]
 
 
 @pytest.mark.parametrize(
@@ -183,18 +190,50 @@ DOMINO, DFLASH2 = KINDS[4:]
         (DFLASH2, {"selector_top_k": 32}, "its setting selector_top_k is 32"),
         (DFLASH2, {"selector_rank": 4}, "its tensor candidate_selector.hidden_projection.weight has the shape"),
         (DFLASH2, {"output_multiplier": -1}, "its setting output_multiplier is -1"),
+        (JETSPEC, {"causal_head": 1}, "its setting causal_head is 1"),
+        (JETSPEC, {"draft_shift": "no"}, "its setting draft_shift is 'no'"),
+        (JETSPEC, {"target_hidden_size": 32}, "does not support its setting target_hidden_size"),
+        (JETSPEC, {"draft_shift": True, "sample_from_anchor": False}, "its setting draft_shift is True"),
+        ({}, {"draft_shift": True}, "its setting draft_shift is True"),
+        (XPRESS, {"xpress_rank": 0}, "its setting xpress_rank is 0"),
+        (XPRESS, {"xpress_rank": 7}, "its tensor refiner_head.down_g.weight has the shape"),
+        (XPRESS, {"xpress_mlp_hidden": 2**50}, "its setting xpress_mlp_hidden is"),
+        (XPRESS, {"xpress_block_size": 4}, "its setting xpress_block_size is 4"),
+        (XPRESS, {"block_size": 4}, "its setting xpress_block_size is 5"),
+        (XPRESS, {"markov_rank": 8}, "does not know drafters with two kinds of corrections"),
+        ({}, {"dspine_rank": 8}, "does not know how the layers of a DSpine pass each prediction to the next token"),
+        ({}, {"projector_type": "dspine"}, "does not know how the layers of a DSpine"),
         ({}, {"selector_rank": 8}, "its configuration lacks conv_kernel_size"),
         ({}, {"projector_type": "domino"}, "its configuration lacks gru_hidden_dim"),
     ],
 )
-def test_settings_of_dflash_2_and_domino_that_do_not_fit(
+def test_settings_of_later_kinds_that_do_not_fit(
     kind: dict[str, Any], changes: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama(), **kind)
-    inner = json.loads((folder / "config.json").read_text())["dflash_config"]
-    change(folder, dflash_config=inner | changes)
+    facts = json.loads((folder / "config.json").read_text())
+    known = {name: value for name, value in changes.items() if name.startswith("xpress") or name == "block_size"}
+    inner = {name: value for name, value in changes.items() if name not in known}
+    change(folder, **known, dflash_config=facts["dflash_config"] | inner)
     with pytest.raises(ModelError, match=words):
         load_drafter(folder, shared_llama())
+
+
+@pytest.mark.parametrize("told", [{"architectures": ["DSpineDraftModel"]}, {"dspine_config": {"top_k": 16}}], ids=str)
+def test_a_dspine_is_refused_by_name(told: dict[str, Any], drafter: Path) -> None:
+    change(drafter, **told)
+    with pytest.raises(ModelError, match="does not know how the layers of a DSpine") as caught:
+        load_drafter(drafter, shared_llama())
+    assert "newer version of rdchat" in caught.value.hint
+
+
+def test_a_shifted_jetspec_drafts_one_token_less_than_its_block(tmp_path: Path) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama(), **JETSPEC)
+    inner = json.loads((folder / "config.json").read_text())["dflash_config"]
+    change(folder, dflash_config=inner | {"draft_shift": True})
+    loaded = load_drafter(folder, shared_llama())
+    assert isinstance(loaded, BoundBlockHead)
+    assert (loaded.config.from_anchor, loaded.max_drafted) == (True, 4)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +244,11 @@ def test_settings_of_dflash_2_and_domino_that_do_not_fit(
         (DFLASH2, "candidate_selector.successor_codebook"),
         (DFLASH2, "candidate_selector.hidden_projection.weight"),
         (DFLASH2, "layers.1.mlp_conv.base_kernel"),
+        (XPRESS, "refiner_head.mix_l"),
+        (XPRESS, "refiner_head.token_embed.weight"),
     ],
 )
-def test_missing_parts_of_dflash_2_and_domino_are_named(kind: dict[str, Any], name: str, tmp_path: Path) -> None:
+def test_missing_parts_of_later_kinds_are_named(kind: dict[str, Any], name: str, tmp_path: Path) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama(), **kind)
     change_tensors(folder, lambda tensors: tensors.pop(name))
     with pytest.raises(ModelError, match=f"the tensor {name}.* is missing"):
@@ -367,5 +408,5 @@ def test_tables_of_gemma_are_scaled_as_transformers_does_it() -> None:
     assert embedding_scale("gemma2", 64) == embedding_scale("qwen3", 64) == 1
     model = shared_family("gemma3")
     scaled = replace(model, info=replace(model.info, architecture="gemma3_text"))
-    plain, larger = (stored_block(model).bind(one).embeddings(3) for one in (model, scaled))
+    plain, larger = (stored_block(model).bind(one).embeddings(3, 5) for one in (model, scaled))
     np.testing.assert_allclose(np.array(larger), 8 * np.array(plain), rtol=1e-6)

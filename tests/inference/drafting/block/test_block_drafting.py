@@ -18,12 +18,14 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BlockMemory
-from rdchat.inference.drafting.heads.block_network import Markov
+from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.drafting.block.block_drafters import (
+    JETSPEC,
     KINDS,
+    XPRESS,
     BlockPair,
     all_knowing,
     block_config,
@@ -70,7 +72,7 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     "sampling", share([{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], 3), ids=str
 )
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize("kind", ["dspark", "domino", "dflash 2"])
+@pytest.mark.parametrize("kind", ["dspark", "domino", "dflash 2", "xpress"])
 def test_a_drafter_that_knows_the_target_is_always_right(kind: str, sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
     model = memoryless_llama()
@@ -134,7 +136,7 @@ def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> Non
     assert pair.head.network.fc.weight.dtype == mx.bfloat16
     end = pair.reply(ask(temperature=0.7, max_tokens=10), BeamShape(1, 4))
     assert end.statistics.drafted > 0
-    assert pair.head.embeddings(3).dtype == mx.bfloat16
+    assert pair.head.embeddings(3, 5).dtype == mx.bfloat16
 
 
 Ends = Callable[[ReplyIterator], None]
@@ -159,10 +161,11 @@ def closed(iterator: ReplyIterator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("end", "width"), share([(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)], 4))
-def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: int) -> None:
+@pytest.mark.parametrize(("end", "width"), [(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)])
+@pytest.mark.parametrize("kind", [{"markov": Markov.RNN, "windows": (None, 4)}, JETSPEC, XPRESS], ids=str)
+def test_the_memory_has_the_committed_tokens_after_every_end(kind: dict, end: Ends, width: int) -> None:
     model, shape = shared_llama(), BeamShape(width, 5)
-    pair = BlockPair.of(model, markov=Markov.RNN, windows=(None, 4))
+    pair = BlockPair.of(model, **kind)
     request = ask("abcabcabc", temperature=0.7, max_tokens=11)
     prompt = model.encode_chat(request.messages, continue_last=False)
     end(pair.start(request, shape))
@@ -201,8 +204,51 @@ def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
         for token in path:
             alone = alone.after(mx.array([0]), mx.array([token]))
         np.testing.assert_allclose(found[row], np.array(alone.logits())[0], atol=1e-5)
-    if kind:
+    if kind not in ({}, JETSPEC):
         assert np.abs(found[0] - found[2]).max() > 1e-3
+
+
+CAUSAL = [
+    JETSPEC,
+    {"markov": Markov.RNN, "windows": (None, 4), "causal": (True, True)},
+    KINDS[5] | {"causal": (True, True)},
+]
+
+
+@pytest.mark.parametrize("drafted", range(1, 6))
+@pytest.mark.parametrize("kind", [*CAUSAL, {}, XPRESS], ids=str)
+def test_what_a_causal_block_does_not_need_is_not_computed(
+    kind: dict, drafted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each drafted token has the logits that it has in a whole block."""
+    pair = BlockPair.of(shared_llama(), **kind)
+    hidden = mx.random.normal((5, 64), key=mx.random.key(0))
+    pair.memory.take([1] * 5, hidden, 0)
+    most, block, rows = pair.head.max_drafted, pair.head.network.block, list[int]()
+    monkeypatch.setattr(
+        BlockNetwork, "block", lambda _self, x, *others: (rows.append(x.shape[0]), block(x, *others))[1]
+    )
+    drafted = min(drafted, most)
+    whole, cut = (pair.memory.state(Root(4, 5, hidden[4], drafted=count)) for count in (None, drafted))
+    for token in range(drafted):
+        np.testing.assert_allclose(np.array(cut.logits()), np.array(whole.logits()), atol=1e-5)
+        if token + 1 < drafted:
+            whole, cut = (state.after(mx.array([0, 0]), mx.array([6, 7])) for state in (whole, cut))
+    assert rows == [5, 5 - most + drafted if kind in CAUSAL else 5]
+
+
+def test_xpress_reads_the_token_before_the_root() -> None:
+    """Where that is not known, or is part of an image, the root stands for it, as in the training of a text's start."""
+
+    def logits(text: list[int], at: int = 5) -> np.ndarray:
+        memory = BlockPair.of(shared_llama(), **XPRESS).memory
+        memory.take(text, mx.random.normal((5, 64), key=mx.random.key(0)), 0)
+        return np.array(memory.state(Root(4, at, mx.zeros(64))).logits())
+
+    assert np.abs(logits([1, 1, 1, 1, 6]) - logits([1, 1, 1, 1, 7])).max() > 1e-3
+    np.testing.assert_array_equal(logits([1, 1, 1, 1, 6]), logits([3, 3, 3, 3, 6]))
+    np.testing.assert_array_equal(logits([1, 1, 1, 1, -9]), logits([1, 1, 1, 1, 4]))
+    np.testing.assert_array_equal(logits([1, 1, 1, 1, 6], at=9), logits([1, 1, 1, 1, 7], at=9))
 
 
 @dataclass(frozen=True)

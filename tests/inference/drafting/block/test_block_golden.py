@@ -74,4 +74,4 @@ def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path
 
 def test_every_layout_has_a_golden_file() -> None:
     """So that a folder without files cannot pass."""
-    assert len(FILES) == 16
+    assert len(FILES) == 20

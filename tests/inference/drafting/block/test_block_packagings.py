@@ -91,6 +91,8 @@ SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
         ({"dflash_config": {"causal": False}}, (False, False)),
         ({"dflash_config": {"causal": True}}, (True, True)),
         ({"is_causal": False, "dflash_config": {"causal": True}}, (False, False)),
+        ({"is_causal": False, "dflash_config": {"causal_head": True}}, (True, True)),
+        ({"dflash_config": {"causal_head": False}}, (False, False)),
     ],
     ids=str,
 )
@@ -150,7 +152,7 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"projector_type": "dspine"}, "its setting projector_type is 'dspine'"),
+        ({"projector_type": "dspine"}, "does not know how the layers of a DSpine"),
         ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
         ({"attention_sink_bias": True}, "does not support its setting attention_sink_bias"),
     ],
