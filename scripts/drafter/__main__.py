@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=10_240)
     parser.add_argument("--batch", type=int, default=2048)
     parser.add_argument("--arm", action="append", default=[], help="NAME:STATE:INNER:BLOCKS:SECONDS:RATE:DROPOUT")
+    parser.add_argument("--start", type=Path, help="folder of a drafter that the arms begin with")
     parser.add_argument("--further", type=float, default=0, help="seconds of each further training of the first arm")
     parser.add_argument("--further-rate", type=float, default=1e-4)
     parser.add_argument("--tiny", action="store_true", help="a small random target on the CPU, to try the script")

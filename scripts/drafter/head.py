@@ -103,6 +103,11 @@ def _rewrite(
     return made
 
 
+def read_vocabulary(folder: Path) -> torch.Tensor:
+    """Return the draft vocabulary of a stored drafter."""
+    return load_file(folder / "model.safetensors")["draft_vocabulary"].long().to(DEVICE)
+
+
 def read_head(folder: Path, data: Data, target: Target) -> Head:
     """Return a stored drafter as a head on whitened inputs, with its own vocabulary."""
     facts = json.loads((folder / "config.json").read_text())["architecture"]

@@ -28,7 +28,14 @@ class Data:
     """
 
     @torch.no_grad()
-    def __init__(self, options: argparse.Namespace, target: Target, tokens: np.ndarray, facts: np.ndarray) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        target: Target,
+        tokens: np.ndarray,
+        facts: np.ndarray,
+        vocabulary: torch.Tensor | None = None,
+    ) -> None:
         rows = []
         ends = np.cumsum(facts[:, 0])
         for end, (length, start, held, heat) in zip(ends, facts.tolist(), strict=True):
@@ -47,18 +54,19 @@ class Data:
         self.left = to((np.repeat(starts[1:], lengths) - 1 - np.arange(starts[-1])).astype(np.int32))
         self.group = to(np.repeat(np.array([row[2] for row in rows], np.int8), lengths))
         self.greedy = to(np.repeat(np.array([row[3] for row in rows]), lengths))
-        self._choose_vocabulary(target, options.vocabulary)
+        self._choose_vocabulary(target, options.vocabulary, vocabulary)
         note(f"{len(rows):,} conversations, {starts[-1]:,} answer tokens, {self.cover:.1%} draftable")
         self._read_states(target, rows, starts, options.call_tokens)
         self._whiten(target)
 
-    def _choose_vocabulary(self, target: Target, limit: int) -> None:
-        """Take the most frequent tokens of the answers to train on."""
+    def _choose_vocabulary(self, target: Target, limit: int, given: torch.Tensor | None) -> None:
+        """Take the given tokens, or the most frequent ones of the answers to train on."""
         size = target.embeddings.shape[0]
         learnt = self.tokens[self.group == 0].long()
         counts = torch.bincount(learnt, minlength=size)
         best = counts.argsort(descending=True, stable=True)[:limit]
-        self.counts, self.vocabulary = counts, best[counts[best] > 0].sort().values
+        self.counts = counts
+        self.vocabulary = best[counts[best] > 0].sort().values if given is None else given
         self.cover = float(counts[self.vocabulary].sum() / counts.sum())
         self.rows = target.embeddings[self.vocabulary]
         self.column_of = torch.full((size,), -1, dtype=torch.int32, device=DEVICE)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from scripts.drafter.common import CUDA, DEVICE, ROOT, STEP_DECAY, STEPS, note, sync
-from scripts.drafter.head import Distillation, Head, fresh_head, read_head, write_head
+from scripts.drafter.head import Distillation, Head, fresh_head, read_head, read_vocabulary, write_head
 from scripts.drafter.rounds import evaluate, greedy_lengths, walk
 from scripts.drafter.states import Data
 from scripts.drafter.target import Target
@@ -93,7 +93,7 @@ def _loss(head: Head, data: Data, roots: torch.Tensor, accepted: torch.Tensor | 
 
 
 def train_heads(options: argparse.Namespace, target: Target, tokens: np.ndarray, facts: np.ndarray) -> None:
-    data = Data(options, target, tokens, facts)
+    data = Data(options, target, tokens, facts, options.start and read_vocabulary(options.start))
     note("states read;", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most" if CUDA else "")
     shipped = ROOT / "assets/drafters/smollm2-135m-instruct"
     results = {"answers": len(facts), "answer tokens": len(data.tokens), "coverage": data.cover}
@@ -112,7 +112,10 @@ def train_heads(options: argparse.Namespace, target: Target, tokens: np.ndarray,
     for arm in options.arm:
         name, *numbers = arm.split(":")
         state, inner, blocks, seconds, rate, dropout = (float(number) for number in numbers)
-        head = fresh_head(data, int(state), int(inner), int(blocks), options.seed)
+        if options.start:
+            head = read_head(options.start, data, target)
+        else:
+            head = fresh_head(data, int(state), int(inner), int(blocks), options.seed)
         settings = {"rate": rate, "batch": options.batch, "dropout": dropout, "seed": options.seed}
         done = train(head, data, seconds=seconds, name=name, **settings)
         keep(name, head, settings | done | {"seconds": seconds})

@@ -184,6 +184,7 @@ def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: st
 
 
 @pytest.mark.slow
+@pytest.mark.across_rows
 def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the last layer rows of the first tree come to other experts, as rounding does where two nearly tie."""
     trials: list[list[float]] = []

@@ -12,6 +12,7 @@ M3 = {"device_name": "Apple M3", "max_recommended_working_set_size": 17, "memory
 
 def test_on_a_cpu_it_is_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "available_bytes", lambda: 7)
+    monkeypatch.setattr(device, "on_gpu", lambda: False)
     assert device.memory_room() == MemoryRoom(7, 7)
 
 

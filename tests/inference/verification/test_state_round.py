@@ -247,6 +247,7 @@ def test_a_gated_delta_rule_of_other_parts_feeds_again(monkeypatch: pytest.Monke
     assert not cache.can_commit_part
 
 
+@pytest.mark.across_rows
 @pytest.mark.parametrize(("module", "dtype"), grid([bailing_moe_linear, bailing_hybrid], [mx.float32, mx.bfloat16]))
 def test_lightning_attention_ends_in_the_state_of_its_rows_one_by_one(module: Any, dtype: mx.Dtype) -> None:
     rows = [mx.random.normal((1, 4, 12, 8)).astype(dtype) for _ in range(3)]
