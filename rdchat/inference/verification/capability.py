@@ -160,7 +160,7 @@ class _Trial:
         tokens = 1 + rng.permutation(min(vocabulary_size, 1000) - 1).astype(np.int32)[: _PROMPT + _ROWS]
         self._prompt, self._tokens = tokens[:_PROMPT], tokens[_PROMPT:]
         self._chain = PrefixTree.of(self._tokens, np.arange(-1, _ROWS - 1))
-        self._tree = PrefixTree.of(self._tokens, np.array(_SHAPES[shape]))
+        self._tree = PrefixTree.of(self._tokens, _SHAPES[shape])
         self._paths = [np.flatnonzero(row) for row in self._tree.ancestors()]
         # First node whose parent is another one than in the chain.
         self._fork = int(np.argmax(self._tree.parents != self._chain.parents))
