@@ -31,6 +31,7 @@ ROUNDS = 4  # that the requests are sent in
 GROWTH = 30 * 2**20  # bytes that a process may grow by in all rounds without a leak
 LONG = "forever " + "x" * 500  # with 20,000 tokens, more than all buffers on the way hold
 LIMITS = Limits(send_seconds=2.0, header_seconds=2.0, body_seconds=2.0, body_bytes=100_000)
+PATIENT = Limits(send_seconds=10.0, header_seconds=10.0, body_seconds=10.0, body_bytes=100_000)  # with many at once
 
 Kind = Callable[[Server, int], str]
 
@@ -43,8 +44,9 @@ def engine() -> Iterator[EchoingEngine]:
 
 
 @pytest.fixture
-def server(engine: EchoingEngine) -> Iterator[Server]:
-    server = Server(ServerSettings(KEY, port=0, queue_length=4 * AT_ONCE, limits=LIMITS), engine)
+def server(engine: EchoingEngine, request: pytest.FixtureRequest) -> Iterator[Server]:
+    limits = getattr(request, "param", LIMITS)
+    server = Server(ServerSettings(KEY, port=0, queue_length=4 * AT_ONCE, limits=limits), engine)
     server.start()
     yield server
     assert server.stop(60)
@@ -219,6 +221,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server", [PATIENT], indirect=True, ids=[""])
 def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
     process, memory = psutil.Process(), list[int]()
     with ThreadPoolExecutor(AT_ONCE) as clients:
