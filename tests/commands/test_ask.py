@@ -368,7 +368,8 @@ def test_prompt_longer_than_the_context_is_refused_with_figures(
 
 @pytest.mark.slow
 def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
-    command = [sys.executable, "-m", "rdchat", "ask", "hello", "--temperature", "0", "--model", str(small_model)]
+    command = [sys.executable, "-m", "tests.slow_replies", "ask", "hello", "--temperature", "0"]
+    command += ["--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1)
@@ -382,7 +383,7 @@ def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
     """It comes once the tokenizer's process is there: while the model is loaded, or soon after."""
-    command = [sys.executable, "-m", "rdchat", "ask", "hello", "--json", "--model", str(small_model)]
+    command = [sys.executable, "-m", "tests.slow_replies", "ask", "hello", "--json", "--model", str(small_model)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not psutil.Process(process.pid).children():
             with suppress(subprocess.TimeoutExpired):

@@ -353,7 +353,7 @@ def test_earlier_replies_of_a_file_are_drafted_from(
 @pytest.mark.slow
 def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(6)))
-    command = [sys.executable, "-m", "rdchat", "bench", "--modes", "off", "--no-mlx-lm", "--json"]
+    command = [sys.executable, "-m", "tests.slow_replies", "bench", "--modes", "off", "--no-mlx-lm", "--json"]
     command += ["--model", str(small_model), "--prompts", str(tmp_path / "prompts.jsonl"), "--max-tokens", "200"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

@@ -17,6 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 from tests.late import LateModule
 from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test
+from tests.slow_replies import slow_replies
 
 pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
@@ -67,7 +68,7 @@ class Client:
 
 
 def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_same_text(
-    qapp: QApplication, qtbot: QtBot, default_model: Path
+    qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=16)
     settings = Settings(sampling=sampling, titles_by_model=False, server_at_start=True)
@@ -77,6 +78,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         qtbot.waitUntil(lambda: bool(controller.server.address), timeout=120_000)
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
         alone = Client(app).start().wait(qtbot)
+        slow_replies(monkeypatch, 0.05)
         paused = Client(app).start()
         qtbot.waitUntil(lambda: len(paused.text) > 20, timeout=120_000)
         controller.send("What is the capital of France?")

@@ -25,6 +25,7 @@ from rdchat.services.engine.engine_request import (
     UnloadModel,
 )
 from tests.e2e.model_replies import reply
+from tests.slow_replies import slow_replies
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
@@ -82,7 +83,7 @@ def test_the_bytes_of_tokens_are_those_of_the_text(model: LoadedModel) -> None:
 
 
 def test_the_servers_reply_goes_on_after_the_persons_and_ends_when_the_model_goes(
-    qtbot: QtBot, default_model_folder: Path, model: LoadedModel
+    qtbot: QtBot, default_model_folder: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = EngineClient(LocalEngine, nullcontext)
     events: dict[str, list[EngineEvent]] = {name: [] for name in ("load", "server", "window", "last", "unload")}
@@ -100,6 +101,7 @@ def test_the_servers_reply_goes_on_after_the_persons_and_ends_when_the_model_goe
     try:
         submit("load", LoadModel(str(default_model_folder), Dtype.AUTO))
         wait_for(lambda: has_ended("load"))
+        slow_replies(monkeypatch, 0.05)
         submit("server", long, direct=True)
         wait_for(lambda: any(isinstance(event, ReplyProgress) for event in events["server"]))
         submit("window", ask("Name a fruit."))

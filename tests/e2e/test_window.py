@@ -23,17 +23,21 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
 from tests.listed import listed
+from tests.slow_replies import slow_replies
 
 pytestmark = pytest.mark.slow
 
 WRITING_APP = """
 import sys
+import pytest
 from PySide6.QtCore import QTimer
 from rdchat import paths
 from rdchat.app import App, application, make_engine
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
+from tests.slow_replies import slow_replies
 
+slow_replies(pytest.MonkeyPatch(), 0.02)
 qt = application()
 app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), make_engine)
 app.controller.chat.reply_grew.connect(lambda _id, text: print(text, end="", flush=True))
@@ -53,8 +57,9 @@ def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> Non
 
 
 def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_while_it_writes(
-    qapp: QApplication, qtbot: QtBot, default_model: Path
+    qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    slow_replies(monkeypatch, 0.05)
     short = SamplingParams(temperature=0, max_tokens=32)
     SettingsStore(paths.settings_path()).save(Settings(sampling=short, titles_by_model=False))
     with running_app(qapp, qtbot) as app:

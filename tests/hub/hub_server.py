@@ -33,6 +33,8 @@ class HubServer:
         faults: What goes wrong with the next requests for the bytes of a file, by its name; each is used once.
         api_faults: What goes wrong with the next requests to the API.
         bytes_per_second: Of each connection; None for all that there is.
+        holds_at: Bytes of files in all, after which each connection waits until this is changed; None for no limit.
+            What must happen in the midst of a download has as long as it needs.
         token: That a gated repository wants.
         etags: Whether the store gives one.
         before_bytes: Called once before the bytes of a file are sent, by its name.
@@ -46,6 +48,7 @@ class HubServer:
         self.faults: dict[str, list[Fault]] = {}
         self.api_faults: list[Fault] = []
         self.bytes_per_second: float | None = None
+        self.holds_at: int | None = None
         self.token = "hf_right"
         self.etags = True
         self.before_bytes: dict[str, Callable[[], object]] = {}
@@ -59,6 +62,11 @@ class HubServer:
             thread.start()
         self.url = f"http://127.0.0.1:{self._servers[0].server_port}"
         self.store = f"http://localhost:{self._servers[1].server_port}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether no more bytes of files are to be sent now."""
+        return self.holds_at is not None and self.sent.total() >= self.holds_at
 
     def close(self) -> None:
         self.closing.set()
@@ -303,6 +311,8 @@ class _Handler(BaseHTTPRequestHandler):
             piece = max(1, min(PIECE, int(self.hub.bytes_per_second / 100)))
         for place in range(0, end, piece):
             part = data[place : min(place + piece, end)]
+            while self.hub.holds and not self.hub.closing.wait(0.01):
+                pass
             # Counted first: the reader may look as soon as it has the bytes.
             self.hub.sent[digest] += len(part)
             self.wfile.write(part)

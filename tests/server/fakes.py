@@ -127,8 +127,8 @@ class ScriptedGate:
             work()
 
     def _reply(self, request: GenerationRequest, on_event: Callable[[Any], object], running: Running) -> None:
-        self.requests.append(request)
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        self.requests.append(request)  # by now, so that who sees it may change the scripts
         if script.refusal:
             on_event(script.refusal)
             return

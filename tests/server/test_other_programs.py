@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import Limits
 from tests.late import LateModule
-from tests.server.conftest import MakeServer, openai_client, streamed
+from tests.server.conftest import MakeServer, openai_client, streamed, wait_until
 from tests.server.fakes import Script, ScriptedGate
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def test_an_error_behind_a_ping_is_an_event(make_server: MakeServer, gate: Scrip
     server = make_server(Limits(silent_seconds=0.05))
     gate.gate.shut()
     with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
+        wait_until(lambda: bool(gate.requests))
         gate.scripts = [Script(refusal=ApiError(400, "It is broken."))]
         assert waiting.readline() == b": please wait\n"
         gate.gate.open()

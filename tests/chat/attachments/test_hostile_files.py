@@ -23,7 +23,7 @@ ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[FileReader]:
-    reader = FileReader(step_s=4.0, memory_bytes=300 << 20)
+    reader = FileReader(step_s=10.0, memory_bytes=300 << 20)
     yield reader
     reader.close()
 

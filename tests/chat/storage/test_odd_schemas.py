@@ -191,7 +191,7 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert "has no chats of rdchat" in found[0].message
 
 

@@ -68,14 +68,14 @@ def test_it_asks_once_a_day(
     found: list[Update] = []
     check.update_found.connect(found.append)
     check.answer(True)
-    qtbot.waitUntil(lambda: found == [UPDATE], timeout=5000)
+    qtbot.waitUntil(lambda: found == [UPDATE])
     check.look()
     check.answer(True)
     for day in (26, 27, 28):
         monkeypatch.setattr(Days, "day", date(2026, 11, day))
         check.look()
         check.look()
-    qtbot.waitUntil(lambda: found == [UPDATE, UPDATE], timeout=5000)
+    qtbot.waitUntil(lambda: found == [UPDATE, UPDATE])
     assert len(address.asked) == 4
 
 

@@ -164,13 +164,13 @@ def test_nothing_is_measured_while_the_window_is_hidden(
     client = make_client()
     record = Recorder(client)
     client.set_hidden(True)
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    with qtbot.waitSignal(record.model_loaded):
         record.load_model(None, Dtype.AUTO)
     record.generate(request(1))  # behind the idle work, were there any
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1)
     assert engine.idle_slices == 3
     client.set_hidden(False)
-    qtbot.waitUntil(lambda: engine.idle_slices == 0, timeout=5000)
+    qtbot.waitUntil(lambda: engine.idle_slices == 0)
 
 
 def test_the_engine_rests_after_some_minutes(
@@ -180,8 +180,8 @@ def test_the_engine_rests_after_some_minutes(
     client = make_client()
     record = Recorder(client)
     record.generate(request(1))
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
-    qtbot.waitUntil(lambda: engine.rests > 0, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1)
+    qtbot.waitUntil(lambda: engine.rests > 0)
     assert len(engine.threads) == 1
 
 
@@ -190,7 +190,7 @@ def asleep_client(qtbot: QtBot, make_client: MakeClient, minutes: int | None) ->
     client.sleep_after(minutes)
     record = Recorder(client)
     record.generate(request(1))
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1)
     return client
 
 
@@ -199,12 +199,12 @@ def test_a_model_that_nobody_uses_is_unloaded_and_loaded_by_a_key_press(
 ) -> None:
     monkeypatch.setattr(idle_timers, "_MINUTE_MS", 0)
     client = asleep_client(qtbot, make_client, 5)
-    qtbot.waitUntil(lambda: client.asleep and engine.naps == 1, timeout=5000)
+    qtbot.waitUntil(lambda: client.asleep and engine.naps == 1)
     monkeypatch.setattr(idle_timers, "_MINUTE_MS", 60_000)
     with qtbot.waitSignal(client.asleep_changed):
         client.wake()
     client.wake()
-    qtbot.waitUntil(lambda: engine.wakings == 1, timeout=5000)
+    qtbot.waitUntil(lambda: engine.wakings == 1)
     assert not client.asleep
     assert len(engine.threads) == 1
 
@@ -219,7 +219,7 @@ def test_unless_the_person_chose_it_is_unloaded_on_battery_or_if_memory_is_short
     monkeypatch.setattr(machine, "available_bytes", lambda: looks.append(1) or free)
     monkeypatch.setattr(machine, "total_bytes", lambda: 100)
     client = asleep_client(qtbot, make_client, None)
-    qtbot.waitUntil(lambda: client.asleep or len(looks) > 2, timeout=5000)
+    qtbot.waitUntil(lambda: client.asleep or len(looks) > 2)
     assert client.asleep is sleeps
     client.sleep_after(0)
     client.wake()

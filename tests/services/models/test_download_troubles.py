@@ -133,7 +133,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
 def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     one = downloads.service.start(Download(NAME))
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     os.kill(downloads.child().pid, signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     assert failed.hint == "Resume the download to continue where it stopped."
     part = largest_part()
     here = part.stat().st_size
-    hub.bytes_per_second = None
+    hub.holds_at = None
     downloads.service.resume(one)
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
     assert hub.starts(files[WEIGHTS]) == [0, here]

@@ -39,7 +39,7 @@ Opener = Callable[..., FollowedDownloads]
 def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
-    hub.bytes_per_second = 1_000_000
+    hub.holds_at = 100_000
     one = downloads.service.start(Download(NAME))
     assert downloads.service.start(Download(NAME)) == one, "it goes on already"
     with pytest.raises(HubError):
@@ -47,6 +47,7 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     downloads.wait(one, lambda progress: progress.done_bytes > 0)
     (going,) = downloads.service.going()
     assert going.total_bytes == sum(map(len, files.values()))
+    hub.holds_at = None
     ended = downloads.wait_for(one, DownloadState.FINISHED)
     check_whole(Path(ended.folder), files)
     assert (downloads.finished, downloads.service.going()) == ([NAME], ())
@@ -74,13 +75,13 @@ def test_what_loads_it_is_named_as_elsewhere() -> None:
 def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     first = open_downloads()
     first.wait(first.service.start(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
     first.service.close()
     check_nothing_installed()
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
-    hub.bytes_per_second = None
+    hub.holds_at = None
     second = open_downloads()
     (listed,) = second.restored()
     assert second.went_on == [NAME]
@@ -93,7 +94,7 @@ def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener
     original = Original()
     original.put(hub)
     plan = plan_part(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
-    hub.bytes_per_second = 400_000
+    hub.holds_at = 200_000
     first, wanted = open_downloads(), begin_drafter(plan)
     one = first.service.start(wanted)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
@@ -101,7 +102,7 @@ def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener
     second = open_downloads()
     (listed,) = second.restored()
     assert (listed.id, second.went_on) == (one, [ORIGINAL])
-    hub.bytes_per_second = None
+    hub.holds_at = None
     second.wait_for(one, DownloadState.FINISHED)
     check_layers(drafter_folder(), original)
 
@@ -115,12 +116,12 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     Original().put(hub)
     older = begin_drafter(plan_part(HubApi(find_endpoint()), target, ORIGINAL))
     first = open_downloads()
-    hub.bytes_per_second = 400_000
+    hub.holds_at = 200_000
     one = first.service.start(older)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
     first.service.pause(one)
     first.wait_for(one, DownloadState.PAUSED)
-    hub.bytes_per_second = None
+    hub.holds_at = None
     original = Original()
     original.config["torch_dtype"] = "bfloat16"
     original.put(hub)
@@ -150,7 +151,7 @@ def test_a_deleted_models_unfinished_drafter_leaves_the_list(hub: HubServer, dow
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     first = open_downloads()
     one = first.service.start(Download(NAME, is_model=False))
     first.wait(one, lambda progress: progress.done_bytes > 50_000)
@@ -166,6 +167,7 @@ def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, 
     assert not listed.is_model
     assert len(hub.requests) == asked
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
+    hub.holds_at = None
     second.service.resume(listed.id)
     check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), files)
     assert hub.starts(files[WEIGHTS]) == [0, here]
@@ -231,7 +233,7 @@ def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open
 @pytest.mark.slow
 def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     hub.add(NAME, small_files())
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     one = downloads.service.start(Download(NAME))
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     with qtbot.waitSignal(downloads.service.removed):
@@ -250,9 +252,9 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
     hub.add(NAME, files)
     hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
     hub.repositories[NAME].branches["newer"] = "e" * 40
-    hub.bytes_per_second = 300_000
     ids = []
     for revision in ("main", "newer"):
+        hub.holds_at = hub.sent.total() + 200_000
         ids.append(downloads.service.start(Download(NAME, revision)))
         downloads.wait(ids[-1], lambda progress: progress.fetched_bytes > 50_000)
         downloads.service.pause(ids[-1])
@@ -351,7 +353,7 @@ def test_a_pair_is_one_download_also_after_a_restart(
     hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafter = pair(hub, monkeypatch)
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     first = open_downloads()
     first.wait(first.service.start(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
     (shown,) = first.service.all()
@@ -359,7 +361,7 @@ def test_a_pair_is_one_download_also_after_a_restart(
     assert len(first.service.going()) == 1
     assert not any(DRAFTER in request.path for request in hub.requests)
     first.service.close()
-    hub.bytes_per_second = None
+    hub.holds_at = None
     second = open_downloads()
     (listed,) = second.restored()
     second.wait(listed.id, lambda progress: progress.companion == DRAFTER and progress.state == "finished")

@@ -41,7 +41,7 @@ def attach(qtbot: QtBot, window: MainWindow) -> None:
     with io.BytesIO() as buffer:
         Image.new("RGB", (30, 20)).save(buffer, "PNG")
         window.conversation.files.add_image(buffer.getvalue())
-    qtbot.waitUntil(lambda: window.conversation.composer.files.has_images, timeout=20_000)
+    qtbot.waitUntil(lambda: window.conversation.composer.files.has_images)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def chips(window: MainWindow) -> list[FileChip]:
 def wait_for_chips(qtbot: QtBot, window: MainWindow, number: int) -> list[str]:
     """Wait until so many files were read and counted; return what a screen reader says of them."""
     names = lambda: [chip.accessibleName() for chip in chips(window)]  # noqa: E731
-    qtbot.waitUntil(lambda: len(names()) == number and all("token" in name for name in names()), timeout=20_000)
+    qtbot.waitUntil(lambda: len(names()) == number and all("token" in name for name in names()))
     return names()
 
 
@@ -158,7 +158,7 @@ def test_sent_images_stand_in_a_row_with_names(sent: MainWindow) -> None:
 
 def test_images_are_drawn_off_the_main_thread(qtbot: QtBot, sent: MainWindow) -> None:
     teal = lambda tile: tile.grab().toImage().pixelColor(tile.rect().center()).name()  # noqa: E731
-    qtbot.waitUntil(lambda: teal(tiles(sent)[1]) == "#008080", timeout=20_000)
+    qtbot.waitUntil(lambda: teal(tiles(sent)[1]) == "#008080")
 
 
 def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWindow) -> None:
@@ -183,13 +183,13 @@ def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, 
     tiles(sent)[0].click()
     window = viewer(sent)
     qtbot.keyClick(window.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: window.detail.text() == "Copied", timeout=20_000)
+    qtbot.waitUntil(lambda: window.detail.text() == "Copied")
     assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
     qtbot.keyClick(window.view, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
     dialog = next(iter(window.findChildren(QFileDialog)))
     dialog.fileSelected.emit(str(tmp_path / "saved.png"))
     dialog.close()
-    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png", timeout=20_000)
+    qtbot.waitUntil(lambda: window.detail.text() == "Saved as saved.png")
     with Image.open(tmp_path / "saved.png") as saved:
         assert saved.size == (80, 120)
         assert not saved.getexif()

@@ -194,7 +194,7 @@ def test_a_removed_download_leaves_the_list(
 ) -> None:
     """It stayed until the page was shown again."""
     hub.add(NAME, small_files())
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     models.downloads.start(Download(NAME))
     qtbot.waitUntil(lambda: models.downloads.all()[0].done_bytes > 0)
     machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000))

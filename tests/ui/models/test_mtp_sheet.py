@@ -25,7 +25,7 @@ from tests.hub.surroundings import hub, this_machine_only
 from tests.ui.conftest import Chat
 
 __all__ = ["hub", "this_machine_only"]
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

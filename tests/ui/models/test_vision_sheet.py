@@ -24,7 +24,7 @@ from tests.inference.vision.seeing_chats import seeing_folder
 from tests.ui.conftest import Chat
 
 __all__ = ["hub", "this_machine_only"]
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

@@ -244,7 +244,7 @@ def paste(quick: QuickWindow, data: QMimeData) -> None:
 
 def wait_for_image(qtbot: QtBot, chat: Chat) -> None:
     files = chat.controller.quick.files
-    qtbot.waitUntil(lambda: bool(files.images) and files.tokens is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: bool(files.images) and files.tokens is not None)
 
 
 def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
@@ -264,7 +264,7 @@ def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
     (tile,) = quick.transcript.findChildren(ImageTile)
     tile.click()
     viewer = next(each for each in quick.findChildren(ImageWindow) if each.isVisible())
-    qtbot.waitUntil(lambda: not viewer.view.image.isNull(), timeout=20_000)
+    qtbot.waitUntil(lambda: not viewer.view.image.isNull())
     viewer.close()
     files = QMimeData()
     files.setUrls([QUrl.fromLocalFile(str(other))])

@@ -335,5 +335,5 @@ def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> Non
     assert tile.accessibleName() == "Image image 1.png, size not known yet"
     qtbot.mouseClick(tile, LEFT)
     (window,) = tool_window.window.findChildren(ImageWindow)
-    qtbot.waitUntil(lambda: "damaged" in window.view.accessibleDescription(), timeout=20_000)
+    qtbot.waitUntil(lambda: "damaged" in window.view.accessibleDescription())
     window.close()

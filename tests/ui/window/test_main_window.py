@@ -437,16 +437,16 @@ def test_the_engine_is_told_whether_any_window_is_seen(qtbot: QtBot, chat: Chat,
     client = window._controller.model_slot.engine
     client.set_hidden = told.append  # type: ignore[method-assign]
     window.hide()
-    qtbot.waitUntil(lambda: told[-1:] == [True], timeout=5000)
+    qtbot.waitUntil(lambda: told[-1:] == [True])
     window.windows.quick.open_here()
-    qtbot.waitUntil(lambda: told[-1:] == [False], timeout=5000)
+    qtbot.waitUntil(lambda: told[-1:] == [False])
     window.windows.quick.close()
-    qtbot.waitUntil(lambda: told[-1:] == [True], timeout=5000)
+    qtbot.waitUntil(lambda: told[-1:] == [True])
     window.show()
-    qtbot.waitUntil(lambda: told[-1:] == [False], timeout=5000)
+    qtbot.waitUntil(lambda: told[-1:] == [False])
     window.windows.quick.open_here()
     qtbot.waitUntil(window.windows.quick.isActiveWindow)
     told.clear()
     window.windows.quick.close()
-    qtbot.waitUntil(lambda: bool(told), timeout=5000)
+    qtbot.waitUntil(lambda: bool(told))
     assert told == [False] * len(told), "the main window is still seen"

@@ -246,5 +246,4 @@ def test_changes_in_each_turn_do_not_put_off_the_actions(window: MainWindow, qtb
     pieces = QTimer(interval=0)
     pieces.timeout.connect(window.actions_.refresh_soon)
     pieces.start()
-    qtbot.wait(50)
-    assert refreshes
+    qtbot.waitUntil(lambda: bool(refreshes))

@@ -39,7 +39,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     (look if yes else leave).click()
     assert chat.controller.settings.values.looks_for_updates is yes
     if yes:
-        qtbot.waitUntil(lambda: _shown(window) not in (None, banner), timeout=5000)
+        qtbot.waitUntil(lambda: _shown(window) not in (None, banner))
         found = _shown(window)
         assert found is not None
         texts = [label.text() for label in found.findChildren(QLabel)]

@@ -226,7 +226,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
 ) -> None:
     chat.start()
     hub.add(MODEL, small_files(), **FACTS)
-    hub.bytes_per_second = 400_000
+    hub.holds_at = 100_000
     search(qtbot, page, "small")
     click(qtbot, page, MODEL)
     box = page.details.row
@@ -235,6 +235,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot.waitUntil(lambda: " of 403 KB" in box.state.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
     assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
+    hub.holds_at = None
     qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(MODEL)].marks == (("Installed", "success"),))
     qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
@@ -264,7 +265,7 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
 ) -> None:
     hub.add(GEMMA, small_files(), **FACTS)
     hub.add(ASSISTANT, files_of_drafter())
-    hub.bytes_per_second = 400_000
+    hub.holds_at = 100_000
     click(qtbot, page, GEMMA)
     details, models = page.details, page._models
     row = details.row
@@ -276,6 +277,7 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     qtbot.waitUntil(lambda: bool(models.downloads.all()))
     assert [download.companion for download in models.downloads.all()] == [ASSISTANT]
     first = share(*models.downloads.going()) or 0
+    hub.holds_at = 500_000  # in the drafter
     qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: "603 KB" in row.state.text(), timeout=WAIT_MS)
     assert (row.main.text(), row.other.text()) == ("Pause", "Cancel")
@@ -285,6 +287,7 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     (shown,) = models_window.downloads.list.rows.values()
     assert shown.name.text() == f"{GEMMA}  ·  with its drafter"
     models_window.show_page(page)
+    hub.holds_at = None
     qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
     assert len(models.downloads.all()) == 1
     qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in details.suggestion.drafter.text(), timeout=WAIT_MS)
@@ -324,18 +327,17 @@ def test_a_pair_is_paused_resumed_and_cancelled_as_one(
 ) -> None:
     hub.add(GEMMA, small_files(), **FACTS)
     hub.add(ASSISTANT, files_of_drafter())
-    hub.bytes_per_second = 150_000
+    hub.holds_at = 100_000
     click(qtbot, page, GEMMA)
     row, models = page.details.row, page._models
     qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: hub.sent.total() > 40_000, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: hub.sent.total() > 40_000 and row.main.text() == "Pause", timeout=WAIT_MS)
     qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)  # Pause
     qtbot.waitUntil(lambda: row.main.text() == "Resume", timeout=WAIT_MS)
-    hub.bytes_per_second = 2_000_000
+    hub.holds_at = 550_000  # in the drafter, also where the first part was sent twice
     qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
     drafter = files_of_drafter()["model.safetensors"]
-    hub.bytes_per_second = 100_000
     qtbot.waitUntil(lambda: bool(hub.starts(drafter)), timeout=WAIT_MS)
     qtbot.mouseClick(row.other, Qt.MouseButton.LeftButton)  # Cancel
     words = answer(qtbot, page.window(), "Remove")

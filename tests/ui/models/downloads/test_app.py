@@ -65,7 +65,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
 ) -> None:
     files = small_files()
     hub.add(NAME, files)
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
         assert not sign.isVisible()
@@ -83,7 +83,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     here = part.stat().st_size
     with running(qapp, qtbot) as (app, engine):
         qtbot.waitUntil(lambda: any(words.startswith("Resuming a download") for words in banners(app)))
-        hub.bytes_per_second = None
+        hub.holds_at = None
         done = f"{NAME} has been downloaded"
         qtbot.waitUntil(lambda: done in banners(app), timeout=WAIT_MS)
         assert "models" not in app.window.windows.__dict__, "the window is not needed for it"

@@ -49,14 +49,14 @@ def opened() -> Opened:
         QDesktopServices.unsetUrlHandler(scheme)
 
 
-def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, rate: float | None) -> ModelRow:
+def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, holds_at: int | None) -> ModelRow:
     """Start a download; return its row once bytes have come."""
     hub.add(NAME, small_files())
-    hub.bytes_per_second = rate
+    hub.holds_at = holds_at
     models.downloads.start(Download(NAME))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
-    if rate:
+    if holds_at:
         qtbot.waitUntil(lambda: row.bar.value() > 100, timeout=WAIT_MS)  # of 1,000; the weights have begun
     return row
 
@@ -84,7 +84,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
 ) -> None:
     page = models_window.downloads
     assert page.empty.isVisible()
-    row = begin(qtbot, hub, models_window, models, 300_000)
+    row = begin(qtbot, hub, models_window, models, 100_000)
     assert row.isVisible()
     qtbot.waitUntil(lambda: "MB" in row.state.text() or "KB" in row.state.text(), timeout=WAIT_MS)
     qtbot.waitUntil(lambda: page.totals.text().startswith("1 download  ·  "), timeout=WAIT_MS)
@@ -95,7 +95,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     qtbot.mouseClick(row.files.fold, LEFT)
     assert row.files.isVisible()
     assert "model.safetensors: " in row.files.text()
-    hub.bytes_per_second = None
+    hub.holds_at = None
     qtbot.mouseClick(row.main, LEFT)
     say(qtbot, row, "complete and checked")
     qtbot.mouseClick(row.main, LEFT)
@@ -123,7 +123,7 @@ def is_free() -> bool:
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 300_000)
+    row = begin(qtbot, hub, models_window, models, 100_000)
     row.other.setFocus()
     qtbot.keyClick(row.other, Qt.Key.Key_Space)
     box = question(qtbot, row)
@@ -228,7 +228,7 @@ def test_a_finished_download_that_another_program_deleted_is_not_installed(
 def test_the_row_of_a_deleted_unfinished_download_goes(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 300_000)
+    row = begin(qtbot, hub, models_window, models, 100_000)
     models.downloads.pause(models.downloads.all()[0].id)
     say(qtbot, row, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
@@ -244,11 +244,11 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     assert models_window.tabs.tabText(2) == "Downloads"
     models_window.show_page(models_window.installed)
     hub.add(NAME, small_files())
-    hub.bytes_per_second = 300_000
+    hub.holds_at = 100_000
     models.downloads.start(Download(NAME, is_model=False))
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
     qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None, timeout=WAIT_MS)
-    hub.bytes_per_second = None
+    hub.holds_at = None
     qtbot.waitUntil(lambda: models_window.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
     models_window.show_page(models_window.downloads)
     (row,) = models_window.downloads.list.rows.values()
@@ -262,7 +262,7 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
 def test_the_keyboard_reaches_everything_by_name(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 300_000)
+    row = begin(qtbot, hub, models_window, models, 100_000)
     models.downloads.pause(models.downloads.all()[0].id)
     say(qtbot, row, "Paused")
     wanted = {row.main, row.other, row.files.fold, models_window.downloads.token}
