@@ -356,7 +356,8 @@ def xpress_cases(out: Path) -> None:
         ids = torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:size]).values
         block = SpeculatorsBlock(model, config, ids, both_ways=True)
         block.window = None
-        outputs, shape = two_blocks(block), {"xpress_rank": 6, "block_size": BLOCK, "sample_from_anchor": from_anchor}
+        outputs = two_blocks(block)
+        shape: dict[str, Any] = {"xpress_rank": 6, "block_size": BLOCK, "sample_from_anchor": from_anchor}
         weights = model.state_dict()
         if from_anchor:
             shape |= {"speculators_model_type": "xpress", "xpress_mlp_ratio": 2, "num_jacobi_passes": BLOCK}
