@@ -250,7 +250,8 @@ class TimingCache:
         self._cache = KVCache(model.network)
         self._verifier = Verifier(model, self._cache)
         self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
-        tokens = model.tokenizer.encode(_TEXT)
+        # A special token may have no row in the model's tables, and some tokenizers know no letter.
+        tokens = model.tokenizer.encode(_TEXT, add_special_tokens=False) or [0]
         tokens *= 1 + (deepest + MAX_ROWS) // len(tokens)
         # What is fed, and what may follow at each depth.
         self._text, self._following = tokens[:deepest], tokens

@@ -37,6 +37,13 @@ class HighTokenizer(CharacterTokenizer):
         return [FIRST + token for token in super().encode(text)]
 
 
+class SpecialTokenizer(CharacterTokenizer):
+    """Begins a text with a special token, for which the model has no row; without it a text has no token at all."""
+
+    def encode(self, text: str, **options: object) -> list[int]:
+        return [10**7] if options.get("add_special_tokens", True) else []
+
+
 def mixture() -> tuple[LoadedModel, list[mx.array]]:
     """Return a mixture of experts whose router, and whose guesses, follow the kind of token, and where it routed rows.
 
@@ -94,3 +101,9 @@ def test_random_tokens_would_use_nearly_all_of_them() -> None:
     model, routed = mixture()
     model.network(mx.array(np.random.default_rng(0).integers(0, SIZE, size=(1, MAX_ROWS))))
     assert np.unique(np.array(routed[0])).size > EXPERTS / 2
+
+
+def test_a_text_without_tokens_of_the_model_is_measured_too() -> None:
+    model = replace(mixture()[0], tokenizer=SpecialTokenizer())
+    (measured, _) = map(finished, calls(model, DraftKind.TREE))
+    assert (4, NEAR) in measured.costs

@@ -183,6 +183,22 @@ def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: st
     assert capability.kind is (DraftKind.CHAIN if name in CHAINS else DraftKind.TREE), capability.reason
 
 
+def test_so_it_is_where_only_more_than_twelve_rows_round_otherwise() -> None:
+    """A branch that was fed in one call with its prompt differed from the tree, whose prompt had a call of its own."""
+
+    class Rounding(nn.Linear):
+        def __call__(self, x: mx.array) -> mx.array:
+            y = super().__call__(x)
+            return y.astype(mx.float16).astype(mx.float32) if x.shape[1] > 12 else y
+
+    network = network_of("llama", {})
+    for _, module in network.named_modules():
+        if type(module) is nn.Linear:
+            module.__class__ = Rounding
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert (capability.kind, capability.inputs) == (DraftKind.TREE, 3), capability.reason
+
+
 @pytest.mark.slow
 @pytest.mark.across_rows
 def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
