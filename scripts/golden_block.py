@@ -241,12 +241,7 @@ def speculators_cases(out: Path) -> None:
         layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
         layers |= {"sliding_window": 3, "use_sliding_window": True}
         config = Qwen3Config(**layers, attn_implementation="eager")
-        model = torch.nn.Module()
-        model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
-        model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
-        model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
-        model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
-        model.lm_head = torch.nn.Linear(HIDDEN, REDUCED, bias=False)
+        model = speculators_model(definitions, config, REDUCED)
         sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": REDUCED, "hidden_size": HIDDEN}
         if rank := changes.get("markov_rank"):
             model.markov_head = heads.MarkovHead(**sizes, markov_rank=rank, head_type=changes["markov_head_type"])
@@ -265,6 +260,17 @@ def speculators_cases(out: Path) -> None:
         outputs["weights.d2t"] = ids - torch.arange(REDUCED)
         outputs["weights.t2d"] = torch.isin(torch.arange(VOCABULARY), ids)
         write(out, name, model, shape, outputs)
+
+
+def speculators_model(definitions: Any, config: Qwen3Config, size: int) -> Any:
+    """Return the parts that all drafters of speculators have, which draft `size` tokens."""
+    model: Any = torch.nn.Module()
+    model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
+    model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
+    model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
+    model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
+    model.lm_head = torch.nn.Linear(HIDDEN, size, bias=False)
+    return model
 
 
 class SpeculatorsBlock:
@@ -343,12 +349,7 @@ def xpress_cases(out: Path) -> None:
     layers = {**QWEN3, **PLAIN_ROPE}
     config = Qwen3Config(**layers, attn_implementation="eager")
     for name, from_anchor, size in (("speculators_xpress", True, REDUCED), ("xpress", False, VOCABULARY)):
-        model = torch.nn.Module()
-        model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
-        model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
-        model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
-        model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
-        model.lm_head = torch.nn.Linear(HIDDEN, size, bias=False)
+        model = speculators_model(definitions, config, size)
         sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": size, "hidden_size": HIDDEN}
         model.refiner_head = heads.XPressRefinerHead(**sizes, block_size=BLOCK, rank=6, mlp_ratio=2)
         model.from_anchor = from_anchor

@@ -181,9 +181,7 @@ class _Trial:
 
     def try_stock(self) -> None:
         """Feed the chain at once through stock caches."""
-        layers = make_prompt_cache(self._network)
-        self._fed(layers, self._prompt)
-        self.errors["stock"] = row_errors(on_host(self._fed(layers, self._tokens)), self._along_chain)
+        self.errors["stock"] = row_errors(self._along(self._tokens), self._along_chain)
 
     def try_tree(self) -> None:
         """Verify the tree and the controls."""

@@ -27,12 +27,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_corrections import (
-    CandidateSelector,
-    CausalRefiner,
-    MarkovHead,
-    TokenGru,
-)
+from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, CausalRefiner, MarkovHead, TokenGru
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
     DecoderLayer,
