@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import pytest
+from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -12,6 +14,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -87,6 +90,18 @@ def edited_text(widget: MessageWidget) -> str | None:
 def draw(qtbot: QtBot, body: TextBody) -> None:
     """Draw all of a text."""
     qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
+
+
+def highlighted(cursor: QTextCursor) -> str:
+    """Return the text that Qt shows as selected, with the source of each formula."""
+    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
+    formula = cursor.document().find(OBJECT, cursor.selectionStart())
+    while not formula.isNull() and len(sources) < len(parts) - 1:
+        table = cursor.currentTable()
+        if table is None or QTextCursor(formula).currentTable() == table:
+            sources.append(source_of(formula.charFormat()))
+        formula = cursor.document().find(OBJECT, formula)
+    return "".join(part + source for part, source in zip_longest(parts, sources, fillvalue=""))
 
 
 def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
