@@ -187,7 +187,9 @@ class SearchField(QLineEdit):
         super().__init__(placeholderText=placeholder, clearButtonEnabled=True, maxLength=_MAX_SEARCH_LETTERS)
         self._escape_clears = escape_clears
         self.setAccessibleName(name)
-        icon = QAction(self)
+        # Screen readers find a button there.
+        icon = QAction(name, self)
+        icon.triggered.connect(self.setFocus)
         show_icon(icon, "search", theme, size=16)
         self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
         self.typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
