@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 from PySide6.QtGui import QAccessible, QAccessibleInterface
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.import_export.import_export import export_sheet
+from rdchat.ui.style.layouts import PlainField
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -90,6 +91,10 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
         for index in range(tabs.count()):
             tabs.setCurrentIndex(index)
             assert len(_named(side)) > 5
+    # Qt's own field draws its placeholder behind what an input method composes.
+    fields = [each for each in QApplication.allWidgets() if isinstance(each, QPlainTextEdit) and not each.isReadOnly()]
+    assert len(fields) > 5
+    assert [each for each in fields if not isinstance(each, PlainField)] == []
     for action in (window.actions_.palette, window.actions_.options):
         action.trigger()
         _named()
