@@ -17,6 +17,7 @@ from rdchat.ui.style.labels import utf16_length, without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
+from rdchat.ui.transcript.markdown.text_formats import column_step
 
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
 
@@ -254,14 +255,15 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
 def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
     """Return the part of a table that is selected in it: whole cells, or a part of one cell's text."""
     first_row, rows, first_column, columns = cursor.selectedTableCells()
+    step = column_step(table)
     if rows < 0:
         cell = table.cellAt(cursor.position())
         start = cell.firstPosition()
-        runs = block.rows[cell.row()][cell.column()]
+        runs = block.rows[cell.row()][::step][cell.column()]
         return Block(Kind.TEXT, tuple(_part(runs, cursor.selectionStart() - start, cursor.selectionEnd() - start)))
     selected = slice(first_column, first_column + columns)
-    cut_rows = tuple(row[selected] for row in block.rows[first_row : first_row + rows])
-    return Block(Kind.TABLE, rows=cut_rows, alignments=block.alignments[selected])
+    cut_rows = tuple(row[::step][selected][::step] for row in block.rows[first_row : first_row + rows])
+    return Block(Kind.TABLE, rows=cut_rows, alignments=block.alignments[::step][selected][::step])
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
