@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby, takewhile
 
-from PySide6.QtCore import QStringListModel
+from PySide6.QtCore import QMimeData, QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 
 from rdchat.ui.style.labels import utf16_length, without_controls
@@ -200,14 +200,20 @@ def as_html(markdown: str) -> str:
     return f'<html><head><meta charset="utf-8"></head><body>{html}</body></html>'
 
 
-def put_on_clipboard(text: str, html: str) -> None:
-    """Replace what is on the clipboard."""
+def text_data(text: str) -> QMimeData:
+    """Return a text for the clipboard or a drag."""
     # Qt makes the object, which is then emptied: one made here would outlive Python on the clipboard, and crash the
     # exit.
     source = QStringListModel([""])
     data = source.mimeData([source.index(0, 0)])
     data.clear()
     data.setText(text)
+    return data
+
+
+def put_on_clipboard(text: str, html: str) -> None:
+    """Replace what is on the clipboard."""
+    data = text_data(text)
     if html:
         data.setHtml(html)
     QGuiApplication.clipboard().setMimeData(data)
