@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from itertools import groupby, takewhile
+from typing import Any
 
 from PySide6.QtCore import QMimeData, QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
@@ -260,7 +261,8 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
 
 def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
     """Return the part of a table that is selected in it: whole cells, or a part of one cell's text."""
-    first_row, rows, first_column, columns = cursor.selectedTableCells()
+    cells: Any = cursor.selectedTableCells()
+    first_row, rows, first_column, columns = cells
     step = column_step(table)
     if rows < 0:
         cell = table.cellAt(cursor.position())

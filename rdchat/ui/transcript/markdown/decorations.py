@@ -228,5 +228,5 @@ class Decorations(QObject):
         mirrored = column_step(table) < 0
         area = QRect(0 if mirrored else left, round(top), self._width - left, round(height))
         widths = [length.rawValue() for length in look.columnWidthConstraints()]
-        width = round(sum(widths)) + len(widths) + 1
-        return WidePart("Scroll table sideways", area, width, area.bottom(), mirrored)
+        # Borders between columns are within these widths.
+        return WidePart("Scroll table sideways", area, round(sum(widths)) + 2, area.bottom(), mirrored)
