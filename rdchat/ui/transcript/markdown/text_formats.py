@@ -165,6 +165,10 @@ class TextFormats:
         if mirrored:
             look.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
             look.setAlignment(Qt.AlignmentFlag.AlignRight)
+            # Qt leaves two pixels beside the last border.
+            look.setRightMargin(self.left(block) - 2)
+        else:
+            look.setLeftMargin(self.left(block))
         look.setBorder(1)
         look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
         look.setBorderBrush(QBrush(self._theme.colors.border))
@@ -173,7 +177,6 @@ class TextFormats:
         look.setCellSpacing(0)
         look.setTopMargin(_SEAM if block.joined else self._space_above(block, above) if above else 0)
         look.setBottomMargin(self.room_below_table(None))
-        (look.setRightMargin if mirrored else look.setLeftMargin)(self.left(block))
         look.setHeaderRowCount(0 if block.joined else 1)
         return look
 
