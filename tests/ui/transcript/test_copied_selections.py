@@ -5,15 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QEvent, QPointF, Qt
-from PySide6.QtGui import QClipboard, QGuiApplication, QMouseEvent, QTextCursor
-from PySide6.QtTest import QTest
+from PySide6.QtGui import QClipboard, QGuiApplication, QMouseEvent
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.copying import CopyForm, forms_of
-from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.transcript.conftest import draw, highlighted
+from rdchat.ui.transcript.markdown.parser import PlainParser
+from tests.ui.transcript.conftest import body_of, copied, highlighted, select, select_text
 
 TABLE = "| Fruit | Cost |\n|--|--:|\n| Fig | twelve |\n| Plum | $x^2$ |"
 LIST = "- outer\n  - inner\n    1. deep\n- last"
@@ -31,37 +29,6 @@ PARTS = [
     "-\n- [x] done",
     "---",
 ]
-
-
-def body_of(qtbot: QtBot, theme: Theme, text: str, parser: Parser | None = None) -> TextBody:
-    body = TextBody(parser or MarkdownParser(), theme)
-    qtbot.addWidget(body)
-    body.resize(500, 300)
-    body.show()
-    body.set_text(text, True)
-    draw(qtbot, body)
-    return body
-
-
-def select(body: TextBody, anchor: int, position: int) -> QTextCursor:
-    cursor = body.textCursor()
-    cursor.setPosition(anchor)
-    cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
-    body.setTextCursor(cursor)
-    return cursor
-
-
-def select_text(body: TextBody, begin: str, end: str) -> None:
-    """Select from the first letter of one text to the last of another."""
-    first = body.document().find(begin).selectionStart()
-    select(body, first, body.document().find(end, first).selectionEnd())
-
-
-def copied(body: TextBody) -> str:
-    """Return what Ctrl-C puts on the clipboard."""
-    QGuiApplication.clipboard().setText("nothing")
-    QTest.keyClick(body, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
-    return QGuiApplication.clipboard().text()
 
 
 def letters(text: str) -> str:

@@ -10,7 +10,7 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.transcript.test_copied_selections import body_of, copied, select, select_text
+from tests.ui.transcript.conftest import body_of, copied, select, select_text
 
 WIDTH = 500
 ARABIC = "| الفاكهة | السعر |\n|--|--|\n| تين | 12 |\n| Plum | سبعة |"

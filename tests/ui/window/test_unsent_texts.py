@@ -1,5 +1,6 @@
 """What is typed and neither sent nor saved is there again after the app was closed, or another store was opened."""
 
+import base64
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -29,8 +30,10 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS
-from tests.ui.files.test_images import png
 from tests.ui.transcript.conftest import edited_text
+
+# A PNG of one pixel.
+_RED = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 
 
 class App:
@@ -99,7 +102,7 @@ def files_of(controller: ChatController) -> list[tuple[str, str]]:
 def attach(qtbot: QtBot, window: MainWindow, controller: ChatController, *paths: Path) -> list[tuple[str, str]]:
     """Attach an image that is no file, and files; return what is sent of them."""
     before = len(controller.chat.files.files)
-    window.conversation.files.add_image(png())
+    window.conversation.files.add_image(_RED)
     window.conversation.files.add([str(path) for path in paths])
     qtbot.waitUntil(lambda: len(files_of(controller)) == before + 1 + len(paths), timeout=WAIT_MS)
     return files_of(controller)
