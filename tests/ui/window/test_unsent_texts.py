@@ -183,8 +183,9 @@ def test_files_that_are_too_large_to_be_kept_are_named(
 def test_another_store_has_files_of_its_own(qtbot: QtBot, app: App, messages: list[Message]) -> None:
     with app.running() as (window, controller):
         attach(qtbot, window, controller)
-        controller.chat.unsent.store()
         unsent = controller.chat.unsent
+        unsent.store()
+        controller.chats.store.write(lambda _connection: None)  # this waits for the files
         unsent.begin_anew("")
         assert len(unsent.take_files(messages[0].conversation_id)) == 1
         assert unsent.take_files(messages[0].conversation_id) == ()
