@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from rdchat.chat.storage.rows import (
     text_column,
 )
 from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
-from rdchat.chat.storage.whole_chat import MessageReader, add_files, file_text, insert_message, read_message
+from rdchat.chat.storage.whole_chat import MessageReader, add_files, file_from, file_text, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role, ToolCall
@@ -408,3 +408,22 @@ class ConversationStore(Database):
             connection.execute(sql, (*key, text_column(text)))
 
         self.write(save)
+
+    def unsent_files(self, conversation_id: int | None) -> tuple[tuple[AttachedFile, str], ...]:
+        """Return the files of a message that was not sent, each with its text; None is the message of a new chat."""
+        sql = "SELECT * FROM unsent_files WHERE conversation_id IS ? ORDER BY rowid"
+        return tuple((file_from(row), row[-1]) for row in self.rows(sql, conversation_id))
+
+    def save_unsent_files(self, conversation_id: int | None, files: Sequence[tuple[AttachedFile, str]]) -> None:
+        """Replace the stored files, unless the chat no longer exists, without waiting: they may be large."""
+        sql = """
+            INSERT INTO unsent_files SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
+            WHERE ?1 IS NULL OR EXISTS (SELECT 1 FROM conversations WHERE id = ?1)
+        """
+
+        def save(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM unsent_files WHERE conversation_id IS ?", (conversation_id,))
+            rows = ((conversation_id, *astuple(file), text_column(text)) for file, text in files)
+            connection.executemany(sql, rows)
+
+        self.submit(save)

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, text_of
+from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.conformance.markdown import (
@@ -19,7 +19,7 @@ from tests.conformance.markdown import (
     read,
     shown,
 )
-from tests.ui.transcript.conftest import draw
+from tests.ui.transcript.conftest import draw, highlighted
 
 
 def test_no_text_of_an_example_is_lost() -> None:
@@ -63,5 +63,5 @@ def test_the_window_shows_all_text_of_examples_and_of_pathological_cases(qtbot: 
         draw(qtbot, body)
         body.resize(600, body.heightForWidth(600))
         body.selectAll()
-        assert missing(as_plain(all_blocks(text)), text_of(body.textCursor())) == "", name
+        assert missing(as_plain(all_blocks(text)), highlighted(body.textCursor())) == "", name
     theme.deleteLater()

@@ -111,11 +111,12 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
             f" WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.position"
         )
         for row in rows(sql, *(each.id for each in some)):
-            files.setdefault(row[0], []).append(_file_from(row))
+            files.setdefault(row[0], []).append(file_from(row))
     return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
 
 
-def _file_from(row: Sequence[Any]) -> AttachedFile:
+def file_from(row: Sequence[Any]) -> AttachedFile:
+    """Return a file from a row with the fields of `AttachedFile` after its first column."""
     kind = FileKind(row[2]) if row[2] in FileKind else FileKind.TEXT
     size = (row[7] or 0, row[8] or 0)
     return AttachedFile(printable_name(row[1]), kind, row[3], max(row[4], 0), row[5], row[6], *size)

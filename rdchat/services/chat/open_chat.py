@@ -71,7 +71,8 @@ class OpenChat(QObject):
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model, settings, self)
         self.unsent = UnsentMemory(store, self)
-        self.files.changed.connect(lambda: self.unsent.save_pasted(self.files.chat, self.files.pasted))
+        self.files.changed.connect(lambda: self.unsent.save_files(self.files.chat, tuple(self.files.to_send())))
+        self.unsent.files_exceeded.connect(self.files.refused)
         self.edits: dict[int, PendingFiles] = {}
         self.conversation = NEW_CHAT
         self.path = MessagePath()
@@ -198,6 +199,7 @@ class OpenChat(QObject):
 
     def _emit_opened(self) -> None:
         self.files.show_chat(self.id)
+        self.files.restore(self.unsent.take_files(self.id))
         self.opened.emit()
 
     # Changing

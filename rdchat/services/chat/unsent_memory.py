@@ -1,4 +1,4 @@
-"""Typed texts that were neither sent nor saved, and the messages that wait to be sent."""
+"""Typed texts with their files that were neither sent nor saved, and the messages that wait to be sent."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,23 +11,28 @@ from rdchat.errors import StorageError
 
 _WAIT_MS = 500
 """Until typed text is stored, also while the person types on."""
+# Characters of the files that are stored with one message; 30 MB of images have so many.
+_MAX_STORED = 40_000_000
+_TOO_LARGE = "Files beyond 30 MB are not kept if rdchat quits before the message is sent."
+# Each file comes with its text.
+type _Files = tuple[tuple[AttachedFile, str], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingMessage:
-    """A message that is sent as soon as the engine is free; each file comes with its text."""
+    """A message that is sent as soon as the engine is free."""
 
     chat: int
     text: str
-    files: tuple[tuple[AttachedFile, str], ...] = ()
+    files: _Files = ()
 
 
 class UnsentMemory(QObject):
     """Texts by chat and message, stored half a second after they were typed, and the queue of waiting messages.
 
-    A waiting message is stored at once, in front of the text that is typed in its chat: after a crash or a quit it is
-    in the message field again, without its files. So is a text that was pasted as a file. A text that cannot be stored
-    is kept until the app ends, without a notice: it is still where it was typed.
+    So are the files of a chat's message field. A waiting message is stored at once, in front of what is in its chat's
+    message field: after a crash or a quit it is there again. What cannot be stored is kept until the app ends, without
+    a notice: it is still where it was typed.
 
     Args:
         stored: Stores the texts; None has them end with the app.
@@ -38,6 +43,8 @@ class UnsentMemory(QObject):
     """
 
     waiting_changed = Signal()
+    # What becomes of files that are too large to be stored, a sentence.
+    files_exceeded = Signal(str)
 
     def __init__(self, stored: ConversationStore | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -47,8 +54,9 @@ class UnsentMemory(QObject):
         self._texts: dict[tuple[int | None, int | None], str] = {}
         # Those of them that are not stored yet.
         self._changed: set[tuple[int | None, int | None]] = set()
-        # Texts that are files of the unsent message, by chat.
-        self._pasted: dict[int | None, tuple[str, ...]] = {}
+        # The files in the message fields, and those that are stored for them, by chat.
+        self._files: dict[int | None, _Files] = {}
+        self._stored_files: dict[int | None, _Files] = {}
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
@@ -65,11 +73,25 @@ class UnsentMemory(QObject):
         if text != self.text(conversation_id, message_id):
             self._take(conversation_id, message_id, text)
 
-    def save_pasted(self, conversation_id: int | None, texts: tuple[str, ...]) -> None:
-        """Store these before the text that is typed in a chat, soon; they are not part of its `text`."""
-        if texts != self._pasted.get(conversation_id, ()):
+    def take_files(self, conversation_id: int | None) -> _Files:
+        """Return the files that an earlier run stored for the message field of a chat; nothing the next time."""
+        if conversation_id in self._files or self._stored is None:
+            return ()
+        files: _Files = ()
+        with suppress(StorageError):
+            files = self._stored.unsent_files(conversation_id)
+            self._files[conversation_id] = files
+            self._stored_files[conversation_id] = files
+        return files
+
+    def save_files(self, conversation_id: int | None, files: _Files) -> None:
+        """Take the files that are in the message field of a chat now, to be stored soon."""
+        before = self._files.get(conversation_id, ())
+        if files != before:
             self._take(conversation_id, None, self.text(conversation_id))
-            self._pasted[conversation_id] = texts
+            self._files[conversation_id] = files
+            if _size(before) <= _MAX_STORED < _size(files):
+                self.files_exceeded.emit(_TOO_LARGE)
 
     def _take(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         self._texts[conversation_id, message_id] = text
@@ -109,17 +131,31 @@ class UnsentMemory(QObject):
         if self._stored is None:
             return
         for key in list(self._changed):
-            before = [message.text for message in self.waiting_in(key[0])] if key[1] is None else []
-            before += self._pasted.get(key[0], ()) if key[1] is None else ()
+            waiting = self.waiting_in(key[0]) if key[1] is None else []
+            texts = [*(message.text for message in waiting), self._texts[key]]
             with suppress(StorageError):
-                self._stored.save_unsent_text(*key, "\n\n".join(text for text in (*before, self._texts[key]) if text))
+                self._stored.save_unsent_text(*key, "\n\n".join(filter(None, texts)))
                 self._changed.remove(key)
-                if not before:
+                if not waiting:
                     del self._texts[key]
+            if key[1] is None:
+                self._store_files(self._stored, key[0], waiting)
+
+    def _store_files(self, store: ConversationStore, chat: int | None, waiting: list[WaitingMessage]) -> None:
+        files = tuple(file for message in waiting for file in message.files) + self._files.get(chat, ())
+        if files != self._stored_files.get(chat, ()):
+            store.save_unsent_files(chat, [each for n, each in enumerate(files, 1) if _size(files[:n]) <= _MAX_STORED])
+            self._stored_files[chat] = files
 
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
-        self._texts, self._changed, self._pasted, self.waiting = {}, set(), {}, []
+        self._texts, self._changed, self.waiting = {}, set(), []
+        self._files.clear()
+        self._stored_files.clear()
         self.save(None, None, typed or self.text(None))
         self.waiting_changed.emit()
+
+
+def _size(files: _Files) -> int:
+    return sum(file.characters for file, _ in files)

@@ -46,7 +46,6 @@ class PendingFile:
         part: The part of it that is sent.
         file: The part, as it will be stored.
         count: Tokens of the part; None until they are counted.
-        pasted: Whether it is a text that was pasted.
     """
 
     id: int
@@ -58,7 +57,6 @@ class PendingFile:
     part: Part | None = None
     file: AttachedFile | None = None
     count: TokenCount | None = None
-    pasted: bool = False
 
     @property
     def block(self) -> str:
@@ -111,11 +109,6 @@ class PendingFiles(QObject):
     def chat(self) -> int | None:
         """The open chat's id; None of a new chat."""
         return self._chat
-
-    @property
-    def pasted(self) -> tuple[str, ...]:
-        """The texts that were pasted, all of each."""
-        return tuple("".join(file.read.parts) for file in self.files if file.pasted and file.read)
 
     @property
     def blocks(self) -> str:
@@ -190,7 +183,6 @@ class PendingFiles(QObject):
         name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
         read = ReadFile(name, FileKind.TEXT, (text,))
         file = self._add(name)
-        file.pasted = True
         self._take(file, read, Part(text, ""), attached(read, text))
         return file.id
 

@@ -228,7 +228,7 @@ class SidebarListView(QListView):
 
     def _target(self, index: QModelIndex) -> DropTarget | None:
         row = self.rows.row_at(index)
-        if not index.isValid():
+        if not index.isValid() and self.rows.section_of(0) is not None:
             return DropTarget()
         if isinstance(row, FolderRow):
             return DropTarget(row.folder.id)

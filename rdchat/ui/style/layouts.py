@@ -155,11 +155,36 @@ def show_share(bar: QProgressBar, share: float | None) -> None:
     bar.setValue(round(1000 * (share or 0)))
 
 
+class PlainField(QPlainTextEdit):
+    """A field of several lines that Tab leaves. Its placeholder goes while an input method composes.
+
+    Qt draws both over each other.
+    """
+
+    def __init__(self, placeholder: str = "", *, read_only: bool = False) -> None:
+        super().__init__(tabChangesFocus=True, readOnly=read_only)
+        self._placeholder = placeholder
+        self.textChanged.connect(self._show_placeholder)
+        self._show_placeholder()
+
+    @property
+    def composing(self) -> bool:
+        """Whether an input method composes a text here, which is no part of the field's text yet."""
+        return bool(self.textCursor().block().layout().preeditAreaText())
+
+    def setPlaceholderText(self, text: str) -> None:
+        self._placeholder = text
+        self._show_placeholder()
+
+    def _show_placeholder(self) -> None:
+        super().setPlaceholderText("" if self.composing else self._placeholder)
+
+
 def text_field(
     lines: int, placeholder: str, name: str = "", tip: str = "", *, read_only: bool = False
 ) -> QPlainTextEdit:
-    """Return a plain text field of some lines, which Tab leaves, with a name for screen readers and a tooltip."""
-    field = QPlainTextEdit(tabChangesFocus=True, placeholderText=placeholder, readOnly=read_only)
+    """Return a plain text field of some lines, with a name for screen readers and a tooltip."""
+    field = PlainField(placeholder, read_only=read_only)
     field.setAccessibleName(name)
     set_tip(field, tip)
     field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
@@ -187,7 +212,9 @@ class SearchField(QLineEdit):
         super().__init__(placeholderText=placeholder, clearButtonEnabled=True, maxLength=_MAX_SEARCH_LETTERS)
         self._escape_clears = escape_clears
         self.setAccessibleName(name)
-        icon = QAction(self)
+        # Screen readers find a button there.
+        icon = QAction(name, self)
+        icon.triggered.connect(self.setFocus)
         show_icon(icon, "search", theme, size=16)
         self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
         self.typing = QTimer(self, interval=_TYPING_MS, singleShot=True)

@@ -5,8 +5,8 @@ from enum import StrEnum
 from math import ceil
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
@@ -14,13 +14,13 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
-from rdchat.ui.style.layouts import column, lay_out_later, row
+from rdchat.ui.style.layouts import PlainField, column, lay_out_later, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 
 
-class PromptField(QPlainTextEdit):
+class PromptField(PlainField):
     """A text field as high as its lines. Return submits, Shift-Return breaks the line; `above_requested` is emitted by
     Up while it is empty.
 
@@ -38,9 +38,7 @@ class PromptField(QPlainTextEdit):
     def __init__(self, theme: Theme, name: str, lines: tuple[int, int], *, return_submits: bool = True) -> None:
         super().__init__()
         self._theme, self._lines, self._return_submits = theme, lines, return_submits
-        self._composing = False
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setTabChangesFocus(True)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         # The ground is painted below it, with round corners.
@@ -53,14 +51,14 @@ class PromptField(QPlainTextEdit):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key, modifier = event.modifiers(), Qt.KeyboardModifier
-        is_blank = self.document().isEmpty() and not self._composing
+        is_blank = self.document().isEmpty() and not self.composing
         # A Mac's arrow keys count as keys of the keypad.
         if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and is_blank:
             self.above_requested.emit()
         elif event.matches(QKeySequence.StandardKey.Undo):
             # Subclasses have their own.
             self.undo()
-        elif event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self._composing:
+        elif event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self.composing:
             super().keyPressEvent(event)
         elif key & modifier.ControlModifier or (
             self._return_submits and not key & (modifier.ShiftModifier | modifier.AltModifier)
@@ -69,10 +67,6 @@ class PromptField(QPlainTextEdit):
         else:
             self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
             self.ensureCursorVisible()
-
-    def inputMethodEvent(self, event: QInputMethodEvent) -> None:
-        self._composing = bool(event.preeditString())
-        super().inputMethodEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

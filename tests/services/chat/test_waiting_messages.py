@@ -118,15 +118,22 @@ def test_after_a_quit_a_waiting_message_is_in_its_message_field(
     window: Window, engine: ScriptedEngine, window_on: Callable[[Path], Window], tmp_path: Path
 ) -> None:
     pause_midway(window, engine, "One")
+    files = window.controller.chat.files
+    files.add_text("A long text")
+    window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
     window.controller.send("Two")
     window.controller.send("Three")
     window.controller.chat.set_typed("Typed")
+    files.add_text("Another")
+    stored = [text for _, text in window.store.unsent_files(window.controller.chat.id)]
+    assert stored == ["A long text"]
     window.controller.close()
     window.store.close()
     again = window_on(tmp_path)
     again.controller.start()
     assert again.texts == ["One", "Hello,"]
     assert again.controller.chat.typed == "Two\n\nThree\n\nTyped"
+    assert [text for _, text in again.controller.chat.files.to_send()] == ["A long text", "Another"]
     assert not waiting(again)
 
 

@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from PySide6.QtCore import QMimeData, QModelIndex, QPointF, Qt
+from PySide6.QtCore import QMimeData, QModelIndex, QPoint, QPointF, Qt
 from PySide6.QtGui import QDrag, QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
@@ -71,15 +71,16 @@ def _folder(chat: Chat, name: str, parent: Folder | None = None) -> Folder:
 
 
 def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
-    """Drop a row on another as the mouse does; whether it was allowed."""
+    """Drop a row on another, or with "" below all rows, as the mouse does; whether it was allowed."""
     sidebar.list.dragged = key_of(_row(sidebar, what))
-    place = sidebar.list.visualRect(_index(sidebar, onto)).center()
+    below = sidebar.list.viewport().rect().bottomLeft() - QPoint(0, 2)
+    place = sidebar.list.visualRect(_index(sidebar, onto)).center() if onto else below
     keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
         moved = QDragMoveEvent(place, *keys)
     sidebar.list.dragMoveEvent(moved)
     if moved.isAccepted():
-        assert sidebar.list.painter.drop_row == _index(sidebar, onto).row()
+        assert sidebar.list.painter.drop_row == sidebar.list.indexAt(place).row()
         sidebar.list.dropEvent(QDropEvent(QPointF(place), *keys))
     assert sidebar.list.painter.drop_row == -1
     sidebar.list.dragged = None
@@ -111,6 +112,28 @@ def test_chats_are_dragged_into_folders_and_out(qtbot: QtBot, chat: Chat, sideba
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Lisbon", "Today", "Python", "Bread"])
     chat.controller.chats.undo()
     assert _shown(sidebar)[2:4] == ["  Lisbon", "  Bread"]
+
+
+def test_a_chat_is_dropped_below_the_rows_only_where_these_are_in_their_order(
+    qtbot: QtBot, chat: Chat, sidebar: Sidebar
+) -> None:
+    chats = chat.controller.chats
+    _folder(chat, "Recipes")
+    assert _drag(sidebar, "Bread", "Recipes")
+    qtbot.waitUntil(lambda: "  Bread" in _shown(sidebar))
+    _trigger(sidebar, "Python", "Archive")
+    chats.show(Location.ARCHIVE)
+    assert _shown(sidebar) == ["Python"]
+    assert not _drag(sidebar, "Python", "")
+    assert not _drag(sidebar, "Python", "Python")
+    chats.show(Location.CHATS)
+    sidebar.search.setText("Bread")
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Bread"])
+    assert not _drag(sidebar, "Bread", "")
+    sidebar.search.clear()
+    qtbot.waitUntil(lambda: _shown(sidebar) == ["Folders", "Recipes", "  Bread", "Today", "Lisbon"])
+    assert _drag(sidebar, "Bread", "")
+    qtbot.waitUntil(lambda: "Bread" in _shown(sidebar))
 
 
 def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:

@@ -3,8 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication, QTextCursor
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -12,6 +16,8 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -87,6 +93,49 @@ def edited_text(widget: MessageWidget) -> str | None:
 def draw(qtbot: QtBot, body: TextBody) -> None:
     """Draw all of a text."""
     qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
+
+
+def body_of(qtbot: QtBot, theme: Theme, text: str, parser: Parser | None = None) -> TextBody:
+    body = TextBody(parser or MarkdownParser(), theme)
+    qtbot.addWidget(body)
+    body.resize(500, 300)
+    body.show()
+    body.set_text(text, True)
+    draw(qtbot, body)
+    return body
+
+
+def select(body: TextBody, anchor: int, position: int) -> QTextCursor:
+    cursor = body.textCursor()
+    cursor.setPosition(anchor)
+    cursor.setPosition(position, QTextCursor.MoveMode.KeepAnchor)
+    body.setTextCursor(cursor)
+    return cursor
+
+
+def select_text(body: TextBody, begin: str, end: str) -> None:
+    """Select from the first letter of one text to the last of another."""
+    first = body.document().find(begin).selectionStart()
+    select(body, first, body.document().find(end, first).selectionEnd())
+
+
+def copied(body: TextBody) -> str:
+    """Return what Ctrl-C puts on the clipboard."""
+    QGuiApplication.clipboard().setText("nothing")
+    QTest.keyClick(body, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    return QGuiApplication.clipboard().text()
+
+
+def highlighted(cursor: QTextCursor) -> str:
+    """Return the text that Qt shows as selected, with the source of each formula."""
+    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
+    formula = cursor.document().find(OBJECT, cursor.selectionStart())
+    while not formula.isNull() and len(sources) < len(parts) - 1:
+        table = cursor.currentTable()
+        if table is None or QTextCursor(formula).currentTable() == table:
+            sources.append(source_of(formula.charFormat()))
+        formula = cursor.document().find(OBJECT, formula)
+    return "".join(part + source for part, source in zip_longest(parts, sources, fillvalue=""))
 
 
 def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:

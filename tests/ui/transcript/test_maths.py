@@ -140,7 +140,7 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     assert body.toPlainText() == f"So {OBJECT} and\n{OBJECT}\n•\t{OBJECT} end"
     body.selectAll()
     body.copy()
-    assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n$$\n\\frac{a}{b}\n$$\n•\t\\(y\\) end"
+    assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n\n$$\n\\frac{a}{b}\n$$\n\n• \\(y\\) end"
     body.heightForWidth(400)  # lays it out
     formula = body.document().firstBlock().next()
     drawn = drawn_formula("\\frac{a}{b}")

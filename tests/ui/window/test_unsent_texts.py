@@ -1,5 +1,7 @@
 """What is typed and neither sent nor saved is there again after the app was closed, or another store was opened."""
 
+import base64
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -17,14 +19,21 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat import unsent_memory
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.files.chips import FileChip
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
+from tests.services.window import WAIT_MS
 from tests.ui.transcript.conftest import edited_text
+
+# A PNG of one pixel.
+_RED = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC")
 
 
 class App:
@@ -85,6 +94,103 @@ def editor_of(window: MainWindow, message: Message) -> QPlainTextEdit:
     return editor
 
 
+def files_of(controller: ChatController) -> list[tuple[str, str]]:
+    """Return name and text of each file in the message field."""
+    return [(file.name, text) for file, text in controller.chat.files.to_send()]
+
+
+def attach(qtbot: QtBot, window: MainWindow, controller: ChatController, *paths: Path) -> list[tuple[str, str]]:
+    """Attach an image that is no file, and files; return what is sent of them."""
+    before = len(controller.chat.files.files)
+    window.conversation.files.add_image(_RED)
+    window.conversation.files.add([str(path) for path in paths])
+    qtbot.waitUntil(lambda: len(files_of(controller)) == before + 1 + len(paths), timeout=WAIT_MS)
+    return files_of(controller)
+
+
+@pytest.mark.slow
+def test_files_come_back_until_they_are_removed_or_sent(
+    qtbot: QtBot, app: App, messages: list[Message], tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("شاي ☕ and notes")
+    with app.running() as (window, controller):
+        window.conversation.composer.set_text("What is on it?")
+        there = attach(qtbot, window, controller, tmp_path / "notes.txt")
+        controller.chat.start_new()
+        new = attach(qtbot, window, controller)
+        controller.chat.open(messages[0].conversation_id)
+    (tmp_path / "notes.txt").unlink()
+    with app.running() as (window, controller):
+        assert (window.conversation.composer.text, files_of(controller)) == ("What is on it?", there)
+        chips = [each for each in window.findChildren(FileChip) if each.isVisible()]
+        assert len(chips) == 2
+        controller.chat.start_new()
+        assert files_of(controller) == new
+        controller.chat.open(messages[0].conversation_id)
+        # They are read once: what is removed now stays so.
+        controller.chat.files.remove(controller.chat.files.files[0].id)
+        controller.chat.start_new()
+        controller.chat.open(messages[0].conversation_id)
+        assert files_of(controller) == there[1:]
+    with app.running() as (window, controller):
+        assert files_of(controller) == there[1:]
+        controller.chat.start_new()
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
+        qtbot.waitUntil(lambda: not controller.chat.files.reason_to_wait())
+        controller.send("Sent with it")
+        qtbot.waitUntil(lambda: controller.chat.streaming_id is None and len(controller.chat.path) == 2)
+        assert [file.name for file in controller.chat.path[0].files] == [name for name, _ in new]
+        sent = controller.chat.id
+    with app.running() as (_, controller):
+        assert (controller.chat.id, files_of(controller)) == (sent, [])
+        controller.chat.start_new()
+        assert files_of(controller) == []
+
+
+def test_files_are_there_after_a_kill(
+    qtbot: QtBot, app: App, messages: list[Message], theme: Theme, tmp_path: Path
+) -> None:
+    killed, chat = tmp_path / "killed", messages[0].conversation_id
+    with app.running() as (window, controller):
+        there = attach(qtbot, window, controller)
+        reading = "SELECT conversation_id, name FROM unsent_files"
+        with closing(sqlite3.connect(tmp_path / "chats.db")) as reader:
+            qtbot.waitUntil(lambda: reader.execute(reading).fetchall() == [(chat, there[0][0])])
+            # What a killed process leaves on the disk.
+            killed.mkdir()
+            for path in tmp_path.glob("chats.db*"):
+                if path.is_file() and path.suffix != ".lock":
+                    shutil.copy(path, killed / path.name)
+    with App(theme, killed).running() as (_, controller):
+        assert files_of(controller) == there
+
+
+def test_files_that_are_too_large_to_be_kept_are_named(
+    qtbot: QtBot, app: App, messages: list[Message], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(unsent_memory, "_MAX_STORED", 2000)
+    (tmp_path / "long.txt").write_text("long " * 500)
+    with app.running() as (window, controller):
+        first = attach(qtbot, window, controller)
+        assert not window.conversation.composer.note.isVisible()
+        attach(qtbot, window, controller, tmp_path / "long.txt")
+        assert window.conversation.composer.note.text() == unsent_memory._TOO_LARGE
+    with app.running() as (_, controller):
+        assert len(files_of(controller)) == 2
+        assert files_of(controller)[0] == first[0]
+
+
+def test_another_store_has_files_of_its_own(qtbot: QtBot, app: App, messages: list[Message]) -> None:
+    with app.running() as (window, controller):
+        attach(qtbot, window, controller)
+        unsent = controller.chat.unsent
+        unsent.store()
+        controller.chats.store.write(lambda _connection: None)  # this waits for the files
+        unsent.begin_anew("")
+        assert len(unsent.take_files(messages[0].conversation_id)) == 1
+        assert unsent.take_files(messages[0].conversation_id) == ()
+
+
 @pytest.mark.slow
 def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
     with app.running() as (window, controller):
@@ -104,9 +210,12 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
         window.conversation.composer.set_text("")
         controller.chat.start_new()
-        assert window.conversation.composer.text == "A long text\n\nSomething more"
+        assert window.conversation.composer.text == "Something more"
+        assert files_of(controller) == [("Pasted text.txt", "A long text")]
+        controller.chat.files.clear()
     with app.running() as (window, controller):
         assert window.conversation.composer.text == ""
+        assert files_of(controller) == []
         assert [edited_text(widget_of(window, message)) for message in messages] == ["One? And a half", None]
 
 

@@ -8,16 +8,17 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import groupby, takewhile, zip_longest
+from itertools import groupby, takewhile
+from typing import Any
 
-from PySide6.QtCore import QStringListModel
-from PySide6.QtGui import QGuiApplication, QTextCursor
+from PySide6.QtCore import QMimeData, QStringListModel
+from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 
 from rdchat.ui.style.labels import utf16_length, without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_text
-from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
+from rdchat.ui.transcript.markdown.text_formats import column_step
 
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
 
@@ -140,7 +141,7 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
 def _cell(runs: Cell, parser: MarkdownParser | None) -> str:
     if parser is None:
-        return "".join(run.text for run in runs).replace("\n", " ")
+        return " ".join(re.split("[\n\t]", "".join(run.text for run in runs)))
 
     def means_the_same(text: str) -> bool:
         blocks = parser.parse(f"| {_in_cell(text)} |\n|---|", 0, {}, None).blocks
@@ -200,14 +201,20 @@ def as_html(markdown: str) -> str:
     return f'<html><head><meta charset="utf-8"></head><body>{html}</body></html>'
 
 
-def put_on_clipboard(text: str, html: str) -> None:
-    """Replace what is on the clipboard."""
+def text_data(text: str) -> QMimeData:
+    """Return a text for the clipboard or a drag."""
     # Qt makes the object, which is then emptied: one made here would outlive Python on the clipboard, and crash the
     # exit.
     source = QStringListModel([""])
     data = source.mimeData([source.index(0, 0)])
     data.clear()
     data.setText(text)
+    return data
+
+
+def put_on_clipboard(text: str, html: str) -> None:
+    """Replace what is on the clipboard."""
+    data = text_data(text)
     if html:
         data.setHtml(html)
     QGuiApplication.clipboard().setMimeData(data)
@@ -227,8 +234,8 @@ def blocks_of(text: str, parser: Parser) -> list[Block]:
 def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
     """Return the blocks between two positions of a document.
 
-    All of a block without lines of text, such as a table, is taken where anything of it is selected. A block that is
-    cut at its beginning loses its marker.
+    All of a block without lines of text, such as a table, is taken where anything of it is selected: so Qt selects it,
+    too. A block that is cut at its beginning loses its marker, and so does one that alone is selected behind it.
 
     Args:
         blocks: All blocks of the document.
@@ -246,20 +253,25 @@ def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: in
         first = start + (len(block.marker) + 1 if block.marker else 0)
         runs = tuple(_part(block.runs, max(begin - first, 0), max(end - first, 0)))
         uncut = begin <= first
-        if runs or (uncut and block.kind is Kind.CODE):
-            marker = block.marker if uncut else ""
+        if runs or (uncut and not block.runs):
+            marker = block.marker if begin < first or (uncut and end > last) else ""
             selected.append(replace(block, runs=runs, marker=marker, joined=block.joined and uncut))
     return selected
 
 
-def text_of(cursor: QTextCursor) -> str:
-    """Return the plain text of a selection; formulas as they were written."""
-    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
-    formula = cursor.document().find(OBJECT, cursor.selectionStart())
-    while not formula.isNull() and formula.selectionEnd() <= cursor.selectionEnd():
-        sources.append(source_of(formula.charFormat()))
-        formula = cursor.document().find(OBJECT, formula)
-    return "".join(part + source for part, source in zip_longest(parts, sources[: len(parts) - 1], fillvalue=""))
+def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
+    """Return the part of a table that is selected in it: whole cells, or a part of one cell's text."""
+    cells: Any = cursor.selectedTableCells()
+    first_row, rows, first_column, columns = cells
+    step = column_step(table)
+    if rows < 0:
+        cell = table.cellAt(cursor.position())
+        start = cell.firstPosition()
+        runs = block.rows[cell.row()][::step][cell.column()]
+        return Block(Kind.TEXT, tuple(_part(runs, cursor.selectionStart() - start, cursor.selectionEnd() - start)))
+    selected = slice(first_column, first_column + columns)
+    cut_rows = tuple(row[::step][selected][::step] for row in block.rows[first_row : first_row + rows])
+    return Block(Kind.TABLE, rows=cut_rows, alignments=block.alignments[::step][selected][::step])
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:

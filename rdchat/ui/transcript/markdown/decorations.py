@@ -17,7 +17,13 @@ from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, HorizontalScrolling, WidePart
-from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
+from rdchat.ui.transcript.markdown.text_formats import (
+    CODE_PAD,
+    QUOTE_INDENT,
+    code_header_height,
+    column_step,
+    list_indent,
+)
 
 # Deeper nested quotes have no bar.
 _MAX_BARS = 40
@@ -219,6 +225,8 @@ class Decorations(QObject):
         # Qt gives the position of the first cell's text, and a size that includes the margins
         frame = self._edit.document().documentLayout().frameBoundingRect(table)
         top, height = frame.top() - SMALL - 2, frame.height() - look.topMargin() - look.bottomMargin()
-        area = QRect(left, round(top), self._width - left, round(height))
+        mirrored = column_step(table) < 0
+        area = QRect(0 if mirrored else left, round(top), self._width - left, round(height))
         widths = [length.rawValue() for length in look.columnWidthConstraints()]
-        return WidePart("Scroll table sideways", area, round(sum(widths)) + len(widths) + 1, area.bottom())
+        # Borders between columns are within these widths.
+        return WidePart("Scroll table sideways", area, round(sum(widths)) + 2, area.bottom(), mirrored)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import (
     QTextBlock,
     QTextBlockFormat,
@@ -16,7 +17,7 @@ from PySide6.QtGui import (
 from rdchat.ui.style.theme import ALIGNMENTS, Theme, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
-from rdchat.ui.transcript.markdown.text_formats import TextFormats
+from rdchat.ui.transcript.markdown.text_formats import TextFormats, column_step, is_right_to_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +206,26 @@ class DocumentWriter:
             # They count as undrawn even if they are drawn by the time that their cells are filled.
             self.undrawn.append(index)
         self._measure_columns(index, block)
-        look = self.formats.table_format(block, self.blocks[-1] if self.blocks else None)
-        look.setColumnWidthConstraints(self._column_lengths(index, block))
+        mirrored = self._is_mirrored(block)
+        step = -1 if mirrored else 1
+        look = self.formats.table_format(block, self.blocks[-1] if self.blocks else None, mirrored=mirrored)
+        look.setColumnWidthConstraints(self._column_lengths(index, block)[::step])
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
+        alignments = [each or ("right" if mirrored else "") for each in block.alignments[::step]]
         for row, cells in enumerate(block.rows):
-            for column, cell in enumerate(cells):
+            for column, cell in enumerate(cells[::step]):
                 header = row == 0 and not block.joined
-                self._fill_cell(table.cellAt(row, column), cell, block.alignments[column], header)
+                self._fill_cell(table.cellAt(row, column), cell, alignments[column], header)
         self.tables[index] = table
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
+
+    def _is_mirrored(self, block: Block) -> bool:
+        """Return whether a new table runs from the right, as its text does; rows that go on with one run as it does."""
+        above = self.tables.get(len(self.blocks) - 1) if block.joined else None
+        if above is not None:
+            return column_step(above) < 0
+        return is_right_to_left(run for row in block.rows for cell in row for run in cell)
 
     def _measure_columns(self, index: int, block: Block) -> None:
         above = self._preferred_widths.get(index - 1, []) if block.joined else []
@@ -234,7 +245,8 @@ class DocumentWriter:
 
     def _fit_table(self, index: int) -> bool:
         table = self.tables[index]
-        look, lengths = table.format().toTableFormat(), self._column_lengths(index, self.blocks[index])
+        look = table.format().toTableFormat()
+        lengths = self._column_lengths(index, self.blocks[index])[:: column_step(table)]
         if look.columnWidthConstraints() == lengths:
             return False
         look.setColumnWidthConstraints(lengths)
@@ -283,7 +295,8 @@ class DocumentWriter:
         cursor = cell.firstCursorPosition()
         look = QTextBlockFormat()
         if alignment in ALIGNMENTS:
-            look.setAlignment(ALIGNMENTS[alignment])
+            # Otherwise, left is right in a cell whose text runs from the right.
+            look.setAlignment(ALIGNMENTS[alignment] | Qt.AlignmentFlag.AlignAbsolute)
         cursor.setBlockFormat(look)
         self._insert_runs(cursor, Block(Kind.TABLE, runs, level=int(header)), len(self.blocks))
         if header:

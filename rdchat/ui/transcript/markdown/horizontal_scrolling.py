@@ -39,12 +39,14 @@ class WidePart:
         area: The rectangle in the viewport where it is drawn.
         width: Its full width.
         bar: The top of its bar, in the viewport.
+        mirrored: Whether it begins at the right.
     """
 
     name: str
     area: QRect
     width: int
     bar: int
+    mirrored: bool = False
 
 
 class ScrollBar(QScrollBar):
@@ -61,6 +63,7 @@ class ScrollBar(QScrollBar):
         self.setAccessibleName(part.name)
         self._recolor()
         theme.changed.connect(self._recolor)
+        self.setMaximum(0)
         self.show_part(part)
         self.show()
 
@@ -68,7 +71,11 @@ class ScrollBar(QScrollBar):
         """Scroll this part from now on."""
         self.part, area = part, part.area
         self.setPageStep(max(1, area.width()))
+        # One that grows stays at its beginning.
+        begins = part.mirrored and self.value() == self.maximum()
         self.setRange(0, max(0, part.width - area.width()))
+        if begins:
+            self.setValue(self.maximum())
         self.setGeometry(area.left() + SMALL, part.bar, area.width() - 2 * SMALL, BAR_HEIGHT)
 
     def _recolor(self) -> None:

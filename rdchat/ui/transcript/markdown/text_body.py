@@ -25,7 +25,7 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, display_end, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
-from rdchat.ui.transcript.markdown.copying import cut_out, text_of
+from rdchat.ui.transcript.markdown.copying import as_plain, cut_cells, cut_out, text_data
 from rdchat.ui.transcript.markdown.decorations import Decorations
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
@@ -264,6 +264,9 @@ class TextBody(OfflineBrowser):
     def selected_blocks(self) -> list[Block]:
         """Return the selection as blocks."""
         cursor = self.textCursor()
+        for index, table in self._writer.tables.items():
+            if cursor.hasSelection() and cursor.currentTable() == table:
+                return [cut_cells(self._writer.blocks[index], table, cursor)]
         return cut_out(self._writer.blocks, self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
@@ -274,15 +277,7 @@ class TextBody(OfflineBrowser):
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
-        # Qt makes the object, which is then emptied: one made here would outlive Python on the clipboard and crash the
-        # exit.
-        data = super().createMimeDataFromSelection()
-        data.text()  # Qt fills the data in when they are first read
-        for kind in data.formats():
-            if kind != "text/plain":
-                data.removeFormat(kind)
-        data.setText(without_controls(text_of(self.textCursor())))
-        return data
+        return text_data(without_controls(as_plain(self.selected_blocks())))
 
     def _report_caret(self) -> None:
         if self.hasFocus():

@@ -1,6 +1,7 @@
 """How blocks and runs look: Qt's text formats in the theme's fonts and colours."""
 
 import unicodedata
+from collections.abc import Iterable
 from math import ceil
 
 from PySide6.QtCore import Qt
@@ -14,6 +15,7 @@ from PySide6.QtGui import (
     QTextFrameFormat,
     QTextLength,
     QTextOption,
+    QTextTable,
     QTextTableFormat,
 )
 
@@ -92,7 +94,7 @@ class TextFormats:
         if block.marker:
             look.setTextIndent(-self._indent)
             # In text from right to left, Qt exchanges tabs on the left with those on the right.
-            tab = QTextOption.TabType.RightTab if _is_right_to_left(block) else QTextOption.TabType.LeftTab
+            tab = QTextOption.TabType.RightTab if is_right_to_left(block.runs) else QTextOption.TabType.LeftTab
             look.setTabPositions([QTextOption.Tab(self._indent, tab)])
         elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
             # This is a blank line of the person's; the code block's own space is enough.
@@ -158,8 +160,15 @@ class TextFormats:
             set_tip(look, f"Not a link: rdchat opens only web and mail addresses.\n{run.refused[:200]}")
         return look
 
-    def table_format(self, block: Block, above: Block | None) -> QTextTableFormat:
+    def table_format(self, block: Block, above: Block | None, *, mirrored: bool) -> QTextTableFormat:
         look = QTextTableFormat()
+        if mirrored:
+            look.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
+            look.setAlignment(Qt.AlignmentFlag.AlignRight)
+            # Qt leaves two pixels beside the last border.
+            look.setRightMargin(self.left(block) - 2)
+        else:
+            look.setLeftMargin(self.left(block))
         look.setBorder(1)
         look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
         look.setBorderBrush(QBrush(self._theme.colors.border))
@@ -168,7 +177,6 @@ class TextFormats:
         look.setCellSpacing(0)
         look.setTopMargin(_SEAM if block.joined else self._space_above(block, above) if above else 0)
         look.setBottomMargin(self.room_below_table(None))
-        look.setLeftMargin(self.left(block))
         look.setHeaderRowCount(0 if block.joined else 1)
         return look
 
@@ -212,7 +220,12 @@ class TextFormats:
         return round(0.6 * self._line) + TIGHT + header
 
 
-def _is_right_to_left(block: Block) -> bool:
+def column_step(table: QTextTable) -> int:
+    """Return -1 for a table whose first column is the last one of the document: Qt has none from right to left."""
+    return -1 if table.format().layoutDirection() is Qt.LayoutDirection.RightToLeft else 1
+
+
+def is_right_to_left(runs: Iterable[Run]) -> bool:
     """Whether the first letter that has a direction goes from right to left, as Qt and Unicode take a paragraph's."""
-    directions = (unicodedata.bidirectional(character) for run in block.runs for character in run.text)
+    directions = (unicodedata.bidirectional(character) for run in runs for character in run.text)
     return next((each for each in directions if each in {"L", "R", "AL"}), "L") != "L"
