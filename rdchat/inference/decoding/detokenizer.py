@@ -101,9 +101,10 @@ class Detokenizer:
 
     def _find_control(self, token_id: int) -> None:
         """Find a control token at the text's end; one that the decoder spells differently is left out."""
+        self.new_control_offsets = []
         spelled = self._control.get(token_id)
-        is_found = spelled is not None and self._text.endswith(spelled)
-        self.new_control_offsets = [len(self._text) - len(spelled)] if spelled and is_found else []
+        if spelled is not None and self._text.endswith(spelled):
+            self.new_control_offsets.append(len(self._text) - len(spelled))
 
     def _find_stop(self, before: int, may_stop: MayStop) -> None:
         for stop in self._stop:

@@ -44,7 +44,7 @@ _DECODED_AT_ONCE = 4096
 _MAX_HELD = 4
 # Limit of tokens that a tokenizer adds to a text by itself. Most add none to two.
 _MAX_ADDED = 64
-_CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
+_CHECKS = ("a", "a b\nc", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
 def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bool:
