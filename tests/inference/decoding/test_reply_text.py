@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import tiny_llama
-from tests.inference.tokenizers import Kind, kinds
+from tests.inference.tokenizer_kinds import Kind, kinds
 
 NAMES = tuple(kinds())
 QUESTION = ChatMessage(Role.USER, "hm")
@@ -80,6 +80,19 @@ def test_a_replys_text_is_that_of_its_tokens_bytes(name: str, data: some.DataObj
     tokens, asked = data.draw(any_tokens(name)), data.draw(some.sampled_from(ASKED))
     streamed, whole, _ = written(name, tokens, asked)
     assert streamed == whole == text_of(b"".join(TOKENS[name][token] for token in tokens), asked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("asked", ASKED)
+def test_one_odd_byte_takes_no_other_text_with_it(name: str, asked: str) -> None:
+    """All behind it had no text, and a stop string there was not found."""
+    data = " é\n€".encode() + b"\xc3" + b" the fox" + b"\xf0\x9f" + " 漢".encode() + b"\x80\n"
+    tokens = [TOKENS[name].index(bytes([byte])) for byte in data]
+    said = " é\n€\ufffd the fox\ufffd 漢\ufffd\n".removeprefix(" " if asked == "fresh" else "")
+    streamed, whole, _ = written(name, tokens, asked)
+    assert streamed == whole == said
+    streamed, whole, _ = written(name, tokens, asked, ("ox\ufffd 漢",))
+    assert streamed == whole == said.partition("ox")[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

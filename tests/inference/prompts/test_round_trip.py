@@ -12,7 +12,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_loading import check_round_trip
 from tests.inference.prompts.folders import changed
-from tests.inference.tokenizers import Kind, kinds
+from tests.inference.tokenizer_kinds import Kind, kinds
 
 BLANK, MARK = " ", "▁"
 PIECES = decoders.Sequence([decoders.Replace(MARK, BLANK), decoders.ByteFallback(), decoders.Fuse()])
