@@ -349,7 +349,7 @@ def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
     from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415  is loaded by now
 
     spelled = str(tokenizer.convert_ids_to_tokens(token_id))
-    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", spelled)) is not None:
+    if (byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", spelled)) is not None:
         return bytes.fromhex(byte[1])
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     if not all(each in byte_of for each in spelled):
