@@ -109,7 +109,8 @@ def check_round_trip(tokenizer: Any, name: str) -> str:
             )
         backend.decoder = decoders.ByteLevel()
         read = _round_trip(tokenizer)
-    if read == _SAMPLE:
+    # A vocabulary that has none of the letters tells nothing of blanks.
+    if read == _SAMPLE or not any(letter in read for letter in "abc"):
         return ""
     return (
         f"The tokenizer of {name} turns {_SAMPLE!r} into {read[:40]!r}. If that of the original model does not, "
