@@ -93,7 +93,11 @@ _LINE_END = re.compile(r"[ \t]*\n?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
 _PAIR_CLOSINGS = {closing for _, closing in PAIRS}
-_BEGUN = re.compile(rf"({'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
+_OPENING = f"({_any_of([opening for opening, _ in PAIRS])})"
+_OPENED = re.compile(rf"\s*+{_OPENING}")
+_ENDED = re.compile(_any_of(_PAIR_CLOSINGS))
+# What a chat template writes before a reply: a thought's beginning, or a thought without words.
+_WRITTEN = re.compile(rf"{_OPENING}\s*(?:({_ENDED.pattern})\s*)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +179,46 @@ def markers_among(control: Collection[str]) -> frozenset[str]:
 
 def end_of_begun(prompt: str) -> str:
     """Return the marker that ends the thought which a prompt, or the end of one, opens; empty if it opens none."""
-    opened = _BEGUN.search(prompt[-64:])
-    return _CLOSINGS[opened[1]] if opened else ""
+    written = _WRITTEN.search(prompt[-64:])
+    return _CLOSINGS[written[1]] if written and not written[2] else ""
+
+
+def own_markers(text: str, *, begun: bool = False) -> tuple[int, ...]:
+    """Return the offsets of the markers of the thought with which the beginning of a reply begins.
+
+    Args:
+        text: The beginning of the reply.
+        begun: Whether the chat template opened the thought, so that the text may have only its end.
+    """
+    opened = _OPENED.match(text)
+    ended = _ENDED.search(text) if opened or begun else None
+    offsets = (opened.start(1) if opened else -1, ended.start() if ended else -1)
+    return tuple(offset for offset in offsets if offset >= 0)
+
+
+def fit_opening(prompt: str, text: str, *, has_thought: bool) -> str:
+    """Return a prompt so that the beginning of a reply can follow it, in no other thought than its own.
+
+    A thought that the prompt opens is closed before an answer, and left out before a text that opens one itself. One
+    that the prompt also closes is open again for a text that goes on with it.
+
+    Args:
+        prompt: What the chat template wrote.
+        text: The beginning of the reply.
+        has_thought: Whether the reply is known to begin with a thought, perhaps an open one.
+    """
+    written = _WRITTEN.search(prompt[-64:])
+    if written is None or not text.strip():
+        return prompt
+    opening, closing = written.groups()
+    before = prompt.removesuffix(written[0])
+    if own_markers(text):
+        return before
+    if closing:
+        return f"{before}{opening}\n" if has_thought else prompt
+    if has_thought or own_markers(text, begun=True):
+        return prompt
+    return f"{prompt}\n{_CLOSINGS[opening]}\n\n"
 
 
 def has_marker(text: str, added: int) -> bool:

@@ -44,7 +44,7 @@ from rdchat.inference.models.model_settings import ModelSettings, model_classes,
 from rdchat.inference.models.model_view import model_view
 from rdchat.inference.models.module_faults import with_known_names
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
+from rdchat.inference.prompts.tokenizer_loading import check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.device import device_name, memory_room, on_gpu, wire_memory
@@ -153,6 +153,7 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
+    differences = " ".join(filter(None, [settings.warning, check_round_trip(tokenizer, folder.name)]))
     hooks = ModelHooks(network)
     eyes = ModelEyes(folder, vision, network, rows) if vision.family is not None else None
     prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
@@ -167,7 +168,8 @@ def load_model(
         parameters=files.sizes.parameters,
         weights_bytes=sum(array.nbytes for _, array in tree_flatten(network.parameters())),
         load_ms=(perf_counter() - began) * 1000,
-        warning=" ".join(filter(None, [warning, settings.warning])),
+        warning=" ".join(filter(None, [warning, differences])),
+        may_differ=bool(differences),
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
         tool_markers=prompts.tool_markers,

@@ -133,6 +133,7 @@ class ScriptedEngine:
     threads: set[int] = field(default_factory=set)
     loaded: ModelInfo | None = None
     warning: str = ""
+    may_differ: bool = False
     thinking: tuple[ThinkingChoice, ...] = ()
     context_length: int = MODEL.context_length
     parameters: int = MODEL.parameters
@@ -160,6 +161,7 @@ class ScriptedEngine:
             name=model or "tiny",
             path=Path(model or "tiny"),
             warning=self.warning,
+            may_differ=self.may_differ,
             thinking=self.thinking,
             context_length=self.context_length,
             parameters=self.parameters,

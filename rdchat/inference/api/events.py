@@ -40,7 +40,8 @@ class ModelInfo:
         parameters: Number of weights.
         weights_bytes: Memory of the weights.
         load_ms: Time of loading.
-        warning: A sentence if memory is tight, else empty.
+        warning: Sentences if memory is tight, or replies can differ from those of the original; else empty.
+        may_differ: Whether it says that replies can differ.
         thinking: Choices of thinking; empty where the chat template has no switch.
         tool_markers: Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the
             reply's end. A base model has none.
@@ -64,6 +65,7 @@ class ModelInfo:
     weights_bytes: int
     load_ms: float
     warning: str = ""
+    may_differ: bool = False
     thinking: tuple[ThinkingChoice, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     tool_markers: tuple[str, str] | None = None

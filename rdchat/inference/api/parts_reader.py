@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.thoughts import Part, Parting, Thoughts, has_marker, unfinished
+from rdchat.thoughts import Part, Parting, Thoughts, has_marker, own_markers, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
@@ -89,15 +90,15 @@ class PartsReader:
         cls, request: GenerationRequest, begun: bool, markers: frozenset[str], call_marks: Sequence[str] = ()
     ) -> "PartsReader":
         """Return a reader for the reply to a request; the other arguments are those of the class."""
-        before = request.messages[-1] if request.continue_last else None
+        before = request.messages[-1] if request.continue_last else ChatMessage(Role.ASSISTANT, "")
         return cls(
             begun,
             shaped=request.shape is not None,
             plain=request.text is not None,
             markers=markers,
             call_marks=call_marks,
-            before=before.content if before else "",
-            before_control=before.own_control if before else (),
+            before=before.content,
+            before_control=before.own_control or own_markers(before.content, begun=begun),
         )
 
     def feed(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:

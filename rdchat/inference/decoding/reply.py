@@ -165,10 +165,9 @@ class Reply:
         self._ledger = job.ledger
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
-        context = prompt[-8:] if request.continue_last else ()
-        self._text = Detokenizer(
-            job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
-        )
+        is_fresh = request.text is None and not request.continue_last
+        before = None if is_fresh else prompt[-1]
+        self._text = Detokenizer(job.model.token_data, request.sampling.stop, before, job.model.prompts.control)
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
@@ -258,10 +257,7 @@ class Reply:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
         self.clock.ended = perf_counter_ns()
-        trailing = self._text.finish(self._may_stop)
-        if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
-            # The held-back characters completed a stop string.
-            self.finish_reason = FinishReason.STOP_STRING
+        trailing = self._text.finish()
         if self._text.stopped:
             self._cut(self._text.held_tokens)
         self._reader.feed(trailing)

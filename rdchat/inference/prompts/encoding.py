@@ -45,6 +45,10 @@ class Marks(NamedTuple):
     before: str
     after: str
 
+    def removed(self, text: str) -> str:
+        """Return a text without the marks."""
+        return text.replace(self.before, "").replace(self.after, "")
+
     @classmethod
     def for_texts(cls, texts: Sequence[str]) -> "Marks":
         """Return two private-use characters that occur in none of the texts.
@@ -187,7 +191,7 @@ class PromptTokenizer:
             PromptTooLongError: If there are more; raised early to save work.
         """
         if len(text) > _SLICE_CHARACTERS:
-            self._refuse_excess(text.replace(marks.before, "").replace(marks.after, ""), limit)
+            self._refuse_excess(marks.removed(text), limit)
         (first, _), *others = self._tokens.split(text, marks)
         ids, end = self._first(first, begins, alone=not others)
         for part, plain in others:

@@ -10,13 +10,14 @@ from typing import Any, Protocol
 from rdchat.errors import InvalidSettingError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, images_of
+from rdchat.inference.api.messages import ChatMessage, Role, images_of
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
 from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, said, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
 from rdchat.inference.prompts.unseen_images import without_images
+from rdchat.thoughts import PAIRS, fit_opening, own_markers
 
 # Conversations that are longer than so many contexts are not counted to their end.
 _MAX_CONTEXTS = 4
@@ -148,7 +149,10 @@ class ModelPrompts:
         mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark) for message in messages]
-        text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
+        begun = unfinished or ChatMessage(Role.ASSISTANT, "")
+        thought = self._thought(mark(begun.thought, ()))
+        text = thought + mark(begun.content, begun.own_control or own_markers(begun.content))
+        has_thought = begun.answer is not None
         if not self._tokenizer.has_chat_template:
             # A base model continues the text.
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
@@ -156,9 +160,10 @@ class ModelPrompts:
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
         if (render := _own_renderer(self._tokenizer)) is not None:
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
-            return encode(text=rendered + text)
+            return encode(text=fit_opening(rendered, thought + begun.content, has_thought=has_thought) + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
-        encode = partial(encode, text=text, texts=[said(message, mark) for message in messages], variables=variables)
+        texts = [said(message, mark) for message in messages]
+        encode = partial(encode, text=text, texts=texts, variables=variables, has_thought=has_thought)
         try:
             return encode(turns=turns)
         except TemplateRefusedError:
@@ -171,6 +176,12 @@ class ModelPrompts:
         if self.sight is not None:
             own = [at for at in own if not text.startswith(self.sight.placeholder, at)]
         return self._tokens.mark(text, own, marks)
+
+    def _thought(self, thought: str) -> str:
+        """Return the thought of a reply that is continued in the model's own markers; empty for a model without."""
+        known = self.control.values()
+        pair = next((each for each in PAIRS if each[0] in known), None)
+        return f"{pair[0]}\n{thought}\n{pair[1]}\n\n" if thought and pair is not None else ""
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlx_lm import utils as mlx_lm_utils
+from tokenizers import decoders, pre_tokenizers
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_object
@@ -15,6 +16,8 @@ from rdchat.inference.prompts.model_prompts import usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
 
+# Which letters a tokenizer has is up to its authors; blanks and line ends are what conversions lose.
+_SAMPLE = "a b\nc"
 PADDING = re.compile(r"\[PAD\d+\]")
 """How converted GGUF files name ids that only pad the logits."""
 
@@ -84,3 +87,47 @@ def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
             f"The tokenizer of {name} has a token {token_id:,} ({token[:40]!r}), but the model has {rows:,} rows.",
             "Its tokenizer belongs to another model. Download the model again, or choose another one.",
         )
+
+
+def check_round_trip(tokenizer: Any, name: str) -> str:
+    """Return a warning if a text does not come back from a tokenizer as it was; empty if it does.
+
+    transformers 5.3 to 5.8 saved some byte-level tokenizers with SentencePiece's rules, and copies for MLX have them.
+    A decoder alone is mended. SentencePiece itself may turn line ends into blanks, as in training.
+
+    Raises:
+        ModelError: If a byte-level vocabulary has no such rule for texts: its pattern is lost.
+    """
+    read = _round_trip(tokenizer)
+    if read != _SAMPLE and _is_byte_level(tokenizer):
+        backend = tokenizer.backend_tokenizer
+        rules = (bytes(each.__getstate__()) for each in (backend.normalizer, backend.pre_tokenizer) if each is not None)
+        if not any(b'"ByteLevel"' in each for each in rules):
+            raise ModelError(
+                f"A conversion damaged the tokenizer of {name}: it loses the blanks of each text.",
+                "Download another copy of the model, or the tokenizer.json of the original.",
+            )
+        backend.decoder = decoders.ByteLevel()
+        read = _round_trip(tokenizer)
+    # A vocabulary that has none of the letters tells nothing of blanks.
+    if read == _SAMPLE or not any(letter in read for letter in "abc"):
+        return ""
+    return (
+        f"The tokenizer of {name} turns {_SAMPLE!r} into {read[:40]!r}. If that of the original model does not, "
+        "this copy is damaged: download another one."
+    )
+
+
+def _round_trip(tokenizer: Any) -> str:
+    """Return what a tokenizer makes of a text, without the blank that some add before it."""
+    ids = tokenizer.encode(_SAMPLE, add_special_tokens=False)
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).removeprefix(" ")
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    """Return whether a vocabulary spells bytes as ByteLevel does, and no blanks as SentencePiece does."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    spelled = backend.get_vocab(with_added_tokens=False)
+    return spelled.keys() >= set(pre_tokenizers.ByteLevel.alphabet()) and not any("\u2581" in each for each in spelled)

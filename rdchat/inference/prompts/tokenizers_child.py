@@ -16,7 +16,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
-from rdchat.thoughts import PAIRS
+from rdchat.thoughts import PAIRS, end_of_begun, fit_opening
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
@@ -44,7 +44,7 @@ _DECODED_AT_ONCE = 4096
 _MAX_HELD = 4
 # Limit of tokens that a tokenizer adds to a text by itself. Most add none to two.
 _MAX_ADDED = 64
-_CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
+_CHECKS = ("a", "a b\nc", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
 def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bool:
@@ -201,6 +201,7 @@ class TokenizerCalls:
         texts: Sequence[str] = (),
         variables: dict[str, Any] | None = None,
         begins: bool = False,
+        has_thought: bool = False,
         images: tuple[str, Sequence[str]] = ("", ()),
     ) -> dict[str, Any]:
         """Return the token ids of a conversation; see `PromptTokenizer`.
@@ -214,12 +215,17 @@ class TokenizerCalls:
             texts: The text of each message that the prompt must have.
             variables: What else the template gets.
             begins: Whether to add the tokens with which the tokenizer begins and ends a text.
+            has_thought: Whether the beginning of the reply is known to have a thought.
             images: What the template writes for an image, and the text of each.
         """
         tokenizer, both = self.tokenizers[folder], Marks(*marks)
         rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
         if images[1]:
             rendered = filled(rendered, *images, both.before)
+        rendered = fit_opening(rendered, both.removed(text), has_thought=has_thought)
+        if not has_thought and (closing := end_of_begun(rendered)):
+            # The text ends the thought that the template opened.
+            text = text.replace(f"{both.before}{closing}{both.after}", closing, 1)
         return {"ids": tokenizer.encode(rendered + text, both, limit, begins=begins)}
 
 

@@ -188,6 +188,9 @@ def _rows(module: nn.Module) -> int:
     return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
 
 
+# What tokenizers decode a part of a character to.
+_INCOMPLETE = "\ufffd"
+
 type Feed = Callable[[KVCache, int, int], None]
 """Feeds the tokens of a prompt from one index to another, with the rows of images among them."""
 
@@ -281,11 +284,20 @@ class LoadedModel:
             self._texts[token_id] = text[start:]
         return self._texts[token_id]
 
-    def token_data(self, token_id: int) -> bytes:
-        """Return a token's text in UTF-8, perhaps a part of a character; cached."""
+    def token_data(self, token_id: int, before: int | None = None) -> bytes:
+        """Return a token's text in UTF-8, perhaps a part of a character.
+
+        Args:
+            token_id: The token.
+            before: The token before it, on which the blanks of some decoders depend; None inside a word.
+        """
+        if before is not None and (alone := self.decode([before])):
+            both = self.decode([before, token_id])
+            if _INCOMPLETE not in both and both.startswith(alone):
+                return both[len(alone) :].encode()
         if token_id not in self._data:
             text = self.token_text(token_id)
-            self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if "\ufffd" in text else text.encode()
+            self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if _INCOMPLETE in text else text.encode()
         return self._data[token_id]
 
     def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
@@ -337,7 +349,12 @@ def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
     from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415  is loaded by now
 
     spelled = str(tokenizer.convert_ids_to_tokens(token_id))
-    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", spelled)) is not None:
+    if (byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", spelled)) is not None:
         return bytes.fromhex(byte[1])
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
-    return bytes(byte_of[each] for each in spelled) if all(each in byte_of for each in spelled) else text.encode()
+    if not all(each in byte_of for each in spelled):
+        return text.encode()
+    if tokenizer.encode(spelled, add_special_tokens=False) == [token_id]:
+        # A word that was added to the vocabulary.
+        return spelled.encode()
+    return bytes(byte_of[each] for each in spelled)

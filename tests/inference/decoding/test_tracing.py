@@ -164,8 +164,13 @@ def test_a_tokens_text_has_its_leading_space() -> None:
 
 @pytest.mark.parametrize(
     ("spelled", "data"),
-    [("\u0120\u00e2\u013e", b" \xe2\x9c"), ("<0xE2>", b"\xe2"), ("\u4e00\ufffd", "\ufffd".encode())],
-    ids=["byte-level", "a byte", "neither"],
+    [
+        ("\u0120\u00e2\u013e", b" \xe2\x9c"),
+        ("<0xE2>", b"\xe2"),
+        ("<0xe2>", b"\xe2"),
+        ("\u4e00\ufffd", "\ufffd".encode()),
+    ],
+    ids=["byte-level", "a byte", "a byte in small letters", "neither"],
 )
 def test_a_token_with_a_part_of_a_character_has_its_bytes(spelled: str, data: bytes) -> None:
     class Parts:

@@ -497,6 +497,13 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
     assert settings.settings.recent_models == ("/models/big",)
 
 
+def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
+    engine.warning, engine.may_differ = "The tokenizer of other turns 'a' into 'b'.", True
+    window.controller.model_slot.load("/models/other")
+    window.wait_for(EngineState.IDLE)
+    assert window.seen.notices[-1] == Notice("Replies can differ", "The tokenizer of other turns 'a' into 'b'.")
+
+
 def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: ScriptedEngine) -> None:
     for error in (ModelError("It is damaged."), OutOfMemoryError("There was not enough memory.")):
         engine.load_errors["/models/bad"] = error
