@@ -123,7 +123,7 @@ class ChatController(QObject):
         self.server.start_failed.connect(self.notice_raised)
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
-        self.model_slot.loaded.connect(self._warn_of_memory)
+        self.model_slot.loaded.connect(self._show_warning)
         self.chat.typed_changed.connect(self._engine.wake)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
@@ -394,9 +394,9 @@ class ChatController(QObject):
         if remembered != self.settings.values:
             self.settings.change(remembered)
 
-    def _warn_of_memory(self, info: ModelInfo) -> None:
+    def _show_warning(self, info: ModelInfo) -> None:
         if info.warning:
-            self.notice_raised.emit(Notice("Memory is tight", info.warning))
+            self.notice_raised.emit(Notice("Loaded with a warning", info.warning))
 
 
 def _deletion_text(role: Role, count: int) -> str:

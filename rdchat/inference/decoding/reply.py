@@ -166,9 +166,8 @@ class Reply:
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
         context = prompt[-8:] if request.continue_last else ()
-        self._text = Detokenizer(
-            job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
-        )
+        stop = (*request.sampling.stop, *job.model.stop)
+        self._text = Detokenizer(job.model, stop, context, job.model.prompts.control, job.model.token_data)
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
@@ -222,7 +221,7 @@ class Reply:
                 text = self._text.add(token_id, self._may_stop)
             control = self._text.new_control_offsets
             if self._text.stopped:
-                self.finish_reason = FinishReason.STOP_STRING
+                self.finish_reason = self._stop_reason
             elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
@@ -237,6 +236,11 @@ class Reply:
             data=data,
             pieces=self._reader.feed(text, control),
         )
+
+    @property
+    def _stop_reason(self) -> FinishReason:
+        """Why a reply ended at a stop string: one of the model's own ends it as an end token does."""
+        return FinishReason.STOP_STRING if self._text.stop in self.request.sampling.stop else FinishReason.EOS
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -259,10 +263,9 @@ class Reply:
         assert self.finish_reason is not None
         self.clock.ended = perf_counter_ns()
         trailing = self._text.finish(self._may_stop)
-        if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
-            # The held-back characters completed a stop string.
-            self.finish_reason = FinishReason.STOP_STRING
         if self._text.stopped:
+            # The held-back characters may have completed it.
+            self.finish_reason = self._stop_reason
             self._cut(self._text.held_tokens)
         self._reader.feed(trailing)
         whole = self._reader.finish(self.finish_reason is FinishReason.EOS)
@@ -282,7 +285,7 @@ class Reply:
             self._job.kind,
             calls,
             told.within(spans),
-            self._text.stop,
+            self._text.stop if self.finish_reason is FinishReason.STOP_STRING else "",
         )
 
     def _may_stop(self, text: str, offset: int) -> bool:
