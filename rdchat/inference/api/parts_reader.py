@@ -8,6 +8,8 @@ from rdchat.thoughts import Part, Parting, Thoughts, has_marker, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
+# Characters of blanks in the beginning of a call.
+_BLANKS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class PartsReader:
         shaped: Whether the answer has a shape, so that markers in it are data.
         plain: Whether all text is the answer.
         markers: See `Parting`.
-        call_marks: Texts with which a tool call may begin.
+        call_marks: Texts with which a tool call may begin; in those that begin with a brace, blanks may stand.
         before: The text that the reply continues.
         before_control: Offsets of control tokens in it.
     """
@@ -156,8 +158,20 @@ class PartsReader:
 
     def _call_in(self, text: str) -> tuple[int, bool]:
         """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""
-        if found := [at for mark in self._call_marks if (at := text.find(mark)) >= 0]:
-            return min(found), True
+        found = [at for mark in self._call_marks if (at := text.find(mark)) >= 0]
+        end = min(found, default=len(text))
+        longest = max(map(len, self._call_marks), default=0)
+        brace = text.find("{", 0, end if longest else 0)
+        while brace >= 0:
+            window = text[brace : brace + longest + _BLANKS]
+            begun = "".join(window.split())
+            if any(map(begun.startswith, self._call_marks)):
+                return brace, True
+            if brace + len(window) == len(text) and any(mark.startswith(begun) for mark in self._call_marks):
+                return brace, False
+            brace = text.find("{", brace + 1, end)
+        if found:
+            return end, True
         ends = (text[len(text) - n :] for n in range(max(map(len, self._call_marks), default=0), 0, -1))
         held = next((end for end in ends if any(mark.startswith(end) for mark in self._call_marks)), "")
         return len(text) - len(held), False

@@ -171,7 +171,8 @@ class Reply:
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
-        marks = call_marks(self._parse, info.tool_markers) if request.tools and info.tool_markers else ()
+        tools, markers = request.tools, info.tool_markers
+        marks = call_marks(self._parse, markers, tools) if tools and markers else ()
         self._reader = PartsReader.of(request, begun, info.token_markers, marks)
 
     @property

@@ -21,16 +21,14 @@ _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_pen
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 # They choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
 _HARMLESS = {
-    "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
-    "assistant_token_id", "bos_token_id", "cache_config", "cache_implementation", "chat_format", "compile_config",
+    "bos_token_id", "cache_config", "cache_implementation", "chat_format", "compile_config",
     "continuous_batching_config", "decoder_start_token_id", "disable_compile", "diversity_penalty", "early_stopping",
-    "is_assistant", "length_penalty", "low_memory", "max_cache_len", "max_length", "max_matching_ngram_size",
-    "max_new_tokens", "max_time", "max_window_size", "num_assistant_tokens", "num_assistant_tokens_schedule",
-    "num_beam_groups", "num_return_sequences", "pad_token_id", "prefill_chunk_size", "prompt_lookup_num_tokens",
-    "remove_invalid_values", "renormalize_logits", "return_dict_in_generate", "speculation_type", "target_lookbehind",
-    "transformers_version", "use_cache", "use_mtp", "user_token_id",
+    "is_assistant", "length_penalty", "low_memory", "num_beam_groups", "num_return_sequences", "pad_token_id",
+    "prefill_chunk_size", "prompt_lookup_num_tokens", "remove_invalid_values", "renormalize_logits",
+    "return_dict_in_generate", "speculation_type", "target_lookbehind", "transformers_version", "use_cache", "use_mtp",
+    "user_token_id",
 }  # fmt: skip
-_HARMLESS_PREFIXES = ("_", "output_")
+_HARMLESS_PREFIXES = ("_", "assistant_", "max_", "num_assistant_", "output_")
 # Values that change nothing, besides those that are false.
 _NEUTRAL = {"encoder_repetition_penalty": 1, "guidance_scale": 1, "num_beams": 1, "top_k": -1, "typical_p": 1}
 
@@ -75,7 +73,7 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     words = _listed(written.get("bad_words_ids"))
     stops = _listed(written.get("stop_strings"))
     suppressed = token_ids(never)
-    bad = [ids[0] for word in words if isinstance(word, list) and len(ids := token_ids(word)) == len(word) == 1]
+    bad = [ids[0] for word in words if isinstance(word, list) and len(word) == len(ids := token_ids(word)) == 1]
     stop = [each for each in stops if isinstance(each, str) and each]
     followed = set(sampling.from_model)
     if type(written.get("do_sample")) is bool:
@@ -89,8 +87,8 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
         if len(used) == len(parts):
             followed.add(name)
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
-    forbidden = frozenset(suppressed).union(set(bad).difference(end_tokens))
-    return GenerationSettings(sampling, forbidden, tuple(stop), tuple(sorted(unread)))
+    suppressed += set(bad).difference(end_tokens)
+    return GenerationSettings(sampling, frozenset(suppressed), tuple(stop), tuple(sorted(unread)))
 
 
 def _listed(value: object) -> list[Any]:

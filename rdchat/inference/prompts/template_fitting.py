@@ -86,17 +86,33 @@ def _with_short_ids(messages: Messages) -> Messages:
 
 
 def _with_results(messages: Messages) -> Messages:
-    """Give each call that was not answered before the next question a result that says so."""
+    """Give each call that was not answered before the next question its later result, or one that says so."""
     changed, open_calls = list[ChatMessage](), dict[str, str]()
-    for message in (*messages, None):
+    moved = list[ChatMessage]()
+    for at, message in enumerate((*messages, None)):
+        if message in moved:
+            moved.remove(message)
+            continue
         if message is None or message.role is not Role.TOOL:
             for call_id, name in open_calls.items():
-                changed.append(ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call_id, name=name))
+                if (late := _late_result(messages[at:], call_id)) is not None:
+                    moved.append(late)
+                changed.append(late or ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call_id, name=name))
             open_calls = {call.call_id: call.name for call in message.tool_calls} if message else {}
         else:
             open_calls.pop(message.tool_call_id, None)
         changed += [message] if message else []
     return tuple(changed)
+
+
+def _late_result(messages: Messages, call_id: str) -> ChatMessage | None:
+    """Return the first result of a call, unless a later call has the same id."""
+    for message in messages:
+        if any(call.call_id == call_id for call in message.tool_calls):
+            return None
+        if message.role is Role.TOOL and message.tool_call_id == call_id:
+            return message
+    return None
 
 
 def _short(call_id: str) -> str:
