@@ -69,7 +69,7 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
 # Gemma
 
 _CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
-_KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"']+)\1\s*:\s*""")
+_KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
 # A text in the quotes of Python; in those of JSON it is read as JSON.
 _SINGLE = re.compile(r"'[^'\\\n]*'")
 _WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")

@@ -203,6 +203,7 @@ def test_what_a_client_may_take_for_another_number_leaves_the_call_text(form: st
         ("call:look{path:'a}", None),
         ("call:look{'path\":'a'}", None),
         ("call:look{path:a}", None),
+        ('call:look{"p\\u0061th": "a"}', None),
         ("call:look{path:'a', path:'b'}", None),
     ],
 )
@@ -212,3 +213,10 @@ def test_gemmas_values_in_other_quotes_are_read_whole_or_the_call_is_text(
     calls, left = _read("gemma4", text)
     assert calls == ([] if arguments is None else [("look", arguments)])
     assert (text in left) is (arguments is None)
+
+
+@pytest.mark.parametrize("text", ['{"path": "a", "path": "b"}', "{'path': 'a', 'path': 'b'}", "{'deep': {1: 1, 1: 2}}"])
+@pytest.mark.parametrize("form", ["json_tools", "mistral", "kimi_k2"])
+def test_of_two_values_with_one_name_none_is_chosen(form: str, text: str) -> None:
+    whole = FORMS[form]("look", {}).replace("{}", text)
+    assert _read(form, whole)[0] == []
