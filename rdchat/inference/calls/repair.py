@@ -26,8 +26,7 @@ def python_json(text: str) -> str | None:
     try:
         tree = ast.parse(text.strip(), mode="eval")
         for node in ast.walk(tree):
-            names = [ast.unparse(key) for key in node.keys if key] if isinstance(node, ast.Dict) else []
-            if len(set(names)) < len(names):
+            if isinstance(node, ast.Dict) and len({*map(ast.dump, filter(None, node.keys))}) < len(node.keys):
                 return None
         value = ast.literal_eval(tree)
         return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict | list) else None

@@ -42,7 +42,6 @@ READERS: dict[str, Reader] = {
 """Readers by the names that mlx-lm gives to the forms of calls."""
 # A value may spell the end mark of calls, so that many of them are tried, within this many characters of a reply.
 _MOST_ENDS, _MOST_READ = 32, 50_000_000
-_FEW_BLANKS = r"\s{0,12}"
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _ONLY_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
@@ -100,7 +99,7 @@ def _reads_json(read: Reader) -> bool:
 def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
     """Return where JSON begins that names an offered tool and ends directly before the mark that ends calls."""
     names = "|".join(map(re.escape, tools.schemas))
-    head = re.compile(rf'\{{{_FEW_BLANKS}"name"{_FEW_BLANKS}:{_FEW_BLANKS}"(?:{names})"')
+    head = re.compile(rf'\{{\s*"name"\s*:\s*"(?:{names})"')
     found = list[int]()
     at = 0
     while closing and names and (begun := head.search(text, at)):

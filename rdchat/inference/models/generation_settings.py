@@ -10,7 +10,6 @@ from typing import Any
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_object
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
-from rdchat.inference.prompts.tokenizer_loading import token_ids
 
 # Smaller models lose the thread at the usual temperature.
 _SMALL_PARAMETERS = 500_000_000
@@ -69,26 +68,39 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     with suppress(RdchatError, OSError):
         written = read_object(path) if path.exists() else {}
     sampling = _sampling(written, parameters)
-    never = _listed(written.get("suppress_tokens"))
-    words = _listed(written.get("bad_words_ids"))
-    stops = _listed(written.get("stop_strings"))
-    suppressed = token_ids(never)
-    bad = [ids[0] for word in words if isinstance(word, list) and len(word) == len(ids := token_ids(word)) == 1]
-    stop = [each for each in stops if isinstance(each, str) and each]
-    followed = set(sampling.from_model)
-    if type(written.get("do_sample")) is bool:
-        followed.add("do_sample")
-    for name, used, parts in (
-        ("suppress_tokens", suppressed, never),
-        ("bad_words_ids", bad, words),
-        ("stop_strings", stop, stops),
-        ("eos_token_id", token_ids(written.get("eos_token_id")), _listed(written.get("eos_token_id"))),
-    ):
-        if len(used) == len(parts):
-            followed.add(name)
+    parts = {name: _listed(written.get(name)) for name in _PARTS}
+    used = {name: list(filter(fits, parts[name])) for name, fits in _PARTS.items()}
+    followed = sampling.from_model.union(name for name in _PARTS if used[name] == parts[name])
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
-    suppressed += set(bad).difference(end_tokens)
-    return GenerationSettings(sampling, frozenset(suppressed), tuple(stop), tuple(sorted(unread)))
+    bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)
+    suppressed = bad.union(used["suppress_tokens"])
+    return GenerationSettings(sampling, frozenset(suppressed), tuple(used["stop_strings"]), tuple(sorted(unread)))
+
+
+def _is_token(part: object) -> bool:
+    return type(part) is int
+
+
+def _is_one_token(word: object) -> bool:
+    return isinstance(word, list) and len(word) == 1 and _is_token(word[0])
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, str) and bool(part)
+
+
+def _is_switch(part: object) -> bool:
+    return isinstance(part, bool)
+
+
+_PARTS = {
+    "suppress_tokens": _is_token,
+    "eos_token_id": _is_token,
+    "bad_words_ids": _is_one_token,
+    "stop_strings": _is_text,
+    "do_sample": _is_switch,
+}
+"""What the parts of settings must be to be followed."""
 
 
 def _listed(value: object) -> list[Any]:

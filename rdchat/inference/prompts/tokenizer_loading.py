@@ -55,12 +55,12 @@ def _end_tokens(folder: Path) -> list[int] | None:
     path = folder / "generation_config.json"
     written = read_object(path) if path.exists() else {}
     nested = config.get("text_config")
-    ids = token_ids(written.get("eos_token_id")) or token_ids(config.get("eos_token_id"))
-    ids += token_ids(nested.get("eos_token_id")) if isinstance(nested, dict) else []
+    ids = _token_ids(written.get("eos_token_id")) or _token_ids(config.get("eos_token_id"))
+    ids += _token_ids(nested.get("eos_token_id")) if isinstance(nested, dict) else []
     return ids or None
 
 
-def token_ids(setting: object) -> list[int]:
+def _token_ids(setting: object) -> list[int]:
     """Return the token ids in a setting, which is one or a list of them; what else is in it is left out."""
     listed = setting if isinstance(setting, list) else [setting]
     return [token for token in listed if type(token) is int]
