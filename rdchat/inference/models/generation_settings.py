@@ -18,6 +18,9 @@ _INTEGERS = ("top_k",)
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 # Maximum of a recommendation; more is a mistake in the file.
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
+# The end of a reply is compared with all of them after each token.
+_MOST_STOPS = 64
+_LONGEST_STOP = 1000
 # They choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
 _HARMLESS = {
     "bos_token_id", "cache_config", "cache_implementation", "chat_format", "compile_config",
@@ -70,6 +73,7 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     sampling = _sampling(written, parameters)
     parts = {name: _listed(written.get(name)) for name in _PARTS}
     used = {name: list(filter(fits, parts[name])) for name, fits in _PARTS.items()}
+    used["stop_strings"] = used["stop_strings"][:_MOST_STOPS]
     followed = sampling.from_model.union(name for name in _PARTS if used[name] == parts[name])
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
     bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)
@@ -86,7 +90,7 @@ def _is_one_token(word: object) -> bool:
 
 
 def _is_text(part: object) -> bool:
-    return isinstance(part, str) and bool(part)
+    return isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP
 
 
 def _is_switch(part: object) -> bool:

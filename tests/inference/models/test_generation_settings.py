@@ -106,6 +106,8 @@ def test_nonsense_is_named_and_not_followed(tmp_path: Path, name: str, value: ob
         ("stop_strings", ["END", "\n\n"], set(), ("END", "\n\n"), False),
         ("stop_strings", ["END", "", 3], set(), ("END",), True),
         ("stop_strings", None, set(), (), False),
+        ("stop_strings", ["x" * 1001, "y" * 1000], set(), ("y" * 1000,), True),
+        ("stop_strings", ["a"] * 65, set(), ("a",) * 64, True),
         ("eos_token_id", [2, 0], set(), (), False),
         ("eos_token_id", "2", set(), (), True),
         ("begin_suppress_tokens", [5], set(), (), True),
