@@ -34,7 +34,9 @@ def unpackable(family: str, settings: Mapping[str, Any]) -> str:
         family: The model type in config.json.
         settings: Its `quantization_config`.
     """
-    method = str(settings.get("quant_method"))[:100]
+    if not settings.get("quant_method"):
+        return "The model's quantization_config does not say how its weights are packed: it has no quant_method."
+    method = str(settings["quant_method"])[:100]
     families = FAMILIES.get(method, frozenset())
     if families is not None and family not in families:
         return f"mlx-lm cannot unpack weights of {method} for the architecture '{family[:60]}'."

@@ -1,9 +1,7 @@
-"""Loads an mlx-lm model folder in the requested precision, and reads the sampling that its authors recommend."""
+"""Loads an mlx-lm model folder in the requested precision."""
 
-import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -19,8 +17,8 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
-from rdchat.errors import DoesNotFitError, ModelError, RdchatError
-from rdchat.files.foreign_files import REFETCH_HINT, read_object
+from rdchat.errors import DoesNotFitError, ModelError
+from rdchat.files.foreign_files import REFETCH_HINT
 from rdchat.hub.packed_weights import PACKED_HINT
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import (
@@ -35,8 +33,9 @@ from rdchat.inference.api.model_facts import (
     gigabytes,
     stays_quantized,
 )
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.fact_cache import Stamp, stamp_of, store_capability, stored_capability
+from rdchat.inference.models.generation_settings import read_generation_settings
 from rdchat.inference.models.kernel_header import header_compiled
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -56,13 +55,6 @@ from rdchat.inference.vision.eyes import ModelEyes
 from rdchat.inference.vision.families import vision_of
 from rdchat.thoughts import markers_among
 
-# Smaller models lose the thread at the usual temperature.
-_SMALL_PARAMETERS = 500_000_000
-_SMALL_TEMPERATURE = 0.2
-_INTEGERS = ("top_k",)
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-# Maximum of a recommendation; more is a mistake in the file.
-_HIGHEST = {"temperature": 2.0, "top_k": 1000}
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens in the first call, before its time is known.
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32
@@ -81,33 +73,6 @@ class Part(NamedTuple):
 
 
 _UNDIVIDED = Part()
-
-
-def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
-    """Return the sampling for a model where the person chose none. Values out of range are ignored.
-
-    Args:
-        folder: The model's.
-        parameters: Number of weights.
-    """
-    small = parameters < _SMALL_PARAMETERS
-    params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
-    named: dict[str, object] = {}
-    path = folder / "generation_config.json"
-    with suppress(RdchatError, OSError):
-        named = read_object(path) if path.exists() else {}
-    if named.get("do_sample") is False:
-        named = named | {"temperature": 0.0}
-    from_model = set[str]()
-    for name in (*_INTEGERS, *_NUMBERS):
-        value = named.get(name)
-        if type(value) is int or (type(value) is float and name in _NUMBERS):
-            if value > _HIGHEST.get(name, math.inf):
-                continue
-            with suppress(RdchatError, OverflowError):
-                params = replace(params, **{name: value if name in _INTEGERS else float(value)})  # type: ignore[arg-type]
-                from_model.add(name)
-    return SamplingDefaults(params, frozenset(from_model), small)
 
 
 def load_model(
@@ -153,10 +118,12 @@ def load_model(
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
-    differences = " ".join(filter(None, [settings.warning, check_round_trip(tokenizer, folder.name)]))
     hooks = ModelHooks(network)
     eyes = ModelEyes(folder, vision, network, rows) if vision.family is not None else None
     prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
+    generation = read_generation_settings(folder, files.sizes.parameters, tokenizer.eos_token_ids)
+    tokenizing = check_round_trip(tokenizer, folder.name)
+    differences = " ".join(filter(None, [settings.warning, generation.warning, tokenizing]))
     info = ModelInfo(
         name=display_name(model, folder),
         path=folder,
@@ -171,7 +138,7 @@ def load_model(
         warning=" ".join(filter(None, [warning, differences])),
         may_differ=bool(differences),
         thinking=prompts.thinking,
-        sampling=sampling_defaults(folder, files.sizes.parameters),
+        sampling=generation.sampling,
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
@@ -180,7 +147,9 @@ def load_model(
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
-    return LoadedModel(network, tokenizer, info, pace, hooks, try_out, prompts, eyes)
+    return LoadedModel(
+        network, tokenizer, info, pace, hooks, try_out, prompts, eyes, generation.suppressed, generation.stop
+    )
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:

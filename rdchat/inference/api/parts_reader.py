@@ -1,5 +1,6 @@
 """Tells the parts of a reply apart while it is written; all who show, send or store a reply get its parts from here."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,16 @@ def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
     return tuple(made)
 
 
+def _begun(mark: str) -> str:
+    """Return the pattern of a mark, of which the end of a text may have the beginning; in JSON, blanks may stand."""
+    blanks = r"\s*" if mark.startswith("{") else ""
+    pattern = ""
+    for letter in reversed(mark):
+        behind = f"(?:{pattern}|\\Z)" if pattern else ""
+        pattern = re.escape(letter) + blanks + behind
+    return pattern
+
+
 class PartsReader:
     """Tells one reply apart, once: a piece that it has given never changes.
 
@@ -51,7 +62,7 @@ class PartsReader:
         shaped: Whether the answer has a shape, so that markers in it are data.
         plain: Whether all text is the answer.
         markers: See `Parting`.
-        call_marks: Texts with which a tool call may begin.
+        call_marks: Texts with which a tool call may begin; in those that begin with a brace, blanks may stand.
         before: The text that the reply continues.
         before_control: Offsets of control tokens in it.
     """
@@ -69,6 +80,7 @@ class PartsReader:
     ) -> None:
         self._plain = plain or (shaped and not begun)
         self._call_marks = () if shaped else call_marks
+        self._call = re.compile("|".join(map(_begun, self._call_marks)) or "(?!)")
         self._offsets = set(before_control)
         # What is behind the settled text is read again.
         self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
@@ -157,11 +169,9 @@ class PartsReader:
 
     def _call_in(self, text: str) -> tuple[int, bool]:
         """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""
-        if found := [at for mark in self._call_marks if (at := text.find(mark)) >= 0]:
-            return min(found), True
-        ends = (text[len(text) - n :] for n in range(max(map(len, self._call_marks), default=0), 0, -1))
-        held = next((end for end in ends if any(mark.startswith(end) for mark in self._call_marks)), "")
-        return len(text) - len(held), False
+        if (found := self._call.search(text)) is None:
+            return len(text), False
+        return found.start(), "".join(found[0].split()) in self._call_marks
 
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""

@@ -54,6 +54,23 @@ def _objects(text: str) -> Iterator[str]:
         at = after_blanks(text, end)
 
 
+def objects_end(text: str, at: int) -> tuple[int, bool]:
+    """Return where JSON objects one after the other end, with the blanks behind them, and whether all are whole.
+
+    Where one is not, the end is where it breaks off.
+    """
+    while text.startswith("{", at):
+        try:
+            at = after_blanks(text, value_end(text, at))
+        except json.JSONDecodeError as error:
+            return max(error.pos, at + 1), False
+        except ValueError:
+            return at + 1, False
+        except RecursionError:
+            return len(text), False
+    return at, True
+
+
 def _items(text: str) -> Iterator[str]:
     """Yield the values of a list, without its brackets."""
     at = after_blanks(text, 0)

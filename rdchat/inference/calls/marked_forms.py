@@ -68,14 +68,16 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
 
 # Gemma
 
-_CALL = re.compile(r"[\s,]*call:([^\s{}]+)(?={)")
-_KEY = re.compile(r"\s*([^\s:{}\[\],<>]+)\s*:\s*")
+_CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
+_KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
+# A text in the quotes of Python; in those of JSON it is read as JSON.
+_SINGLE = re.compile(r"'[^'\\\n]*'")
 _WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
 
 
 @dataclass(frozen=True, slots=True)
 class Gemma:
-    """Gemma's form: JSON with bare names, and marks around texts.
+    """Gemma's form: JSON with bare names, and marks around texts; models slip into other quotes.
 
     Attributes:
         quote: The mark.
@@ -101,6 +103,11 @@ class Gemma:
             return json.dumps(text[start:end], ensure_ascii=False), end + len(self.quote)
         if text[at] in "{[":
             return self._several(text, at)
+        if text[at] == '"':
+            end = value_end(text, at)
+            return text[at:end], end
+        if (single := _SINGLE.match(text, at)) is not None:
+            return json.dumps(single[0][1:-1], ensure_ascii=False), single.end()
         if (word := _WORD.match(text, at)) is None:
             raise ValueError("no value")
         return word[0], word.end()
@@ -114,7 +121,7 @@ class Gemma:
             if is_object and key is None:
                 raise ValueError("a value without a name")
             value, at = self._value(text, key.end() if key else at)
-            found.append((key[1] if key else str(len(found)), value))
+            found.append((key[2] if key else str(len(found)), value))
             at = after_blanks(text, at)
             if text[at] not in (",", closing):
                 raise ValueError("text between the values")

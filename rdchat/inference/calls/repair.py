@@ -22,9 +22,13 @@ def repaired(text: str) -> Iterator[str]:
 
 
 def python_json(text: str) -> str | None:
-    """Return the JSON of a dict or a list as Python writes it; None where it is none."""
+    """Return the JSON of a dict or a list as Python writes it; None where it is none, or a name stands twice."""
     try:
-        value = ast.literal_eval(text.strip())
+        tree = ast.parse(text.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict) and len({*map(ast.dump, filter(None, node.keys))}) < len(node.keys):
+                return None
+        value = ast.literal_eval(tree)
         return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict | list) else None
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None

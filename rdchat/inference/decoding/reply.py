@@ -167,11 +167,13 @@ class Reply:
         self._room = job.model.info.context_length - len(prompt)
         is_fresh = request.text is None and not request.continue_last
         before = None if is_fresh else prompt[-1]
-        self._text = Detokenizer(job.model.token_data, request.sampling.stop, before, job.model.prompts.control)
+        stop = (*request.sampling.stop, *job.model.stop)
+        self._text = Detokenizer(job.model.token_data, stop, before, job.model.prompts.control)
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
-        marks = call_marks(self._parse, info.tool_markers) if request.tools and info.tool_markers else ()
+        tools, markers = request.tools, info.tool_markers
+        marks = call_marks(self._parse, markers, tools) if tools and markers else ()
         self._reader = PartsReader.of(request, begun, info.token_markers, marks)
 
     @property
@@ -221,7 +223,7 @@ class Reply:
                 text = self._text.add(token_id, self._may_stop)
             control = self._text.new_control_offsets
             if self._text.stopped:
-                self.finish_reason = FinishReason.STOP_STRING
+                self.finish_reason = self._stop_reason
             elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
@@ -236,6 +238,11 @@ class Reply:
             data=data,
             pieces=self._reader.feed(text, control),
         )
+
+    @property
+    def _stop_reason(self) -> FinishReason:
+        """Why a reply ended at a stop string: one of the model's own ends it as an end token does."""
+        return FinishReason.STOP_STRING if self._text.stop in self.request.sampling.stop else FinishReason.EOS
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -278,7 +285,7 @@ class Reply:
             self._job.kind,
             calls,
             told.within(spans),
-            self._text.stop,
+            self._text.stop if self.finish_reason is FinishReason.STOP_STRING else "",
         )
 
     def _may_stop(self, text: str, offset: int) -> bool:

@@ -101,7 +101,11 @@ class ReplyIterator:
         self._ledger.exact = request.draft.profile
         self._reply = reply = Reply(job)
         chooser = TokenChooser(
-            request.sampling, request.seed, model.info.vocabulary_size, masked=job.matcher is not None
+            request.sampling,
+            request.seed,
+            model.info.vocabulary_size,
+            masked=job.matcher is not None,
+            suppressed=model.suppressed,
         )
         reply.seen = chooser.seen(job.prompt, model.end_tokens) if chooser.needs_seen else None
         self._steps = PlainSteps(job, reply, chooser)

@@ -21,6 +21,8 @@ _NUCLEUS_CANDIDATES = 256
 _SURE = mx.array(True)
 # Candidates beyond top-k, so that ties at its border are seen.
 _SPARE = 8
+# Below any logit, and above minus infinity in any precision: a format may leave no other token.
+_SUPPRESSED = -6e4
 
 
 class TokenChooser:
@@ -31,10 +33,23 @@ class TokenChooser:
         seed: 64-bit reply seed.
         vocabulary_size: Columns of the logits.
         masked: Whether some logits may be minus infinity.
+        suppressed: Tokens that are chosen only where a mask leaves no other; ids beyond the vocabulary do nothing.
     """
 
-    def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int, *, masked: bool = False) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        seed: int,
+        vocabulary_size: int,
+        *,
+        masked: bool = False,
+        suppressed: Collection[int] = (),
+    ) -> None:
         self._params, self._masked = params, masked
+        self._ceiling: mx.array | None = None
+        if ids := [token for token in suppressed if 0 <= token < vocabulary_size]:
+            self._ceiling = mx.full((vocabulary_size,), mx.inf)
+            self._ceiling[mx.array(ids)] = _SUPPRESSED
         self._seed = seed
         self._token_ids = mx.arange(vocabulary_size, dtype=mx.uint32)
         self._temperature = mx.array(params.temperature, mx.float32)
@@ -84,7 +99,7 @@ class TokenChooser:
 
     def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
         """Return the scores that `choose` compares, (n, vocabulary) float32; filtered tokens have minus infinity."""
-        logits = self._penalized(logits, seen)
+        logits = self._penalized(self._below_ceiling(logits), seen)
         if self._params.greedy:
             return logits
         noise = gumbel_noise(self._seed, positions, self._token_ids)
@@ -109,6 +124,7 @@ class TokenChooser:
             the filters keep more tokens than were compared.
         """
         params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
+        logits = self._below_ceiling(logits)
         # The largest logit is the same in any precision.
         if params.greedy:
             return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
@@ -128,6 +144,10 @@ class TokenChooser:
                 # No other candidates are left.
                 sure |= values[:, -1] == -mx.inf
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
+
+    def _below_ceiling(self, logits: mx.array) -> mx.array:
+        """Return logits, (n, vocabulary), with those of suppressed tokens far below all others."""
+        return logits if self._ceiling is None else mx.minimum(logits, self._ceiling.astype(logits.dtype))
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:
         logits = logits.astype(mx.float32)

@@ -3,13 +3,14 @@
 import json
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.calls import tagged_form as tagged
-from rdchat.inference.calls.json_form import json_calls
+from rdchat.inference.calls.json_form import after_blanks, json_calls, objects_end
 from rdchat.inference.calls.marked_forms import (
     Gemma,
     channel_calls,
@@ -65,20 +66,47 @@ def find_tool_calls(
         ended: Whether the model ended the reply itself. Then a call without an end marker is read too.
     """
     read, known = _reader(parse), json.loads(tools)
-    strict = _Blocks(text, markers, read, OfferedTools(known), ended)
-    head = read.call if isinstance(read, tagged.TaggedForm) and read.call_end else None
-    lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, head)
+    offered = OfferedTools(known)
+    heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
+    strict = _Blocks(text, markers, read, offered, ended, heads)
+    heads = []
+    if isinstance(read, tagged.TaggedForm) and read.call_end:
+        heads = [found.start() for found in read.call.finditer(text)]
+    lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, heads)
     calls, spans = _find(strict, answers)
     return (calls, spans) if calls else _find(lenient, answers)
 
 
-def call_marks(parse: Parse | None, markers: tuple[str, str]) -> tuple[str, ...]:
-    """Return the texts with which a call may begin; arguments are those of `find_tool_calls`."""
+def call_marks(parse: Parse | None, markers: tuple[str, str], tools: str) -> tuple[str, ...]:
+    """Return the texts with which a call may begin; arguments are those of `find_tool_calls`.
+
+    Those that begin with a brace have no blanks, but may be written with some.
+    """
     read = _reader(parse)
+    marks = [markers[0]]
     if isinstance(read, tagged.TaggedForm) and read.call_end:
         # What the pattern of a call begins with, up to its first class or group.
-        return markers[0], re.split(r"[\\(\[]", read.call.pattern)[0]
-    return markers[:1]
+        marks.append(re.split(r"[\\(\[]", read.call.pattern)[0])
+    if _reads_json(read) and markers[1]:
+        marks += [f'{{"name":"{"".join(name.split())}"' for name in OfferedTools(json.loads(tools)).schemas]
+    return tuple(marks)
+
+
+def _reads_json(read: Reader) -> bool:
+    return read is json_calls or isinstance(read, tagged.TaggedForm)
+
+
+def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
+    """Return where JSON begins that names an offered tool and ends directly before the mark that ends calls."""
+    names = "|".join(map(re.escape, tools.schemas))
+    head = re.compile(rf'\{{\s*"name"\s*:\s*"(?:{names})"')
+    found = list[int]()
+    at = 0
+    while closing and names and (begun := head.search(text, at)):
+        at, ends_well = objects_end(text, begun.start())
+        if ends_well and text.startswith(closing, at):
+            found.append(begun.start())
+    return found
 
 
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
@@ -86,12 +114,14 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
     written = [(first, last) for first, last in answers if text[first:last].strip()]
     found, cuts = list[ToolCall](), list[tuple[int, int]]()
     for first, last in written:
+        borders = _code_borders(text, first, last)
         for start, end, calls in blocks.between(first, last):
-            if not _is_code(text, first, start):
+            # In code, or directly behind a backtick, it is quoted.
+            if bisect_left(borders, start) % 2 == 0 and text[start - 1 : start] != "`":
                 found += calls
                 cuts.append((start, end))
     if not found and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
-        inside = list(blocks.between(*fence.span(2)))
+        inside = list(blocks._replace(heads=()).between(*fence.span(2)))
         if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
             found, cuts = [call for *_, calls in inside for call in calls], written
     if not written:
@@ -109,7 +139,7 @@ class _Blocks(NamedTuple):
     """Reads what stands between marks of calls; most fields are arguments of `find_tool_calls`.
 
     Attributes:
-        head: The beginning of a call whose block may lack its opening mark, if it has the closing one.
+        heads: Where calls begin, in order, whose block may lack its opening mark, if it has the closing one.
     """
 
     text: str
@@ -117,7 +147,7 @@ class _Blocks(NamedTuple):
     read: Reader
     offered: OfferedTools
     ended: bool
-    head: re.Pattern[str] | None = None
+    heads: Sequence[int]
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
         """Yield where each block of calls in a range begins and ends, with its calls."""
@@ -125,40 +155,54 @@ class _Blocks(NamedTuple):
         while left > 0 and (opened := self._next(after, last)):
             start, inside = opened
             after = max(inside, start + 1)
-            for end in self._ends(inside, last):
+            for end in self._ends(start, inside, last):
                 left -= end - inside
                 if left > 0 and (calls := _calls_in(self.text[inside:end], self.read, self.offered)):
-                    after = min(end + len(closing), last)
+                    after = end + len(closing) if self.text.startswith(closing, end, last) else end
                     yield start, after, calls
                     break
 
     def _next(self, first: int, last: int) -> tuple[int, int] | None:
         """Return where the next block may begin, and where its content does; None without one."""
         start = self.text.find(self.markers[0], first, last)
-        if self.head and (found := self.head.search(self.text, first, last if start < 0 else start)):
-            return found.start(), found.start()
+        nearest = bisect_left(self.heads, first)
+        if nearest < len(self.heads) and (head := self.heads[nearest]) < (last if start < 0 else start):
+            return head, head
         return (start, start + len(self.markers[0])) if start >= 0 else None
 
-    def _ends(self, inside: int, last: int) -> list[int]:
-        """Return where a block may end, the longest first: at each end mark, at last where the model ended."""
+    def _ends(self, start: int, inside: int, last: int) -> list[int]:
+        """Return where a block may end: at each end mark, the last one first; where the model ended; at the next mark.
+
+        One without an opening mark ends at an end mark. JSON that is whole has one end.
+        """
+        begin = after_blanks(self.text, inside)
+        behind, is_whole = objects_end(self.text, begin)
+        if is_whole and behind > begin and self.text.startswith(self.markers, behind, last):
+            return [behind]
         ends, end = list[int](), inside - 1
         while self.markers[1] and len(ends) < _MOST_ENDS:
             if (end := self.text.find(self.markers[1], end + 1, last)) < 0:
                 break
             ends.append(end)
-        at_end = self.ended and last == len(self.text) and not self.head
+        if start == inside:
+            return ends[::-1]
         if self.ended and self.read is mistral_calls:
             ends.append(inside + mistral_end(self.text[inside:last], self.offered))
-        return ends[::-1] + [last] * at_end
+        others = [last] if self.ended and last == len(self.text) else []
+        if (following := self.text.find(self.markers[0], inside, last)) >= 0:
+            others.append(following)
+        return ends[::-1] + others
 
 
-def _is_code(text: str, first: int, position: int) -> bool:
-    """Return whether a position of an answer is in a block of code, or directly behind a backtick."""
+def _code_borders(text: str, first: int, last: int) -> list[int]:
+    """Return where blocks of code in a range begin and end, in turn."""
     fence = ""
-    for match in _FENCE.finditer(text, first, position):
+    borders = list[int]()
+    for match in _FENCE.finditer(text, first, last):
         if not fence or match[1].startswith(fence):
             fence = "" if fence else match[1]
-    return bool(fence) or text[position - 1 : position] == "`"
+            borders.append(match.start())
+    return borders
 
 
 def _reader(parse: Parse | None) -> Reader:

@@ -86,17 +86,27 @@ def _with_short_ids(messages: Messages) -> Messages:
 
 
 def _with_results(messages: Messages) -> Messages:
-    """Give each call that was not answered before the next question a result that says so."""
-    changed, open_calls = list[ChatMessage](), dict[str, str]()
-    for message in (*messages, None):
-        if message is None or message.role is not Role.TOOL:
-            for call_id, name in open_calls.items():
-                changed.append(ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call_id, name=name))
-            open_calls = {call.call_id: call.name for call in message.tool_calls} if message else {}
-        else:
-            open_calls.pop(message.tool_call_id, None)
-        changed += [message] if message else []
+    """Have the result of each call follow it; one that was not answered gets a result that says so."""
+    changed = list[ChatMessage]()
+    waiting = [*messages]
+    while waiting:
+        message = waiting.pop(0)
+        changed.append(message)
+        for call in message.tool_calls:
+            if (result := _result(call, waiting)) is not None:
+                waiting.remove(result)
+            changed.append(result or ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call.call_id, name=call.name))
     return tuple(changed)
+
+
+def _result(call: ToolCall, messages: Sequence[ChatMessage]) -> ChatMessage | None:
+    """Return the first result of a call, unless a later call has the same id."""
+    for message in messages:
+        if any(each.call_id == call.call_id for each in message.tool_calls):
+            return None
+        if message.role is Role.TOOL and message.tool_call_id == call.call_id:
+            return message
+    return None
 
 
 def _short(call_id: str) -> str:

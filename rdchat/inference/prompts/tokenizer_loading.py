@@ -54,14 +54,19 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
 
 def _end_tokens(folder: Path) -> list[int] | None:
     """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
-    config, path = read_object(folder / "config.json"), folder / "generation_config.json"
-    if path.exists() and (written := read_object(path).get("eos_token_id")):
-        config["eos_token_id"] = written
-    ids: list[int] = []
-    for part in (config, config.get("text_config")):
-        named = part.get("eos_token_id") if isinstance(part, dict) else None
-        ids += [token for token in (named if isinstance(named, list) else [named]) if type(token) is int]
+    config = read_object(folder / "config.json")
+    path = folder / "generation_config.json"
+    written = read_object(path) if path.exists() else {}
+    nested = config.get("text_config")
+    ids = _token_ids(written.get("eos_token_id")) or _token_ids(config.get("eos_token_id"))
+    ids += _token_ids(nested.get("eos_token_id")) if isinstance(nested, dict) else []
     return ids or None
+
+
+def _token_ids(setting: object) -> list[int]:
+    """Return the token ids in a setting, which is one or a list of them; what else is in it is left out."""
+    listed = setting if isinstance(setting, list) else [setting]
+    return [token for token in listed if type(token) is int]
 
 
 def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:

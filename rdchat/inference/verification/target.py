@@ -242,6 +242,8 @@ class LoadedModel:
         try_out: Returns what the model can verify in one call; runs `check_capability` the first time.
         prompts: Makes token ids of conversations.
         eyes: What it sees with; None if it does not see.
+        suppressed: Tokens that its replies never have.
+        stop: Strings that end its replies, as an end token does.
     """
 
     network: nn.Module
@@ -252,6 +254,8 @@ class LoadedModel:
     try_out: Callable[[], Capability]
     prompts: ModelPrompts
     eyes: Eyes | None = None
+    suppressed: frozenset[int] = frozenset()
+    stop: tuple[str, ...] = ()
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 

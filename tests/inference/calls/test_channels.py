@@ -18,13 +18,15 @@ HEADERS = (
     f"{_THOUGHT} to=functions.{{}}<|channel|>commentary json<|message|>",
     "<|channel|>commentary to=functions.{}<|message|>",
     " to=functions.{}<|channel|>commentary <|constrain|>json<|message|>",
+    "<|start|>assistant to=functions.{}<|channel|>commentary <|constrain|>json<|message|>",
+    "<|start|>assistant to=functions.{}<|channel|>analysis code<|message|>\n",
 )
 _TEXTS = some.text('ab {}"\\<|>é漢\n', max_size=12)
 
 
 def _read(text: str) -> tuple[list[tuple[str, Any]], str, str]:
     """Return the calls, the answer, and what a client has of it before the end."""
-    reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS))
+    reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS, json.dumps(TOOLS)))
     pieces = [piece for letter in text for piece in reader.feed(letter)]
     told = reader.finish(ended=True)
     calls, left = find_tool_calls(text, CHANNEL_MARKERS, None, json.dumps(TOOLS), answers=told.spans, ended=True)

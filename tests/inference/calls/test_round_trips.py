@@ -188,3 +188,35 @@ def test_what_a_client_may_take_for_another_number_leaves_the_call_text(form: st
     calls, left = _read(form, text)
     assert not calls
     assert text in left
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("call:look{ path: <|\"|>a<|\"|>, content: 'x' }", {"path": "a", "content": "x"}),
+        ("call: look {\n  path: 'a, b: {c}',\n  count: 3,\n}", {"path": "a, b: {c}", "count": 3}),
+        ('call:look{path:"it\'s \\"a\\"\\n"}', {"path": 'it\'s "a"\n'}),
+        ("call:look{\"path\": 'say \"a\"', 'items': ['a', \"b\", 1]}", {"path": 'say "a"', "items": ["a", "b", 1]}),
+        ("call:look{path:''}", {"path": ""}),
+        ("call:look{path:'it's'}", None),
+        ("call:look{path:'it\\'s'}", None),
+        ("call:look{path:'a}", None),
+        ("call:look{'path\":'a'}", None),
+        ("call:look{path:a}", None),
+        ('call:look{"p\\u0061th": "a"}', None),
+        ("call:look{path:'a', path:'b'}", None),
+    ],
+)
+def test_gemmas_values_in_other_quotes_are_read_whole_or_the_call_is_text(
+    text: str, arguments: dict[str, Any] | None
+) -> None:
+    calls, left = _read("gemma4", text)
+    assert calls == ([] if arguments is None else [("look", arguments)])
+    assert (text in left) is (arguments is None)
+
+
+@pytest.mark.parametrize("text", ['{"path": "a", "path": "b"}', "{'path': 'a', 'path': 'b'}", "{'deep': {1: 1, 1: 2}}"])
+@pytest.mark.parametrize("form", ["json_tools", "mistral", "kimi_k2"])
+def test_of_two_values_with_one_name_none_is_chosen(form: str, text: str) -> None:
+    whole = FORMS[form]("look", {}).replace("{}", text)
+    assert _read(form, whole)[0] == []

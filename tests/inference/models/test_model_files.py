@@ -165,11 +165,15 @@ def test_no_weights_and_no_tokenizer(folder: Path) -> None:
         {"quantization": {"bits": [4], "group_size": "many"}},
         {"quantization": None, "quantization_config": "awq"},
         {"quantization": None, "quantization_config": {"quant_method": "magic"}},
+        {"quantization": None, "quantization_config": {"bits": 4, "group_size": 32}},
+        {"quantization": None, "quantization_config": {"quant_method": None, "load_in_4bit": True}},
+        {"quantization": None, "text_config": {"quantization_config": {"load_in_8bit": True}}},
     ],
 )
 def test_an_unknown_quantisation(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
     starts = ("The model's quantisation is unknown: ", "mlx-lm cannot unpack weights of magic ")
+    starts += ("The model's quantization_config does not say how its weights are packed",)
     assert refusal(folder).message.startswith(starts)
 
 

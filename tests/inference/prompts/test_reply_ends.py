@@ -1,5 +1,6 @@
 """The tokens that end a reply: those that configurations name, and the one that the chat template writes after it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,17 @@ def test_other_text_configurations_change_nothing(
     folder = with_template(small_model, tmp_path / "model", LOOP.replace("AFTER", "\n"))
     changed(folder, folder, "config.json", lambda config: config.update(text_config=part))
     assert ends(folder, process) == {0}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [(0, 0), ([0], 0), ([], 1), (None, 1), ("0", 1), (True, 1), ([0, "1", None], 0), ({"a": 0}, 1)],
+)
+def test_the_end_in_generation_config_counts_before_that_of_the_model(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, written: object, expected: int
+) -> None:
+    folder = with_template(small_model, tmp_path / "model", LOOP.replace("AFTER", "\n"))
+    changed(folder, folder, "config.json", lambda config: config.update(eos_token_id=1))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
+    # The tokenizer's own counts in any case.
+    assert set(read_tokenizer(folder, process).eos_token_ids) == {expected, 2}

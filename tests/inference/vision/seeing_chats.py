@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from PIL import ImageOps
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
@@ -62,9 +63,10 @@ def seeing_folder(place: Path, kind: str) -> Path:
     return folder
 
 
-def picture(folder: Path, width: int = 40, height: int = 24) -> ChatImage:
+def picture(folder: Path, width: int = 40, height: int = 24, *, mirrored: bool = False) -> ChatImage:
     """Store an image, and return it as a message has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = stored(folder, photo(width, height))
+    drawn = photo(width, height)
+    path = stored(folder, ImageOps.mirror(drawn) if mirrored else drawn)
     facts = shared_images().look(path)
     return ChatImage(path, hashlib.sha256(path.read_bytes()).hexdigest(), facts.width, facts.height, path.name)

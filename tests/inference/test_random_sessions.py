@@ -1,0 +1,221 @@
+"""Law: each reply of a session, whatever came before it, is that of a new session without drafts: tokens and text.
+
+`SESSIONS=20 make test-slow ARGS=tests/inference/test_random_sessions.py` walks twenty sessions of each model.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.images import ChatImage
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.protocol import StoppedError
+from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.loading import load_model
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.vision.eyes import ModelEyes
+from tests.inference.caches.kept import PLENTY, chat_folder, small_blocks
+from tests.inference.fakes import ALPHABET, shared_family, shared_llama
+from tests.inference.plain_replies import plain
+from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.vision.seeing_chats import picture, seeing_folder
+
+__all__ = ["chat_folder", "small_blocks"]
+pytestmark = [pytest.mark.slow, pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
+
+SESSIONS = int(os.environ.get("SESSIONS", "1"))
+STEPS = 24
+MODELS: dict[str, Callable[[], LoadedModel]] = {
+    "llama": shared_llama,
+    "a sliding window": partial(shared_llama, sliding_window=10),
+    "a window longer than the chat": partial(shared_llama, sliding_window=400),
+    "a short context": partial(shared_llama, context_length=150),
+} | {
+    name: partial(shared_family, name)
+    for name in (
+        "gemma3", "gpt_oss", "deepseek_v3", "qwen3_moe", "cohere2", "lfm2", "mamba2", "qwen3_next", "llama4", "gpt2",
+        "qwen3_5", "kimi_linear", "nemotron_h", "granitemoehybrid", "falcon_h1", "jamba", "rwkv7", "recurrent_gemma",
+    )
+}  # fmt: skip
+SEEING = ("smolvlm", "qwen3_5", "qwen3_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl")
+_LONGEST = 260
+_WORDS = ("abcabcabc", "hello there", "so it is", "an apple and a pear and an apple", "more", "a", "what is this. ")
+
+
+class Walk:
+    """A person's random steps through chats with one model.
+
+    Args:
+        model: The target.
+        alone: The same model, loaded a second time if it sees: it makes the replies to compare with.
+        small: The draft model; None for a small llama.
+        folder: Where KV caches are kept.
+        images: The images that messages may have.
+        seed: Decides all.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        alone: LoadedModel,
+        small: LoadedModel | None,
+        folder: Path,
+        images: Sequence[ChatImage],
+        seed: int,
+    ) -> None:
+        self.alone, self.images, self.folder = alone, images, folder
+        self.random = Random(seed)
+        self._open = partial(ready_session, model, small)
+        self.session = self._open(cache_bytes=PLENTY)
+        self.chats: list[list[ChatMessage]] = [[], []]
+        self.told = list[str]()
+        self.compared = 0
+
+    def walk(self, steps: int) -> None:
+        for _ in range(steps):
+            chat = self.random.choice(self.chats)
+            request = self._request(chat, goes_on=self._change(chat))
+            self._reply(chat, request)
+        self.session.disk.finish(60)
+
+    def _question(self) -> ChatMessage:
+        words = " ".join(self.random.choices(_WORDS, k=self.random.randint(1, 3)))
+        shown = self.random.sample(self.images, self.random.choice((0, 1, 1, 2))) if self.images else ()
+        return ChatMessage(Role.USER, words, images=tuple(shown))
+
+    def _change(self, chat: list[ChatMessage]) -> bool:
+        """Change a chat as a person does; return whether its last reply is to be continued."""
+        draw = self.random
+        asked = [at for at, message in enumerate(chat) if message.role is Role.USER]
+        step = draw.choice(
+            ("ask", "ask", "ask", "edit", "again", "again", "continue", "swap", "swap", "restart", "forget")
+        )
+        if sum(len(message.content) + 40 * len(message.images) for message in chat) > _LONGEST:
+            chat.clear()
+        elif asked and step == "edit":
+            del chat[draw.choice(asked) :]
+        elif step == "again" and chat and chat[-1].role is Role.ASSISTANT:
+            del chat[-1]
+        elif step == "continue" and chat and chat[-1].role is Role.ASSISTANT and chat[-1].content:
+            self.told.append(step)
+            return True
+        elif asked and step == "swap" and self.images:
+            at = draw.choice(asked)
+            chat[at] = replace(self._question(), content=chat[at].content)
+        elif step == "restart":
+            self.session.disk.finish(60)
+            self.session = self._open(cache_bytes=draw.choice((0, PLENTY)))
+        elif step == "forget":
+            self.session.forget()
+        self.told.append(step)
+        if not chat or chat[-1].role is Role.ASSISTANT:
+            chat.append(self._question())
+        return False
+
+    def _request(self, chat: list[ChatMessage], *, goes_on: bool) -> GenerationRequest:
+        draw = self.random
+        sampling = SamplingParams(
+            temperature=draw.choice((0.0, 0.9)),
+            top_p=draw.choice((1.0, 0.9)),
+            top_k=draw.choice((0, 0, 6)),
+            min_p=draw.choice((0.0, 0.05)),
+            repetition_penalty=draw.choice((1.0, 1.0, 1.3)),
+            presence_penalty=draw.choice((0.0, 0.0, 0.6)),
+            frequency_penalty=draw.choice((0.0, 0.0, 0.4)),
+            max_tokens=draw.choice((1, 2, 5, 9, 14, 20)),
+            stop=draw.choice(((), (), ("a",), ("e ", "qq"))),
+        )
+        return GenerationRequest(
+            tuple(chat),
+            sampling,
+            draw.randint(0, 3),
+            continue_last=goes_on,
+            draft=replace(settings_of(draw.choice([*Mode])), trace=draw.random() < 0.2),
+            partition=draw.choice(("", "", "another")),
+            keep=CacheFolder(self.folder, PLENTY) if draw.random() < 0.6 else None,
+        )
+
+    def _reply(self, chat: list[ChatMessage], request: GenerationRequest) -> None:
+        """Have a request answered, all or in part, and compare it."""
+        draw = self.random
+        if isinstance(self.alone.eyes, ModelEyes):
+            # Each image is seen anew.
+            self.alone.eyes._rows._kept.clear()
+        try:
+            expected = plain(self.alone, replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition=""))
+        except PromptTooLongError:
+            with pytest.raises(PromptTooLongError):
+                self.session.generate(request)
+            chat.clear()
+            return
+        ending = draw.choice(("whole", "whole", "whole", "cancel", "close", "leave", "stop"))
+        at = draw.randint(1, 14)
+        self.told.append(f"{ending} at {at}, {request.draft.mode.value}")
+        events = list[GenerationEvent]()
+        with suppress(StoppedError):
+            running = self.session.generate(request, (lambda: True) if ending == "stop" else (lambda: False))
+            for event in running:
+                events.append(event)
+                if len(events) == at and ending == "cancel":
+                    running.cancel()
+                elif len(events) == at and ending == "close":
+                    running.close()
+                    break
+                elif len(events) == at and ending == "leave":
+                    break
+                elif len(events) == at and draw.random() < 0.3:
+                    running.update(replace(request.draft, draft_tokens=draw.randint(1, 6), profile=True))
+        self._compare(events, expected)
+        said = "".join(event.text for event in events if isinstance(event, TokenEvent))
+        if request.continue_last:
+            chat[-1] = replace(chat[-1], content=chat[-1].content + said)
+        elif said.strip():
+            chat.append(ChatMessage(Role.ASSISTANT, said))
+
+    def _compare(self, events: list[GenerationEvent], expected: ReplyEnd) -> None:
+        tokens = [event.token_id for event in events if isinstance(event, TokenEvent)]
+        said = "".join(event.text for event in events if isinstance(event, TokenEvent))
+        both = min(len(tokens), len(expected.token_ids))
+        assert (tokens[:both], expected.text.startswith(said)) == ([*expected.token_ids[:both]], True), self.told
+        if events and isinstance(end := events[-1], ReplyEnd) and end.finish_reason is not FinishReason.CANCELLED:
+            found = (end.token_ids, end.text, end.finish_reason, said + end.trailing_text)
+            assert found == (expected.token_ids, expected.text, expected.finish_reason, expected.text), self.told
+            self.compared += 1
+
+
+def walk_all(
+    model: LoadedModel, alone: LoadedModel, small: LoadedModel | None, folder: Path, images: Sequence[ChatImage]
+) -> None:
+    for seed in range(SESSIONS):
+        place = folder / str(seed)
+        place.mkdir()
+        walk = Walk(model, alone, small, place, images, seed)
+        walk.walk(STEPS)
+        assert walk.compared > STEPS // 4, "most replies are whole"
+        assert isinstance(walk.session, ChatSession)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_reply_is_that_of_a_new_session(name: str, chat_folder: Path) -> None:
+    model = MODELS[name]()
+    assert len(ALPHABET) == model.info.vocabulary_size
+    walk_all(model, model, None, chat_folder, ())
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_each_reply_to_images_is_that_of_a_new_session(kind: str, tmp_path: Path, chat_folder: Path) -> None:
+    images = [picture(tmp_path / f"images{number}", 40 - 8 * number, 24 + 8 * number) for number in range(2)]
+    # Two of the same size differ in their pixels alone.
+    images.append(picture(tmp_path / "mirrored", mirrored=True))
+    folder = seeing_folder(tmp_path / kind, kind)
+    model, alone = (load_model(folder, "float32") for _ in range(2))
+    walk_all(model, alone, model, chat_folder, images)
