@@ -96,6 +96,44 @@ def test_chat_completions(openai: OpenAI, gate: SeeingGate) -> None:
     assert gate.files == [[PNG]]
 
 
+def pieces(message: ChatMessage) -> list[str]:
+    """Return what a message says, with `#` for an image."""
+    return message.with_lines(["#"] * len(message.images)).content.split("\n")
+
+
+ORDERS = ("a#b#", "#a", "a#", "##ab", "a#b", "ab#c##d", "#")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_words_and_images_keep_their_order(openai: OpenAI, anthropic: Anthropic, gate: SeeingGate, order: str) -> None:
+    """The images of a message once came before all its texts: nothing said which was "the first picture"."""
+    parts = [image() if each == "#" else {"type": "text", "text": each} for each in order]
+    blocks = [block() if each == "#" else {"type": "text", "text": each} for each in order]
+    inputs: Any = [
+        {"type": "input_image", "image_url": ADDRESS} if each == "#" else {"type": "input_text", "text": each}
+        for each in order
+    ]
+    chat(openai, *parts)
+    call: Any = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"}
+    output: Any = {"type": "function_call_output", "call_id": "c", "output": inputs}
+    openai.responses.create(model="", input=[{"role": "user", "content": inputs}, call, output])
+    used: Any = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    result: Any = {"type": "tool_result", "tool_use_id": "c", "content": blocks, "is_error": True}
+    turns: Any = [
+        {"role": "user", "content": blocks},
+        {"role": "assistant", "content": [used]},
+        {"role": "user", "content": [result, *blocks]},
+    ]
+    anthropic.messages.create(model="", max_tokens=9, messages=turns)
+    said = [each for request in gate.requests for each in request.messages if each.role is not Role.ASSISTANT]
+    assert len(said) == 6
+    for message in said:
+        failed = "The call failed."
+        words = [each.removeprefix(failed).strip() for each in pieces(message)]
+        assert "".join(words) == order, message
+        assert message.images or "#" not in order
+
+
 def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: SeeingGate) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -276,7 +314,7 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     assert info.sees is sees
     (got,) = gate.requests[0].messages
     if not sees:
-        assert (got.content, got.images) == ("(an image that this model cannot see)\n\nWhat is it?", ())
+        assert (got.content, got.images) == ("(an image that this model cannot see)\nWhat is it?", ())
         return
     (one,) = got.images
     assert (got.content, one.width, one.height, gate.requests[0].image_cap) == ("What is it?", 171, 512, "small")

@@ -147,7 +147,7 @@ class ModelPrompts:
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
-        turns = [turn_of(message, mark) for message in messages]
+        turns = [turn_of(message, mark, marks.image) for message in messages]
         text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
         if not self._tokenizer.has_chat_template:
             # A base model continues the text.
@@ -158,13 +158,15 @@ class ModelPrompts:
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=rendered + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
-        encode = partial(encode, text=text, texts=[said(message, mark) for message in messages], variables=variables)
+        encode = partial(
+            encode, text=text, texts=[said(message, mark, marks.image) for message in messages], variables=variables
+        )
         try:
             return encode(turns=turns)
         except TemplateRefusedError:
             if not any(message.tool_calls for message in messages):
                 raise
-        return encode(turns=[turn_of(message, mark, as_text=True) for message in messages])
+        return encode(turns=[turn_of(message, mark, marks.image, as_text=True) for message in messages])
 
     def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""
