@@ -159,10 +159,10 @@ def states_vision(config: _Config) -> bool:
 
 
 def _fetched_tower(model: Path) -> Path | None:
-    """Return the folder of the tower that was fetched for a model; None without one."""
+    """Return the folder of the tower that was fetched for a model, the first by name; None without one."""
     # A tower is whole once it has a configuration.
     found = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
-    return next((path.parent for path in found), None)
+    return min((path.parent for path in found), default=None)
 
 
 def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
