@@ -151,7 +151,7 @@ class ChatMessage:
             line = each if isinstance(each, str) else ""
             if line:
                 content += f"\n{line}" if content else line
-            elif each:
+            elif isinstance(each, ChatImage):
                 images.append(each)
                 offsets.append(len(content))
         return replace(

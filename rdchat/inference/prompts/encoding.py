@@ -10,7 +10,6 @@ import json
 import re
 from collections import UserDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
@@ -154,7 +153,7 @@ class PromptTokenizer:
 
         Messages with images are lists of parts. Where the prompt lacks a text, the template gets stand-ins for the
         texts, which no template splits or changes, and then all messages as lists, as some templates of models that see
-        want them.
+        want them. With images, stand-ins first show which form it reads.
 
         Args:
             turns: The messages, each with `role` and `content`, where marks stand for images.
@@ -165,26 +164,33 @@ class PromptTokenizer:
         Raises:
             TemplateRefusedError: If the template fails, or leaves out a text, a call's name or one of its values.
         """
-        image = marks.image
-        seen = _with_images_in_parts(turns, image)
-        try:
-            prompt = self.render(seen, variables)
+        refusals = list[TemplateRefusedError]()
+        if not any(marks.image in turn["content"] for turn in turns):
+            prompt = self.render(turns, variables)
             if not (role := lacking(prompt, turns, texts, marks.before)):
                 return prompt
-            refusal = _refusal(f"it leaves out a message with the role {role}, or a part of it")
-        except TemplateRefusedError as error:
-            if seen == turns:
-                raise
-            refusal = error
+            refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
         hidden, pieces = _hidden(turns, texts, marks)
+        for form in (_with_images_in_parts, _in_parts):
+            try:
+                whole = self._render_hidden(form(hidden, marks.image), variables, pieces, marks)
+                prompt = self.render(form(turns, marks.image), variables)
+                return whole if lacking(prompt, turns, texts, marks.before) else prompt
+            except TemplateRefusedError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def _render_hidden(self, hidden: Turns, variables: dict[str, Any], pieces: Sequence[str], marks: Marks) -> str:
+        """Apply the chat template to messages with stand-ins, see `_hidden`, and put their texts back.
+
+        A short text may also be one of the template's own words, but a stand-in is not.
+        """
+        prompt = self.render(hidden, variables)
         stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
-        for changed in (_with_images_in_parts(hidden, image), [_in_parts(turn, image) for turn in hidden]):
-            with suppress(TemplateRefusedError):
-                prompt = self.render(changed, variables)
-                found = {int(number) for number in re.findall(stand_in, prompt)}
-                if len(found) == len(pieces) and not lacking(prompt, turns, [""] * len(turns), marks.before):
-                    return re.sub(stand_in, lambda match: pieces[int(match[1])], prompt)
-        raise refusal
+        found = {int(number) for number in re.findall(stand_in, prompt)}
+        if len(found) < len(pieces) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
+            raise _refusal("it leaves out a message, or a part of it")
+        return re.sub(stand_in, lambda match: pieces[int(match[1])], prompt)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
         """Return the ids of a rendered text; marked parts are encoded as ordinary text.
@@ -302,18 +308,18 @@ class _Part(UserDict[str, str]):
 
 
 def _with_images_in_parts(turns: Turns, image: str) -> Turns:
-    return [_in_parts(turn, image) if image in turn["content"] else turn for turn in turns]
+    """Return messages, those with images as lists of parts."""
+    return [turn if image not in turn["content"] else _in_parts([turn], image)[0] for turn in turns]
 
 
-def _in_parts(turn: dict[str, Any], image: str) -> dict[str, Any]:
-    """Return a message with its text and images as parts, in their order."""
-    parts = list[_Part]()
-    for piece in re.split(f"({image})", turn["content"]):
-        if piece == image:
-            parts.append(_Part(type="image"))
-        elif piece:
-            parts.append(_Part(type="text", text=piece))
-    return turn | {"content": parts or [_Part(type="text", text="")]}
+def _in_parts(turns: Turns, image: str) -> Turns:
+    """Return messages with their texts and images as parts, in their order."""
+    changed = Turns()
+    for turn in turns:
+        pieces = [piece for piece in re.split(f"({image})", turn["content"]) if piece] or [""]
+        parts = [_Part(type="image") if piece == image else _Part(type="text", text=piece) for piece in pieces]
+        changed.append(turn | {"content": parts})
+    return changed
 
 
 def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, list[str]]:

@@ -186,3 +186,13 @@ def test_a_control_token_of_the_model_s_own_stays_where_it_is(text: str, data: s
     both = before.joined(after)
     assert [both.content[at] for at in both.own_control] == 2 * [text[at] for at in own]
     assert len(both.images) == len(both.image_places)
+
+
+@pytest.mark.parametrize("prompts", [TEMPLATES["SmolVLM"], TEMPLATES["lists alone"]], indirect=True)
+def test_a_text_that_is_a_word_of_the_template_is_not_lost_beside_an_image(
+    prompts: ModelPrompts, tokenizer: Any
+) -> None:
+    chat = [ChatMessage(Role.SYSTEM, "start"), *chat_of((Role.USER, "#@"))]
+    empty = [ChatMessage(Role.SYSTEM, ""), *chat[1:]]
+    texts = [_shown(prompts, tokenizer, each) for each in (chat, empty)]
+    assert texts[0].count("start") == texts[1].count("start") + 1
