@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -20,6 +20,7 @@ from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.inference.engines import chosen_engine
+from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.api_error import ApiError
@@ -132,6 +133,27 @@ def test_words_and_images_keep_their_order(openai: OpenAI, anthropic: Anthropic,
         words = [each.removeprefix(failed).strip() for each in pieces(message)]
         assert "".join(words) == order, message
         assert message.images or "#" not in order
+
+
+def test_an_old_image_that_cannot_be_read_keeps_its_place(openai: OpenAI, gate: SeeingGate) -> None:
+    damaged = image(f"data:image/png;base64,{b64encode(b"no picture").decode()}")
+    parts: Any = [{"type": "text", "text": "a"}, damaged, {"type": "text", "text": "b"}, image()]
+    turns: Any = [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]
+    openai.chat.completions.create(model="", messages=[*turns, {"role": "user", "content": "d"}])
+    old = gate.requests[0].messages[0]
+    assert (old.content, len(old.images), old.image_offsets) == ("a\n[image]\nb", 1, (len(old.content),))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_remote_model_gets_words_and_images_in_their_order(order: str) -> None:
+    offsets = [at - order[:at].count("#") for at, letter in enumerate(order) if letter == "#"]
+    images = tuple(ChatImage(Path(), str(number), 1, 1) for number in range(len(offsets)))
+    message = ChatMessage(Role.USER, order.replace("#", ""), images=images, image_offsets=tuple(offsets))
+    body = chat_request(GenerationRequest((message,)), "m", lambda seen, _: seen.digest.encode(), is_rdchat=False)
+    parts = body["messages"][0]["content"]
+    assert "".join(part.get("text", "#") for part in parts) == order
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert [b64decode(url.partition(",")[2]).decode() for url in urls] == [image.digest for image in images]
 
 
 def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: SeeingGate) -> None:

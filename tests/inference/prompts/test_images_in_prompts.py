@@ -144,7 +144,7 @@ _SYSTEM = some.sampled_from(("", "", "@", f"@{_PERSONS_OWN}"))
 
 
 @pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(system=_SYSTEM, turns=_TURNS)
 @example(system="@", turns=[(Role.USER, "#@")])
 @example(system="@", turns=[(Role.USER, "@#@#"), (Role.ASSISTANT, "@"), (Role.USER, "@")])
@@ -180,7 +180,8 @@ def test_a_control_token_of_the_model_s_own_stays_where_it_is(text: str, data: s
     own = tuple(data.draw(some.lists(some.integers(0, max(len(text) - 1, 0)), unique=True).map(sorted))) if text else ()
     images = tuple(ChatImage(Path(), "", 1, 1) for _ in offsets)
     before = ChatMessage(Role.USER, text, own, images=images, image_offsets=tuple(offsets))
-    after = before.with_lines([data.draw(some.sampled_from((image, "line"))) for image in images])
+    seen: list[ChatImage | str] = ["line" if data.draw(some.booleans()) else image for image in images]
+    after = before.with_lines(seen)
     assert [after.content[at] for at in after.own_control] == [text[at] for at in own]
     assert after.content.replace("line", "").replace("\n", "") == text.replace("\n", "")
     both = before.joined(after)
