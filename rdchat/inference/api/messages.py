@@ -141,8 +141,11 @@ class ChatMessage:
         Args:
             seen: For each image what stands in its place: an image or a line.
         """
-        content, line = "", ""
-        own, images, offsets = list[int](), list[ChatImage](), list[int]()
+        content = ""
+        line = ""
+        own = list[int]()
+        images = list[ChatImage]()
+        offsets = list[int]()
         for (start, end), each in zip_longest(self.text_ranges, seen):
             if line and start < end:
                 content += "\n"

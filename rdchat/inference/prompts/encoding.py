@@ -48,7 +48,7 @@ class Marks(NamedTuple):
 
     @property
     def image(self) -> str:
-        """What stands for an image in a message's text: there is a token between two marks otherwise."""
+        """What stands for an image in a message's text; elsewhere there is a token between two marks."""
         return self.before * 2
 
     @classmethod
@@ -324,7 +324,8 @@ def _in_parts(turns: Turns, image: str) -> Turns:
 
 def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, list[str]]:
     """Return messages with a stand-in for each of their texts, and the texts by the stand-ins' numbers."""
-    hidden, pieces = Turns(), list[str]()
+    hidden = Turns()
+    pieces = list[str]()
     for turn, text in zip(turns, texts, strict=True):
         stand_ins = list[str]()
         for piece in text.split(marks.image):

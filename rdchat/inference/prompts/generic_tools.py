@@ -59,7 +59,9 @@ def _description(tools: str) -> str:
 def _results_as_text(results: Sequence[ChatMessage]) -> ChatMessage:
     """Return results of tools as one message; their images stay at their places."""
     opening, closing = _RESULT_MARKERS
-    texts, offsets, length = list[str](), list[int](), 0
+    texts = list[str]()
+    offsets = list[int]()
+    length = 0
     for result in results:
         pieces = [_escaped(result.content[start:end]) for start, end in result.text_ranges]
         start = length + len(opening) + 1

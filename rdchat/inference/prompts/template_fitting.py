@@ -111,10 +111,11 @@ def _calls_apart(messages: Messages) -> Messages:
     """Give calls beside a text a message of their own."""
     changed = list[ChatMessage]()
     for message in messages:
-        is_both = bool(message.tool_calls and message.content)
-        changed += [replace(message, tool_calls=())] if is_both else []
-        alone = replace(message, content="", own_control=(), answer=None, images=(), image_offsets=())
-        changed.append(alone if is_both else message)
+        if message.tool_calls and message.content:
+            changed.append(replace(message, tool_calls=()))
+            changed.append(replace(message, content="", own_control=(), answer=None, images=(), image_offsets=()))
+        else:
+            changed.append(message)
     return tuple(changed)
 
 

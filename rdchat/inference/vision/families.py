@@ -86,9 +86,10 @@ class Family:
         Raises:
             ModelError: If a file cannot be read, or has no such numbers.
         """
-        newer, older = (read_object(folder / name) if (folder / name).exists() else {} for name in IMAGE_SETTINGS)
-        inner = newer.get("image_processor")
-        settings: dict[str, Any] = inner if isinstance(inner, dict) else older
+        newer, older = (folder / name for name in IMAGE_SETTINGS)
+        settings = read_object(newer).get("image_processor") if newer.exists() else None
+        if not isinstance(settings, dict):
+            settings = read_object(older) if older.exists() else {}
         try:
             return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
         except (TypeError, ValueError, ArithmeticError) as error:
@@ -97,16 +98,17 @@ class Family:
     def unfollowed(self, folder: Path) -> list[str]:
         """Return the names of settings of a folder that change rows in a way that rdchat does not follow."""
         config = read_config(folder)
-        tower, settings = config["vision_config"], self.image_settings(folder)
+        tower = config["vision_config"]
         rope = tower.get("rope_scaling") or tower.get("rope_parameters")
+        settings = self.image_settings(folder)
         projector = {name: value for name, value in config.items() if name.startswith("projector_")}
         given = {**projector, **tower, **(rope if isinstance(rope, Mapping) else {}), **settings}
         names = [name for name, values in self.assumed.items() if given.get(name, values[0]) not in (None, *values)]
         size = settings.get("size")
-        if size is not None:
-            # A number is that of a square.
-            has = {*(size if isinstance(size, Mapping) else ("height", "width")), *settings}
-            names += ["size"] if any(not has & {*pair} for pair in self.size.items()) else []
+        # A number is the side of a square.
+        sides = size if isinstance(size, Mapping) else ("height", "width")
+        if size is not None and any(side not in sides and other not in settings for side, other in self.size.items()):
+            names.append("size")
         return names
 
 
@@ -167,7 +169,7 @@ def _vision_in(folder: Path) -> Vision:
     family, own, reason = tower_among(tensors)
     with suppress(ModelError):
         # Damaged settings are an error where the model is loaded.
-        if names := family.unfollowed(folder) if family else []:
+        if family and (names := family.unfollowed(folder)):
             return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
     family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]

@@ -35,7 +35,9 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     if role in _SEEN:
         content, images, offsets = content_of(given, fields.name("content"), strict=last and role is Role.USER)
     else:
-        content, images, offsets = text_of(given, fields.name("content"), strict=last), (), ()
+        content = text_of(given, fields.name("content"), strict=last)
+        images = ()
+        offsets = ()
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         if (former := fields.part("function_call")) is not None:

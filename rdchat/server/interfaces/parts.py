@@ -46,17 +46,21 @@ def in_order(
         name: That of all, in errors.
         strict: See `part_text`.
     """
-    texts, images, offsets, length = list[str](), list[SentImage](), list[int](), 0
-    is_behind_text = False
+    texts = list[str]()
+    images = list[SentImage]()
+    offsets = list[int]()
+    length = 0
+    gap = ""
     for part_name, part in parts:
         image = image_of(part, part_name, strict=strict)
         if image is None:
-            texts.append("\n" * is_behind_text + part_text(part, part_name, strict=strict))
+            texts.append(gap + part_text(part, part_name, strict=strict))
             length += len(texts[-1])
+            gap = "\n"
         else:
             images.append(image)
             offsets.append(length)
-        is_behind_text = image is None
+            gap = ""
     check_number(len(images), name)
     return "".join(texts), tuple(images), tuple(offsets) if any(offsets) else ()
 
