@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
-from rdchat.inference.api.images import MAX_IMAGES
+from rdchat.inference.api.images import MAX_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.server.interfaces.api_error import ApiError, wrong
@@ -57,16 +57,16 @@ class SentImages:
         return replace(request, prompts=tuple(prompts))
 
     def _message(self, message: ChatMessage, folder: Path, waiting: Waiting) -> ChatMessage:
-        images, texts = [], [message.content] if message.content else []
+        seen = list[ChatImage | str]()
         for image in message.images:
             assert isinstance(image, SentImage)
             try:
-                images.append(self._image(image, folder, waiting))
+                seen.append(self._image(image, folder, waiting))
             except ImageRefusedError as error:
                 if image.strict:
                     raise wrong(image.name, str(error)) from error
-                texts.insert(0, "[image]")
-        return replace(message, content="\n".join(texts), images=tuple(images)) if message.images else message
+                seen.append("[image]")
+        return message.with_lines(seen) if seen else message
 
     def _image(self, image: SentImage, folder: Path, waiting: Waiting) -> SentImage:
         digest = hashlib.sha256(image.data).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -20,6 +20,7 @@ from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.inference.engines import chosen_engine
+from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.api_error import ApiError
@@ -94,6 +95,65 @@ def test_chat_completions(openai: OpenAI, gate: SeeingGate) -> None:
     (one,) = message.images
     assert (message.content, one.width, one.height, one.digest) == ("What is it?", 40, 24, sha256(PNG).hexdigest())
     assert gate.files == [[PNG]]
+
+
+def pieces(message: ChatMessage) -> list[str]:
+    """Return what a message says, with `#` for an image."""
+    return message.with_lines(["#"] * len(message.images)).content.split("\n")
+
+
+ORDERS = ("a#b#", "#a", "a#", "##ab", "a#b", "ab#c##d", "#")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_words_and_images_keep_their_order(openai: OpenAI, anthropic: Anthropic, gate: SeeingGate, order: str) -> None:
+    """The images of a message once came before all its texts: nothing said which was "the first picture"."""
+    parts = [image() if each == "#" else {"type": "text", "text": each} for each in order]
+    blocks = [block() if each == "#" else {"type": "text", "text": each} for each in order]
+    inputs: Any = [
+        {"type": "input_image", "image_url": ADDRESS} if each == "#" else {"type": "input_text", "text": each}
+        for each in order
+    ]
+    chat(openai, *parts)
+    call: Any = {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"}
+    output: Any = {"type": "function_call_output", "call_id": "c", "output": inputs}
+    openai.responses.create(model="", input=[{"role": "user", "content": inputs}, call, output])
+    used: Any = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    result: Any = {"type": "tool_result", "tool_use_id": "c", "content": blocks, "is_error": True}
+    turns: Any = [
+        {"role": "user", "content": blocks},
+        {"role": "assistant", "content": [used]},
+        {"role": "user", "content": [result, *blocks]},
+    ]
+    anthropic.messages.create(model="", max_tokens=9, messages=turns)
+    said = [each for request in gate.requests for each in request.messages if each.role is not Role.ASSISTANT]
+    assert len(said) == 6
+    for message in said:
+        failed = "The call failed."
+        words = [each.removeprefix(failed).strip() for each in pieces(message)]
+        assert "".join(words) == order, message
+        assert message.images or "#" not in order
+
+
+def test_an_old_image_that_cannot_be_read_keeps_its_place(openai: OpenAI, gate: SeeingGate) -> None:
+    damaged = image(f"data:image/png;base64,{b64encode(b"no picture").decode()}")
+    parts: Any = [{"type": "text", "text": "a"}, damaged, {"type": "text", "text": "b"}, image()]
+    turns: Any = [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]
+    openai.chat.completions.create(model="", messages=[*turns, {"role": "user", "content": "d"}])
+    old = gate.requests[0].messages[0]
+    assert (old.content, len(old.images), old.image_offsets) == ("a\n[image]\nb", 1, (len(old.content),))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_remote_model_gets_words_and_images_in_their_order(order: str) -> None:
+    offsets = [at - order[:at].count("#") for at, letter in enumerate(order) if letter == "#"]
+    images = tuple(ChatImage(Path(), str(number), 1, 1) for number in range(len(offsets)))
+    message = ChatMessage(Role.USER, order.replace("#", ""), images=images, image_offsets=tuple(offsets))
+    body = chat_request(GenerationRequest((message,)), "m", lambda seen, _: seen.digest.encode(), is_rdchat=False)
+    parts = body["messages"][0]["content"]
+    assert "".join(part.get("text", "#") for part in parts) == order
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert [b64decode(url.partition(",")[2]).decode() for url in urls] == [image.digest for image in images]
 
 
 def test_a_turned_photo_has_the_size_that_the_model_sees(openai: OpenAI, gate: SeeingGate) -> None:
@@ -276,7 +336,7 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     assert info.sees is sees
     (got,) = gate.requests[0].messages
     if not sees:
-        assert (got.content, got.images) == ("(an image that this model cannot see)\n\nWhat is it?", ())
+        assert (got.content, got.images) == ("(an image that this model cannot see)\nWhat is it?", ())
         return
     (one,) = got.images
     assert (got.content, one.width, one.height, gate.requests[0].image_cap) == ("What is it?", 171, 512, "small")

@@ -3,9 +3,10 @@
 import json
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise, zip_longest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import is_nested_deeper
@@ -90,7 +91,8 @@ class ChatMessage:
         tool_call_id: In a tool's message, the call that it answers; empty if unknown.
         name: In a tool's message, the tool's name; empty if unknown.
         thought: Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools.
-        images: They stand before the text.
+        images: They stand before the text, unless they have offsets.
+        image_offsets: Where in `content` each image stands; empty if all stand before it.
     """
 
     role: Role
@@ -102,6 +104,7 @@ class ChatMessage:
     name: str = ""
     thought: str = ""
     images: tuple[ChatImage, ...] = ()
+    image_offsets: tuple[int, ...] = ()
 
     def can_be_joined(self, later: "ChatMessage") -> bool:
         """Return whether a later message may be added to this one: both have one role, and no calls or results."""
@@ -112,12 +115,50 @@ class ChatMessage:
         """Return both messages as one, with an empty line between their texts."""
         before = f"{self.content}\n\n" if self.content else ""
         moved = tuple(len(before) + offset for offset in later.own_control)
+        places = (*self.image_places, *(len(before) + place for place in later.image_places))
         return ChatMessage(
             self.role,
             before + later.content,
             self.own_control + moved,
             thought=later.thought or self.thought,
             images=self.images + later.images,
+            image_offsets=places if any(places) else (),
+        )
+
+    @property
+    def image_places(self) -> tuple[int, ...]:
+        """The offset in `content` of each image."""
+        return self.image_offsets or (0,) * len(self.images)
+
+    @property
+    def text_ranges(self) -> Iterable[tuple[int, int]]:
+        """The ranges of `content` before, between and behind the images."""
+        return pairwise((0, *self.image_places, len(self.content)))
+
+    def with_lines(self, seen: Sequence[ChatImage | str]) -> "ChatMessage":
+        """Return the message with a line of text in the place of some images.
+
+        Args:
+            seen: For each image what stands in its place: an image or a line.
+        """
+        content = ""
+        line = ""
+        own = list[int]()
+        images = list[ChatImage]()
+        offsets = list[int]()
+        for (start, end), each in zip_longest(self.text_ranges, seen):
+            if line and start < end:
+                content += "\n"
+            own += [len(content) + at - start for at in self.own_control if start <= at < end]
+            content += self.content[start:end]
+            line = each if isinstance(each, str) else ""
+            if line:
+                content += f"\n{line}" if content else line
+            elif isinstance(each, ChatImage):
+                images.append(each)
+                offsets.append(len(content))
+        return replace(
+            self, content=content, own_control=tuple(own), images=tuple(images), image_offsets=tuple(offsets)
         )
 
 

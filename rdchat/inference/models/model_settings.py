@@ -111,6 +111,10 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         told["text_config"] = _told((nested or {}) | tied, values, {})
     read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
+    # What the text model does not have is for images; so is this value, which `Family.blocks_of` follows.
+    unread &= values.keys()
+    if values.get("use_bidirectional_attention") == "vision":
+        unread.discard("use_bidirectional_attention")
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")

@@ -8,12 +8,11 @@ tokens that the model itself wrote stay tokens, and no character of a message is
 
 import json
 import re
+from collections import UserDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
-from rdchat.inference.prompts.template_fitting import IMAGES
 from rdchat.inference.prompts.whole_prompts import lacking
 
 Turns = list[dict[str, Any]]
@@ -28,6 +27,8 @@ _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
 _SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
 _MAX_GROWTH, _SMALL_RESULT = 8, 2**22
+# What a template writes that prints a part of a message: a character that no text should have.
+_PRINTED = "\U000ffffe"
 
 
 def is_control(text: str, special: bool, template: str) -> bool:
@@ -48,6 +49,11 @@ class Marks(NamedTuple):
     def removed(self, text: str) -> str:
         """Return a text without the marks."""
         return text.replace(self.before, "").replace(self.after, "")
+
+    @property
+    def image(self) -> str:
+        """What stands for an image in a message's text; elsewhere there is a token between two marks."""
+        return self.before * 2
 
     @classmethod
     def for_texts(cls, texts: Sequence[str]) -> "Marks":
@@ -127,34 +133,34 @@ class PromptTokenizer:
         """Apply the chat template, with a reply opened at the end unless `add_generation_prompt` is false.
 
         Args:
-            turns: The messages, each with `role` and `content`. If one has images, the content of all is given as
-                parts: templates of models that see lose plain texts beside them.
+            turns: The messages, each with `role` and `content`.
             variables: What else the template gets, such as `tools`.
 
         Raises:
             TemplateRefusedError: If it fails, or its text is far too long.
         """
-        if any(IMAGES in turn for turn in turns):
-            turns = [_in_parts(turn) for turn in turns]
-        given = len(json.dumps([turns, variables], ensure_ascii=False))
+        given = json.dumps([turns, variables], ensure_ascii=False, default=dict)
         try:
             variables = {"add_generation_prompt": True} | variables
             text = self.tokenizer.apply_chat_template(turns, tokenize=False, **variables)
         except Exception as error:
             reason = _REASONS.get(type(error)) or " ".join(str(error).split())[:300] or type(error).__name__
             raise _refusal(reason) from error
-        if len(text) > max(_MAX_GROWTH * given, _SMALL_RESULT):
-            raise _refusal(f"it made {len(text):,} characters from {given:,}")
+        if len(text) > max(_MAX_GROWTH * len(given), _SMALL_RESULT):
+            raise _refusal(f"it made {len(text):,} characters from {len(given):,}")
+        if text.count(_PRINTED) > given.count(_PRINTED):
+            raise _refusal("it writes a list where the text of a message should stand")
         return str(text)
 
     def render_whole(self, turns: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
         """Apply the chat template so that the prompt has all texts and calls of the messages.
 
-        Where it lacks one, the template gets stand-ins for the texts, which no template splits or changes, and then
-        lists of parts, as templates of models that also see want them.
+        Messages with images are lists of parts. Where the prompt lacks a text, the template gets stand-ins for the
+        texts, which no template splits or changes, and then all messages as lists, as some templates of models that see
+        want them. With images, stand-ins first show which form it reads.
 
         Args:
-            turns: The messages, each with `role` and `content`.
+            turns: The messages, each with `role` and `content`, where marks stand for images.
             variables: What else the template gets, such as `tools`.
             texts: The text of each message that the prompt must have, without blanks at its ends.
             marks: The marks in the texts.
@@ -162,21 +168,33 @@ class PromptTokenizer:
         Raises:
             TemplateRefusedError: If the template fails, or leaves out a text, a call's name or one of its values.
         """
-        prompt = self.render(turns, variables)
-        if not (role := lacking(prompt, turns, texts, marks.before)):
-            return prompt
-        hidden, stand_ins = Turns(), list[str]()
-        for turn, text in zip(turns, texts, strict=True):
-            stand_ins.append(text and f"{marks.before}{marks.after}{len(hidden)}{marks.after}")
-            # The last: a thought before it may have the same words.
-            hidden.append(turn | {"content": stand_ins[-1].join(turn["content"].rsplit(text or marks.before * 2, 1))})
-        for changed in (hidden, [turn | {"content": [{"type": "text", "text": turn["content"]}]} for turn in hidden]):
-            with suppress(TemplateRefusedError):
-                prompt = self.render(changed, variables)
-                if all(map(prompt.count, stand_ins)) and not lacking(prompt, turns, [""] * len(turns), marks.before):
-                    stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
-                    return re.sub(stand_in, lambda match: texts[int(match[1])], prompt)
-        raise _refusal(f"it leaves out a message with the role {role}, or a part of it")
+        refusals = list[TemplateRefusedError]()
+        if not any(marks.image in turn["content"] for turn in turns):
+            prompt = self.render(turns, variables)
+            if not (role := lacking(prompt, turns, texts, marks.before)):
+                return prompt
+            refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
+        hidden, pieces = _hidden(turns, texts, marks)
+        for form in (_with_images_in_parts, _in_parts):
+            try:
+                whole = self._render_hidden(form(hidden, marks.image), variables, pieces, marks)
+                prompt = self.render(form(turns, marks.image), variables)
+                return whole if lacking(prompt, turns, texts, marks.before) else prompt
+            except TemplateRefusedError as error:
+                refusals.append(error)
+        raise refusals[0]
+
+    def _render_hidden(self, hidden: Turns, variables: dict[str, Any], pieces: Sequence[str], marks: Marks) -> str:
+        """Apply the chat template to messages with stand-ins, see `_hidden`, and put their texts back.
+
+        A short text may also be one of the template's own words, but a stand-in is not.
+        """
+        prompt = self.render(hidden, variables)
+        stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
+        found = {int(number) for number in re.findall(stand_in, prompt)}
+        if len(found) < len(pieces) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
+            raise _refusal("it leaves out a message, or a part of it")
+        return re.sub(stand_in, lambda match: pieces[int(match[1])], prompt)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
         """Return the ids of a rendered text; marked parts are encoded as ordinary text.
@@ -286,11 +304,41 @@ def filled(prompt: str, placeholder: str, expanded: Sequence[str], mark: str) ->
     return first + "".join(image + text for image, text in zip(expanded, others, strict=True))
 
 
-def _in_parts(turn: dict[str, Any]) -> dict[str, Any]:
-    content = turn["content"]
-    words = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-    parts = [{"type": "image"}] * turn.get(IMAGES, 0) + words
-    return {key: value for key, value in turn.items() if key != IMAGES} | {"content": parts}
+class _Part(UserDict[str, str]):
+    """A part of a message's content. A template can read it, but must not write it as it is, as text or as JSON."""
+
+    def __repr__(self) -> str:
+        return _PRINTED
+
+
+def _with_images_in_parts(turns: Turns, image: str) -> Turns:
+    """Return messages, those with images as lists of parts."""
+    return [turn if image not in turn["content"] else _in_parts([turn], image)[0] for turn in turns]
+
+
+def _in_parts(turns: Turns, image: str) -> Turns:
+    """Return messages with their texts and images as parts, in their order."""
+    changed = Turns()
+    for turn in turns:
+        pieces = [piece for piece in re.split(f"({image})", turn["content"]) if piece] or [""]
+        parts = [_Part(type="image") if piece == image else _Part(type="text", text=piece) for piece in pieces]
+        changed.append(turn | {"content": parts})
+    return changed
+
+
+def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, list[str]]:
+    """Return messages with a stand-in for each of their texts, and the texts by the stand-ins' numbers."""
+    hidden = Turns()
+    pieces = list[str]()
+    for turn, text in zip(turns, texts, strict=True):
+        stand_ins = list[str]()
+        for piece in text.split(marks.image):
+            stand_ins.append(piece and f"{marks.before}{marks.after}{len(pieces)}{marks.after}")
+            pieces += [piece] if piece else []
+        # The last: a thought before it may have the same words.
+        around = turn["content"].rsplit(text or marks.after * 2, 1)
+        hidden.append(turn | {"content": marks.image.join(stand_ins).join(around)})
+    return hidden, pieces
 
 
 def _refusal(reason: str) -> TemplateRefusedError:

@@ -148,7 +148,7 @@ class ModelPrompts:
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._mark, marks=marks)
         encode = partial(encode, marks=marks)
-        turns = [turn_of(message, mark) for message in messages]
+        turns = [turn_of(message, mark, marks.image) for message in messages]
         begun = unfinished or ChatMessage(Role.ASSISTANT, "")
         thought = self._thought(mark(begun.thought, ()))
         text = thought + mark(begun.content, begun.own_control or own_markers(begun.content))
@@ -162,14 +162,14 @@ class ModelPrompts:
             rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
             return encode(text=fit_opening(rendered, thought + begun.content, has_thought=has_thought) + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
-        texts = [said(message, mark) for message in messages]
+        texts = [said(message, mark, marks.image) for message in messages]
         encode = partial(encode, text=text, texts=texts, variables=variables, has_thought=has_thought)
         try:
             return encode(turns=turns)
         except TemplateRefusedError:
             if not any(message.tool_calls for message in messages):
                 raise
-        return encode(turns=[turn_of(message, mark, as_text=True) for message in messages])
+        return encode(turns=[turn_of(message, mark, marks.image, as_text=True) for message in messages])
 
     def _mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark control tokens; a placeholder of an image is text, also where the model wrote it."""

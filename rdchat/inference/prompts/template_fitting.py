@@ -15,8 +15,6 @@ Messages = tuple[ChatMessage, ...]
 
 _ID_LENGTH = 9
 _NO_RESULT = "There is no result: the call was not run."
-IMAGES = "images"
-"""Field of a turn with the number of its images; chat templates get parts in its place."""
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
 
@@ -53,7 +51,8 @@ def in_turns(messages: Sequence[ChatMessage]) -> Messages:
     begin = _end_of_system(messages)
     first = messages[begin : begin + 1]
     if first and first[0].role is Role.ASSISTANT and not first[0].tool_calls:
-        first = (ChatMessage(Role.USER, first[0].content),)
+        greeting = first[0]
+        first = (replace(greeting, role=Role.USER, own_control=(), answer=None, thought=""),)
     return tuple(join_neighbours((*messages[:begin], *first, *messages[begin + 1 :])))
 
 
@@ -122,9 +121,11 @@ def _calls_apart(messages: Messages) -> Messages:
     """Give calls beside a text a message of their own."""
     changed = list[ChatMessage]()
     for message in messages:
-        is_both = bool(message.tool_calls and message.content)
-        changed += [replace(message, tool_calls=())] if is_both else []
-        changed.append(replace(message, content="", own_control=(), answer=None) if is_both else message)
+        if message.tool_calls and message.content:
+            changed.append(replace(message, tool_calls=()))
+            changed.append(replace(message, content="", own_control=(), answer=None, images=(), image_offsets=()))
+        else:
+            changed.append(message)
     return tuple(changed)
 
 
@@ -156,18 +157,18 @@ def texts_of(messages: Sequence[ChatMessage]) -> Iterator[str]:
             yield from (call.name, call.arguments, call.call_id)
 
 
-def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[str, Any]:
+def turn_of(message: ChatMessage, mark: Mark, image: str, *, as_text: bool = False) -> dict[str, Any]:
     """Return a message for a template.
 
     Args:
         message: The message.
         mark: Applied to all its texts.
+        image: What stands in its content for each image.
         as_text: Whether the arguments of calls are JSON text: most templates take objects, as in mlx-lm's server, and
             DeepSeek's takes text.
     """
-    turn: dict[str, Any] = {"role": message.role.value, "content": mark(message.content, message.own_control)}
-    if message.images:
-        turn[IMAGES] = len(message.images)
+    content = _written(message, mark, image, 0, len(message.content))
+    turn: dict[str, Any] = {"role": message.role.value, "content": content}
     if message.tool_calls:
         turn["tool_calls"] = [marked(_call(call, as_text), mark) for call in message.tool_calls]
     named = {"name": message.name, "tool_call_id": message.tool_call_id} | dict.fromkeys(
@@ -176,15 +177,28 @@ def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[
     return turn | {key: mark(value, ()) for key, value in named.items() if value}
 
 
-def said(message: ChatMessage, mark: Mark) -> str:
-    """Return the text of a message that a prompt must have: from its answer on, if it has thoughts, without blanks."""
+def said(message: ChatMessage, mark: Mark, image: str) -> str:
+    """Return the text of a message that a prompt must have: from its answer on, if it has thoughts, without blanks.
+
+    The arguments are those of `turn_of`.
+    """
     spans = message.answer
     if spans is None:
         # Programs send thoughts back in the text.
         is_reply = message.role is Role.ASSISTANT
         spans = split_thoughts(message.content).spans if is_reply else ((0, len(message.content)),)
     start, end = (spans[0][0], spans[-1][1]) if spans else (0, 0)
-    return mark(message.content[start:end], [at - start for at in message.own_control]).strip()
+    return _written(message, mark, image, start, end).strip()
+
+
+def _written(message: ChatMessage, mark: Mark, image: str, start: int, end: int) -> str:
+    """Return a range of a message's text, marked, with `image` in the place of each image."""
+    pieces = list[str]()
+    for before, behind in message.text_ranges:
+        first = max(before, start)
+        text = message.content[first : min(behind, end)]
+        pieces.append(mark(text, [at - first for at in message.own_control]))
+    return image.join(pieces)
 
 
 def _call(call: ToolCall, as_text: bool) -> dict[str, Any]:
@@ -225,4 +239,4 @@ def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessa
         for offset in message.own_control
         if start <= offset < end
     )
-    return replace(message, content=text[blank:], own_control=own, answer=None)
+    return replace(message, content=text[blank:], own_control=own, answer=None, image_offsets=())

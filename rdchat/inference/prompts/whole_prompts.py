@@ -13,13 +13,14 @@ def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], 
     Args:
         prompt: The rendered text.
         turns: The messages that the chat template got.
-        texts: The text of each message that the prompt must have.
+        texts: The text of each message that the prompt must have, with two marks for each image.
         mark: What stands before a control token in a text.
     """
     ends = {True: 0, False: 0}
     for turn, text in zip(turns, texts, strict=True):
         is_system = turn["role"] == "system"
-        for values in ([text], *(_leaves(call["function"]) for call in turn.get("tool_calls", ()))):
+        pieces = ([piece] for piece in text.split(mark * 2))
+        for values in (*pieces, *(_leaves(call["function"]) for call in turn.get("tool_calls", ()))):
             found = [_end_of(value, prompt, ends[is_system], mark) for value in values]
             if -1 in found:
                 return str(turn["role"])

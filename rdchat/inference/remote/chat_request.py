@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 from rdchat.errors import ModelError
@@ -70,12 +71,14 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
 def _parts(message: ChatMessage, cap: ImageCap, draw: Draw) -> dict[str, Any]:
     """Return the content of a message with images as a field; their files, and what is in them beside, stay here."""
     side, detail = _DRAWN[cap]
-    urls = (b64encode(draw(image, (side, side))).decode() for image in message.images)
-    parts: list[Any] = [
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{each}", "detail": detail}} for each in urls
-    ]
-    words = [{"type": "text", "text": message.content}] if message.content else []
-    return {"content": parts + words} if parts else {}
+    parts = list[Any]()
+    for (start, end), image in zip_longest(message.text_ranges, message.images):
+        if start < end:
+            parts.append({"type": "text", "text": message.content[start:end]})
+        if image is not None:
+            url = f"data:image/png;base64,{b64encode(draw(image, (side, side))).decode()}"
+            parts.append({"type": "image_url", "image_url": {"url": url, "detail": detail}})
+    return {"content": parts} if message.images else {}
 
 
 def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:

@@ -8,7 +8,8 @@ own. Names are those of original checkpoints and of mlx-vlm's copies. No MLX her
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,9 @@ class Family:
         blocks_of: From a configuration to whether its model has `blocks`, where only some of the family have.
         windows_only: Whether `blocks` concern only layers with a window.
         scale: From their width to what the network multiplies all rows by; those of images are divided before.
+        assumed: Settings of the tower and of its processor that change rows and are not followed, with the values that
+            they may have.
+        size: What `size` of the processor must have, each with the setting that may stand in its place.
     """
 
     name: str
@@ -64,6 +68,8 @@ class Family:
     blocks_of: Callable[[_Config], bool] = lambda _: True
     windows_only: bool = False
     scale: Callable[[int], float] = lambda _: 1.0
+    assumed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    size: Mapping[str, str] = field(default_factory=dict)
 
     def sections(self, config: _Config) -> tuple[int, ...]:
         """Return the numbers of frequencies of `Seam`."""
@@ -75,21 +81,35 @@ class Family:
         return tuple(sections) if self.by_axis else ()
 
     def image_settings(self, folder: Path) -> dict[str, Any]:
-        """Return the settings for the family's processor.
+        """Return the settings for the family's processor, from the file that transformers takes them from.
 
         Raises:
             ModelError: If a file cannot be read, or has no such numbers.
         """
-        settings: dict[str, Any] = {}
-        for name in IMAGE_SETTINGS:
-            if (path := folder / name).exists():
-                found = read_object(path)
-                inner = found.get("image_processor", found if name.startswith("pre") else {})
-                settings |= inner if isinstance(inner, dict) else {}
+        newer, older = (folder / name for name in IMAGE_SETTINGS)
+        settings = read_object(newer).get("image_processor") if newer.exists() else None
+        if not isinstance(settings, dict):
+            settings = read_object(older) if older.exists() else {}
         try:
             return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
+
+    def unfollowed(self, folder: Path) -> list[str]:
+        """Return the names of settings of a folder that change rows in a way that rdchat does not follow."""
+        config = read_config(folder)
+        tower = config["vision_config"]
+        rope = tower.get("rope_scaling") or tower.get("rope_parameters")
+        settings = self.image_settings(folder)
+        projector = {name: value for name, value in config.items() if name.startswith("projector_")}
+        given = {**projector, **tower, **(rope if isinstance(rope, Mapping) else {}), **settings}
+        names = [name for name, values in self.assumed.items() if given.get(name, values[0]) not in (None, *values)]
+        size = settings.get("size")
+        # A number is the side of a square.
+        sides = size if isinstance(size, Mapping) else ("height", "width")
+        if size is not None and any(side not in sides and other not in settings for side, other in self.size.items()):
+            names.append("size")
+        return names
 
 
 class Vision(NamedTuple):
@@ -147,6 +167,10 @@ def _vision_in(folder: Path) -> Vision:
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
+    with suppress(ModelError):
+        # Damaged settings are an error where the model is loaded.
+        if family and (names := family.unfollowed(folder)):
+            return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
     family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]
     size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
@@ -159,10 +183,10 @@ def states_vision(config: _Config) -> bool:
 
 
 def _fetched_tower(model: Path) -> Path | None:
-    """Return the folder of the tower that was fetched for a model; None without one."""
+    """Return the folder of the tower that was fetched for a model, the first by name; None without one."""
     # A tower is whole once it has a configuration.
     found = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
-    return next((path.parent for path in found), None)
+    return min((path.parent for path in found), default=None)
 
 
 def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
@@ -229,6 +253,10 @@ def _rounded_root(width: int) -> float:
     return math.ldexp(round(mantissa * 2**8), exponent - 8)
 
 
+# Names of one function.
+_GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+_RESIZED: Mapping[str, tuple[Any, ...]] = {"do_resize": (True,)}
+_SIGLIP: Mapping[str, tuple[Any, ...]] = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
 _SIGLIP_PLACES = {
     "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
     "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
@@ -244,6 +272,8 @@ FAMILIES = (
         placeholder="<|image_pad|>",
         expanded=lambda layout: "<|image_pad|>" * layout.tokens,
         by_axis=True,
+        assumed={**_RESIZED, "hidden_act": _GELU, "rope_theta": (10_000,), "rope_type": ("axial", "default")},
+        size={"shortest_edge": "min_pixels", "longest_edge": "max_pixels"},
     ),
     Family(
         name="SmolVLM",
@@ -257,6 +287,8 @@ FAMILIES = (
         placeholder="<image>",
         expanded=_tiles,
         token_side=_smol_side,
+        assumed={**_RESIZED, **_SIGLIP},
+        size={"longest_edge": ""},
     ),
     Family(
         name="Gemma 3",
@@ -269,6 +301,8 @@ FAMILIES = (
         token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
         blocks=True,
         scale=_rounded_root,
+        assumed={**_RESIZED, **_SIGLIP, "do_pan_and_scan": (False,)},
+        size={"height": "", "width": ""},
     ),
     Family(
         name="Gemma 4",
@@ -285,6 +319,13 @@ FAMILIES = (
         blocks_of=lambda config: text_config(config).get("use_bidirectional_attention") == "vision",
         windows_only=True,
         scale=math.sqrt,
+        assumed={
+            **_RESIZED,
+            "hidden_activation": _GELU,
+            "rms_norm_eps": (1e-6,),
+            "rope_theta": (100,),
+            "rope_type": ("axial", "default"),
+        },
     ),
     Family(
         name="LFM2-VL",
@@ -294,6 +335,7 @@ FAMILIES = (
         processor="lfm2",
         placeholder="<image>",
         expanded=_lfm2_tiles,
+        assumed={**_SIGLIP, "projector_hidden_act": ("gelu",)},
     ),
 )
 """All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from rdchat.errors import ImageRefusedError
 from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.api.images import MAX_IMAGES, ChatImage, ImageCap
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.vision.families import Family, image_token
 from rdchat.inference.vision.image_process import Waiting, shared_images
@@ -20,7 +21,7 @@ class ImagePrompts:
     """The images of one model's prompts. Only their sizes are needed, so tokens are counted without pixels.
 
     Args:
-        folder: The model's folder.
+        folder: Has the tower (`Vision`).
         family: How it sees.
 
     Attributes:
@@ -29,6 +30,7 @@ class ImagePrompts:
 
     def __init__(self, folder: Path, family: Family) -> None:
         self.family, self._settings = family, family.image_settings(folder)
+        self._tower = stamp_of(folder).digest
         self.token = image_token(read_config(folder))
 
     @property
@@ -58,8 +60,8 @@ class ImagePrompts:
         return self._layout(image, cap).size
 
     def key(self, image: ChatImage, cap: ImageCap) -> str:
-        """Return a hash of all that decides the pixels that the model sees."""
-        facts = image.digest, self.family.processor, sorted(self._settings.items(), key=str), cap.value
+        """Return a hash of all that decides what the model sees: pixels, and the tower."""
+        facts = image.digest, self._tower, self.family.processor, sorted(self._settings.items(), key=str), cap.value
         return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
 
     def prepare(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> Prepared:

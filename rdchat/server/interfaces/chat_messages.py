@@ -33,9 +33,11 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
         thoughts = [part for part in given if is_thought(part)]
         given = [part for part in given if not is_thought(part)]
     if role in _SEEN:
-        content, images = content_of(given, fields.name("content"), strict=last and role is Role.USER)
+        content, images, offsets = content_of(given, fields.name("content"), strict=last and role is Role.USER)
     else:
-        content, images = text_of(given, fields.name("content"), strict=last), ()
+        content = text_of(given, fields.name("content"), strict=last)
+        images = ()
+        offsets = ()
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         if (former := fields.part("function_call")) is not None:
@@ -46,8 +48,8 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
         return ChatMessage(role, content, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
         call_id, name = fields.text("tool_call_id", ""), fields.text("name", "")
-        return ChatMessage(role, content, tool_call_id=call_id, name=name, images=images)
-    return ChatMessage(role, content, images=images)
+        return ChatMessage(role, content, tool_call_id=call_id, name=name, images=images, image_offsets=offsets)
+    return ChatMessage(role, content, images=images, image_offsets=offsets)
 
 
 def _read_call(fields: Fields) -> ToolCall:

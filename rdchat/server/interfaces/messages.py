@@ -10,10 +10,9 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call
 from rdchat.server.interfaces.fields import Fields, check_length, object_of
-from rdchat.server.interfaces.images import SentImage, check_number, image_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import content_of, part_text, text_of
+from rdchat.server.interfaces.parts import content_of, in_order, part_text, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -36,6 +35,8 @@ _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
 _BILLING = "x-anthropic-billing-header"
 # Clients send a thought back only with a signature; nothing checks it here.
 _SIGNATURE = "rdchat"
+# Stands before the result of a call with an error.
+_FAILED = "The call failed. "
 _STOP_REASONS = {
     FinishReason.LENGTH: "max_tokens",
     FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
@@ -214,20 +215,22 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
 
 
 def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
-    texts, images = list[str](), list[SentImage]()
+    parts = list[tuple[str, Any]]()
     for block in blocks:
         if block.text("type") == "tool_result":
-            result, found = content_of(block.take("content", ""), block.name("content"), strict=False)
+            result, found, offsets = content_of(block.take("content", ""), block.name("content"), strict=False)
             if block.flag("is_error"):
-                result = f"The call failed. {result}".rstrip()
-            yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"), images=found)
-        elif role is Role.USER and (image := image_of(block.values, block.name(""), strict=strict)):
-            images.append(image)
+                offsets = tuple(len(_FAILED) + at for at in offsets)
+                result = f"{_FAILED}{result}".rstrip()
+            call_id = block.text("tool_use_id")
+            yield ChatMessage(Role.TOOL, result, tool_call_id=call_id, images=found, image_offsets=offsets)
         else:
-            texts.append(part_text(block.values, block.name(""), strict=strict))
-    check_number(len(images), "messages.content")
-    if texts or images or not blocks:
-        yield ChatMessage(role, "\n".join(texts), images=tuple(images))
+            parts.append((block.name(""), block.values))
+    if role is Role.SYSTEM and parts:
+        yield ChatMessage(role, "\n".join(part_text(part, name, strict=strict) for name, part in parts))
+    elif parts or not blocks:
+        text, images, offsets = in_order(parts, "messages.content", strict=strict)
+        yield ChatMessage(role, text, images=images, image_offsets=offsets)
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:

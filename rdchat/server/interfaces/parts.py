@@ -1,7 +1,7 @@
 """Texts and images inside the parts of a message. A part with text inside is that text, whatever its type is called."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rdchat.server.interfaces.api_error import unsupported, wrong
@@ -28,15 +28,41 @@ def text_of(content: Any, name: str, *, strict: bool) -> str:
     return "\n".join(part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content))
 
 
-def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...]]:
-    """Return the text and the images of a field that is a text or a list of parts; see `part_text`."""
+def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...], tuple[int, ...]]:
+    """Return text, images and their offsets, as `in_order`, of a field that is a text or a list of parts."""
     if not isinstance(content, list):
-        return text_of(content, name, strict=strict), ()
-    found = {at: image for at, part in enumerate(content) if (image := image_of(part, f"{name}[{at}]", strict=strict))}
-    check_number(len(found), name)
+        return text_of(content, name, strict=strict), (), ()
     check_length(content, name)
-    rest = (part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content) if at not in found)
-    return "\n".join(rest), tuple(found.values())
+    return in_order([(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
+
+
+def in_order(
+    parts: Sequence[tuple[str, Any]], name: str, *, strict: bool
+) -> tuple[str, tuple[SentImage, ...], tuple[int, ...]]:
+    """Return the text and the images of parts, and the offset of each image in the text; none if all stand before it.
+
+    Args:
+        parts: Each with its name in errors.
+        name: That of all, in errors.
+        strict: See `part_text`.
+    """
+    texts = list[str]()
+    images = list[SentImage]()
+    offsets = list[int]()
+    length = 0
+    gap = ""
+    for part_name, part in parts:
+        image = image_of(part, part_name, strict=strict)
+        if image is None:
+            texts.append(gap + part_text(part, part_name, strict=strict))
+            length += len(texts[-1])
+            gap = "\n"
+        else:
+            images.append(image)
+            offsets.append(length)
+            gap = ""
+    check_number(len(images), name)
+    return "".join(texts), tuple(images), tuple(offsets) if any(offsets) else ()
 
 
 def part_text(given: Any, name: str, *, strict: bool) -> str:

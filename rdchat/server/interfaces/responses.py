@@ -299,9 +299,9 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result, images = content_of(item.take("output", ""), item.name("output"), strict=False)
+            result, images, offsets = content_of(item.take("output", ""), item.name("output"), strict=False)
             call_id, name = item.text("call_id", ""), item.text("name", "")
-            return ChatMessage(Role.TOOL, result, tool_call_id=call_id, name=name, images=images)
+            return ChatMessage(Role.TOOL, result, tool_call_id=call_id, name=name, images=images, image_offsets=offsets)
         case "reasoning":
             texts = [text_of(item.items(name), item.name(name), strict=False) for name in ("content", "summary")]
             texts.append(unsealed(item))

@@ -372,3 +372,15 @@ def test_a_model_with_caches_of_another_type_keeps_none(
     session.disk.finish(60)
     assert files(chat_folder) == []
     assert caplog.messages == ["Caches of this model cannot be kept on disk: its caches are not of a known type"]
+
+
+def test_a_mended_network_does_not_meet_rows_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to remember to raise a version."""
+    for room in ("caches", "models", "verification", "vision"):
+        (tmp_path / room).mkdir()
+    monkeypatch.setattr(disk_caches, "__file__", str(tmp_path / "caches" / "disk_caches.py"))
+    programs = set[tuple[str, ...]]()
+    for room in ("models", "verification", "vision"):
+        (tmp_path / room / "ropes.py").write_text("turned = True")
+        programs.add(disk_caches._programs.__wrapped__())
+    assert len(programs) == 3

@@ -2,12 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import mlx_lm
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, NetworkError
@@ -17,7 +18,8 @@ from rdchat.inference import loading
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import NO_VISION, MemoryNeed, MemoryRoom, ModelCard
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.caches import disk_caches
 from rdchat.inference.library.model_library import library_models, read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
@@ -205,3 +207,42 @@ def test_a_model_that_fits_only_without_its_images_is_refused(
     fetched(copy)
     with pytest.raises(DoesNotFitError, match="and 268 MB for images, but only"):
         load_model(copy, "float32")
+
+
+def test_another_tower_does_not_get_what_the_first_one_saw(
+    hub: HubServer, original: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a tower was deleted and another one fetched, an old chat once went on with the rows of the first."""
+    monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
+    keep = CacheFolder(tmp_path / "chat", 2**30)
+    keep.path.mkdir()
+    message = ChatMessage(Role.USER, "one " * 30, images=(picture(tmp_path / "images"),))
+    request = GenerationRequest((message,), SamplingParams(temperature=0, max_tokens=8), 7, keep=keep)
+
+    def reply(request: GenerationRequest) -> ReplyEnd:
+        session = ChatSession(load_model(copy, "float32"))
+        *_, end = session.generate(request)
+        session.disk.finish(10.0)
+        assert isinstance(end, ReplyEnd)
+        return end
+
+    tower = fetched(copy) / "model.safetensors"
+    first = reply(request)
+    assert reply(request).statistics.disk_prompt_tokens > 0
+    tensors = load_file(tower)
+    save_file({name: array[::-1].copy() for name, array in tensors.items()}, tower, {"format": "mlx"})
+    fresh = reply(replace(request, keep=None))
+    assert fresh.token_ids != first.token_ids
+    assert reply(request).token_ids == fresh.token_ids
+
+
+def test_of_two_towers_the_choice_is_always_the_same(
+    hub: HubServer, original: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tower = fetched(copy)
+    shutil.copytree(tower, tower.with_name(f"a-{tower.name}"))
+    listed, chosen = [*paths.towers_dir().glob("*/config.json")], set[Path]()
+    for order in (listed, listed[::-1]):
+        monkeypatch.setattr(Path, "glob", lambda *_, order=order: iter(order))
+        chosen.add(vision_of(copy).folder)
+    assert len(chosen) == 1

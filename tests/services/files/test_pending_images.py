@@ -134,7 +134,7 @@ def test_images_above_a_cut_are_left_out() -> None:
 
 def test_images_of_neighbours_that_are_joined_stay_in_order() -> None:
     turns = prompt(asked(1, "a"), reply(2, ""), asked(3, "b")).turns()
-    assert turns == (ChatMessage(Role.USER, "a\n\nb", images=(image(1), image(3))),)
+    assert turns == (ChatMessage(Role.USER, "a\n\nb", images=(image(1), image(3)), image_offsets=(0, 3)),)
 
 
 def test_a_typed_question_brings_its_images() -> None:

@@ -15,7 +15,7 @@ _THETA = 100
 
 def rows(
     weights: TowerWeights,
-    _settings: Mapping[str, Any],
+    settings: Mapping[str, Any],
     patches: mx.array,
     grid: tuple[int, int],
     evaluate: Callable[[mx.array], None],
@@ -24,6 +24,7 @@ def rows(
 
     Args:
         weights: Those of `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json.
         patches: (n, patch * patch * channels) from 0 to 1, row by row.
         grid: The image's rows and columns of tokens.
         evaluate: Called with the state after each layer.
@@ -34,7 +35,7 @@ def rows(
     across, down = tower["patch_embedder.position_embedding_table"]
     x = tower.linear("patch_embedder.input_proj", (2 * (patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)
-    layers = tower.parts("encoder.layers.")
+    layers = tower.parts("encoder.layers.")[: settings.get("num_hidden_layers")]
     size = layers[0]["self_attn.q_norm.weight"].size
     column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
     turned = rotation(column_and_row, size, _THETA, parts=2)

@@ -45,7 +45,7 @@ def rows(
     turned = rotation(np.stack([row, column], -1), width // heads, _THETA)
     mergers, merged, deep = weights.parts("deepstack_merger_list."), width * merge**2, []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
-    for number, block in enumerate(weights.parts("blocks.")):
+    for number, block in enumerate(weights.parts("blocks.")[: settings.get("depth")]):
         q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
         x += block.linear("attn.proj", attend(turned(q), turned(k), v))
         x += block.linear("mlp.linear_fc2", nn.gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
