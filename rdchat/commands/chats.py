@@ -46,8 +46,9 @@ def add_import_chats(parser: argparse.ArgumentParser) -> None:
     """Add the options of `import`."""
     parser.description = (
         "Imports rdchat's own JSON and databases, conversations.json of ChatGPT, Claude and DeepSeek or its archive, "
-        "Open WebUI's export, LM Studio's *.conversation.json, Jan's threads, and folders of these. Each file is "
-        "imported whole or not at all. The exit status is 1 if a file or a chat was not imported. Quit rdchat first."
+        "exports of Open WebUI and LibreChat, LM Studio's *.conversation.json, Jan's threads, and folders of these. "
+        "Each file is imported whole or not at all. The exit status is 1 if a file or a chat was not imported. "
+        "Quit rdchat first."
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a zip archive, or a folder of such files")
 

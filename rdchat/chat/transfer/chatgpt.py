@@ -7,19 +7,28 @@ last node that was kept.
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
-from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, string, thinking
-from rdchat.chat.transfer.reports import counted_parts
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
+from rdchat.chat.transfer.foreign_chats import (
+    FindImage,
+    ForeignChat,
+    Json,
+    date,
+    items,
+    joined,
+    mapping,
+    name,
+    no_image,
+    string,
+    texts_in,
+    thinking,
+)
+from rdchat.chat.transfer.message_trees import ChatFormat, Content, MessageTree
 from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.messages import Role
 
-NAME = "ChatGPT"
-MARK = '"mapping"'
-"""The beginning of a chat's JSON holds it."""
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
 # Names for people of what is left out, by content type; empty ones are not mentioned.
 _LEFT_OUT = {
@@ -29,8 +38,14 @@ _LEFT_OUT = {
     "tether_quote": "quoted file",
     "system_error": "tool result",
     "user_editable_context": "custom instruction",
-    "model_editable_context": "",
+    "model_editable_context": "remembered text",
     "reasoning_recap": "",
+}
+_METADATA = {
+    "content_references": "source",
+    "citations": "source",
+    "search_result_groups": "source",
+    "_cite_metadata": "source",
 }
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
@@ -40,101 +55,81 @@ _SOURCE_ID = re.compile(r"turn\d[\w, ]*|L\d+(?:-L?\d+)?")
 _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
-def is_ours(data: Any) -> bool:
-    """Return whether this is a chat of ChatGPT."""
-    return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
-
-
-def read(data: Any, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
+def read(data: Any, find: FindImage = no_image) -> FullChat:
     """Return one chat; `find` finds its images.
 
     Raises:
-        DamagedChatError: If a value has the wrong type, or its messages form a cycle.
+        DamagedChatError: If it has no messages by their names, or all of them are damaged.
     """
-    fields, chat = mapping(data, "The chat"), ForeignChat(find=find)
-    nodes: dict[str, Json] = {}
-    for each, node in mapping(fields.get("mapping"), "Its list").items():
-        nodes[each] = {}
-        with chat.skip_damaged("message"):
-            nodes[each] = mapping(node, "A message")
-    texts: list[list[str]] = []
-    last_message: dict[str, int | None] = {}
-    children = Counter(_parent_of(node) for node in nodes.values())
-    for each in parents_first({each: _parent_of(node) for each, node in nodes.items()}):
-        node, above = nodes[each], _parent_of(nodes[each])
-        last = last_message[each] = last_message.get(above) if above else None
-        role, text = None, ""
-        with chat.skip_damaged("message"):
-            role, text = _content(mapping(node.get("message"), "A message"), chat)
-        if role is Role.SYSTEM:
-            chat.add_system(text, is_first=last is None)
-        # An empty turn of the person counts.
-        elif role is not None and (text.strip() or chat.files or (role is Role.USER and last is not None)):
-            message = node["message"]
-            # A chain of nodes is one reply; alternatives begin where it branches.
-            if last is None or chat.messages[last].role is not role or role is Role.USER or children[above] > 1:
-                last = last_message[each] = chat.add(role, "", last, created_at=date(message.get("create_time")))
-                texts.append([])
-            model = name(mapping(message.get("metadata"), "A message's metadata").get("model_slug"))
-            if model and role is Role.ASSISTANT:
-                chat.messages[last] = replace(chat.messages[last], model=model)
-            texts[last].append(text.strip("\n"))
-            chat.take_files(last)
-        # Of nodes that are left out.
-        chat.without.update(["image"] * len(chat.files))
-        chat.files.clear()
-    current = fields.get("current_node")
-    visible = last_message.get(current) if isinstance(current, str) else None
-    chat.messages = [
-        replace(message, text=joined(texts[index]), activated=len(texts) if index == visible else index)
-        for index, message in enumerate(chat.messages)
-    ]
-    return chat.finish(fields.get("title"), date(fields.get("create_time")), date(fields.get("update_time")), {})
+    fields = mapping(data, "The chat")
+    chat = ForeignChat(find=find)
+    tree = MessageTree(chat, partial(_parse, chat), "parent", joins=True)
+    tree.add(fields.pop("mapping", None), fields.pop("current_node", None))
+    return chat.finish(fields, ("title", "create_time", "update_time"), {})
 
 
-def _parent_of(node: Json) -> str | None:
-    parent = node.get("parent")
-    if parent is not None and not isinstance(parent, str):
-        raise DamagedChatError("A message has a wrong parent")
-    return parent
+def _parse(chat: ForeignChat, node: Json) -> Content:
+    message = chat.inner(node, "message")
+    metadata = chat.inner(message, "metadata")
+    role, text = _content(chat, message, metadata)
+    if role is not None:
+        chat.leave_out(metadata, _METADATA)
+    facts: Json = {"created_at": date(message.pop("create_time", None))}
+    if role is Role.ASSISTANT:
+        facts["model"] = name(metadata.pop("model_slug", None))
+    return role, text, facts
 
 
-def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
+def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | None, str]:
     """Return a node's role and text; None for one that is left out."""
     without = chat.without
-    metadata = mapping(message.get("metadata"), "A message's metadata")
-    content = mapping(message.get("content"), "A message's content")
-    kind = string(content.get("content_type"), "The kind of a message")
-    author = string(mapping(message.get("author"), "An author").get("role"), "A message's role")
+    content = chat.inner(message, "content")
+    kind = chat.take_text(content, "content_type")
+    author = string(mapping(message.get("author"), "An author").pop("role", None), "A message's role")
+    recipient = message.get("recipient")
+    is_call = isinstance(recipient, str) and recipient != "all"
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
-    if author == "assistant" and str(message.get("recipient")).startswith("canmore.") and not is_hidden:
+    if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
         return _canvas(content, chat)
-    if kind in _LEFT_OUT:
-        without[_LEFT_OUT[kind]] += 1
+    if kind in _LEFT_OUT or is_hidden:
+        called = _LEFT_OUT.get(kind, "hidden message")
+        # Most chats have empty ones of these.
+        is_there = called not in ("hidden message", "remembered text") or any(texts_in(content))
+        return _left_out(chat, message, called if is_there else "")
+    if not message:
         return None, ""
-    if not message or is_hidden or author not in _ROLES:
-        return None, ""
-    if author == "tool" or message.get("recipient") not in (None, "all"):
+    if author not in _ROLES:
+        raise DamagedChatError("A message has an unknown role")
+    counted = without.total()
+    text = _thoughts(content, chat) if kind == "thoughts" else _text_of(chat, content, metadata)
+    is_counted = without.total() > counted
+    if author == "tool" or is_call:
         report = _research_report(metadata) if author == "tool" else ""
-        if not report:
+        if text.strip() or not (report or chat.files or is_counted):
             without["tool result" if author == "tool" else "tool call"] += 1
-        return (Role.ASSISTANT, _without_marks(report, without)) if report else (None, "")
-    if kind == "thoughts":
-        return _ROLES[author], _thoughts(content)
+        return (
+            (Role.ASSISTANT, _without_marks(report, without)) if report or chat.files else _left_out(chat, message, "")
+        )
+    if kind not in ("", "text", "multimodal_text") and not is_counted and not text.strip():
+        return _left_out(chat, message, "other message")
+    return _ROLES[author], text if author == "user" else _without_marks(text, without)
+
+
+def _left_out(chat: ForeignChat, message: Json, called: str) -> tuple[None, str]:
+    """Count a message by its name for people, as a whole."""
+    chat.without[called] += 1
+    message.clear()
+    return None, ""
+
+
+def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
     taken = ForeignChat(find=chat.find, files=chat.files, texts=chat.texts)
-    text = taken.text_of(items(content.get("parts"), "A message's content"))
+    text = taken.text_of(items(content.pop("parts", None), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
-    lost = taken.without | _attachments(metadata) - Counter(image=taken.found_images)
+    lost = taken.without | _attachments(chat, metadata) - Counter(image=taken.found_images)
     chat.damage = chat.damage or taken.damage
-    without.update(lost)
-    text = text or string(content.get("text"), "A message")
-    if author == "user" and lost and not text.strip():
-        # The reply needs something to refer to.
-        text = f"[{counted_parts(lost)}]"
-    if kind not in ("", "text", "multimodal_text") and not lost and not text.strip():
-        without["message of another kind"] += 1
-    text = text if author == "user" else _without_marks(text, without)
-    return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
+    chat.without.update(lost)
+    return text or chat.take_text(content, "text")
 
 
 def _without_marks(text: str, without: Counter[str]) -> str:
@@ -168,6 +163,7 @@ def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
     parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
     call = _object(string(content.get("text"), "A canvas") or "".join(parts))
+    content.clear()
     updates = call.get("updates")
     if isinstance(updates, list) and len(updates) == 1 and isinstance(updates[0], dict):
         call |= {"content": updates[0].get("replacement")} if updates[0].get("pattern") == ".*" else {}
@@ -184,7 +180,7 @@ def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
 
 def _research_report(metadata: Json) -> str:
     """Return the report that a research tool keeps in the state of its widget; empty if there is none."""
-    sdk = metadata.get("chatgpt_sdk")
+    sdk = metadata.pop("chatgpt_sdk", None)
     state = sdk.get("widget_state") if isinstance(sdk, dict) else None
     report = _object(state).get("report_message") if isinstance(state, str) else None
     content = report.get("content") if isinstance(report, dict) else None
@@ -197,17 +193,23 @@ def _object(text: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _attachments(metadata: Json) -> Counter[str]:
+def _attachments(chat: ForeignChat, metadata: Json) -> Counter[str]:
     """Count the attachments of a message, by their names for people."""
     counts: Counter[str] = Counter()
-    for each in items(metadata.get("attachments"), "A message's attachments"):
-        fields = mapping(each, "An attachment")
-        kind = string(fields.get("mimeType") or fields.get("mime_type"), "The kind of an attachment")
-        counts[_MEDIA.get(kind.partition("/")[0], "attachment")] += 1
+    for each in chat.listed(metadata, "attachments"):
+        kind = each.get("mimeType") or each.get("mime_type")
+        counts[_MEDIA.get(str(kind).partition("/")[0], "attachment")] += 1
+    metadata.pop("attachments", None)
     return counts
 
 
-def _thoughts(content: Json) -> str:
-    thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
-    parts = [string(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
-    return thinking(joined(part for part in parts if part.strip()))
+def _thoughts(content: Json, chat: ForeignChat) -> str:
+    thoughts = chat.listed(content, "thoughts")
+    for each in thoughts:
+        # A copy in pieces.
+        each.pop("chunks", None)
+    parts = [chat.take_text(each, field) for each in thoughts for field in ("summary", "content")]
+    return thinking(joined(parts))
+
+
+FORMAT = ChatFormat("ChatGPT", lambda data: isinstance(data, dict) and "mapping" in data, read)

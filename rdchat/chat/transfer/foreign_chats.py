@@ -1,9 +1,13 @@
-"""Converts JSON of other programs to chats; a part or message with a value of the wrong type is left out."""
+"""Converts JSON of other programs to chats.
+
+Readers take what they read out of the parsed JSON. What is damaged is left out and counted, and so is each text that is
+still there at the end (`count_rest`), so that no field is dropped unseen.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -24,19 +28,36 @@ _MILLISECONDS_FROM = 1e11
 
 # Names for people of parts that are not taken, by their kind.
 _PARTS = {
-    "image": "image", "image_url": "image", "image_asset_pointer": "image",
+    "image": "image", "image_url": "image", "image_file": "image", "image_asset_pointer": "image",
     "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
     "video_container_asset_pointer": "video", "file": "file",
-    "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call",
-    "tool_result": "tool result", "toolCallResult": "tool result",
+    "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call", "function_call": "tool call",
+    "open_webui:code_interpreter": "tool call",
+    "tool_result": "tool result", "toolCallResult": "tool result", "function_call_output": "tool result",
+    "SEARCH": "tool result", "READ_LINK": "tool result",
 }  # fmt: skip
+# The kinds of parts that are thoughts, and the fields where parts have their text.
+_THOUGHTS = {"reasoning", "thinking", "think"}
+_TEXTS = ("text", "thinking", "think", "error")
+_SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
+    "topP": "top_p", "topK": "top_k", "repeat_penalty": "repetition_penalty", "maxOutputTokens": "max_tokens",
+    "num_predict": "max_tokens",
+}  # fmt: skip
+# Ends of the names of fields without words.
+_NOT_WORDS = ("type", "id", "_at", "timestamp")
+_MOST_KINDS = 100
 
 _TOO_LARGE = "too large image"
 # Of a chat, which is one message between processes.
 _MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
+type FindImage = Callable[[str], bytes | None]
 # Where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
+
+
+def no_image(_name: str) -> None:
+    """Find no image in an export that is a single file."""
 
 
 def mapping(value: Any, what: str) -> Json:
@@ -68,8 +89,8 @@ def string(value: Any, what: str) -> str:
 
 
 def joined(texts: Iterable[str], between: str = "\n\n") -> str:
-    """Return the parts of a message as one text that can be stored."""
-    parts = list(texts)
+    """Return the parts of a message as one text that can be stored, without those that are blank."""
+    parts = [text for text in texts if text.strip()]
     _check_length(sum(len(part) + len(between) for part in parts), "A message")
     return between.join(parts)
 
@@ -95,13 +116,31 @@ def date(value: Any) -> float | None:
     return seconds if seconds < END_OF_DATES else None
 
 
-def _sampling(values: Json) -> SamplingParams | None:
-    """Return the sampling parameters that rdchat can use; None without any."""
-    known = {field: value for field, value in values.items() if value is not None}
-    if not known:
-        return None
-    read, wrong = from_plain(SamplingParams(), known)
-    return read if len(wrong) < len(known) else None
+def take_sampling(data: Json) -> Json:
+    """Take settings out of an object, by the names of several programs; return them under ours."""
+    sampling: Json = {}
+    for theirs, ours in _SAMPLING.items():
+        value = data.pop(theirs, None)
+        sampling[ours] = value if sampling.get(ours) is None else sampling[ours]
+    return sampling
+
+
+def texts_in(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield all texts below a value, each with the name of the nearest field around it."""
+    waiting = [("", value)]
+    while waiting:
+        field, each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += each.items()
+        elif isinstance(each, list):
+            waiting += [(field, inner) for inner in each]
+        elif isinstance(each, str) and each.strip():
+            yield field, each
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text of an unknown field is more than one word of ASCII, as ids, kinds and addresses are."""
+    return len(text.split(maxsplit=1)) > 1 or not text.isascii()
 
 
 def _check_length(characters: int, what: str) -> None:
@@ -114,6 +153,17 @@ def thinking(text: str) -> str:
     return f"<think>\n{text.strip()}\n</think>\n\n" if text.strip() else ""
 
 
+def attached_text(label: Any, text: str) -> str:
+    """Return the text of an attachment, below its name."""
+    return f"[{name(label) or 'attachment'}]\n\n{text}".rstrip()
+
+
+def with_copy(text: str, copy: str) -> str:
+    """Return a text, and what should be a copy of its words where it says something else."""
+    is_copy = "".join(copy.split()) in "".join(text.split())
+    return text if is_copy else joined((text, copy))
+
+
 @dataclass(slots=True)
 class ForeignChat:
     """A chat of another program while it is read.
@@ -121,8 +171,7 @@ class ForeignChat:
     Attributes:
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
-        find: Returns the data of an image of the export, by the name that a message has for it; None without one. If it
-            is None itself, all images are left out.
+        find: Returns the data of an image of the export, by the name that a message has for it; None without one.
         files: Images that were read, of the message that is added next.
         texts: The texts of all images, by digest.
     """
@@ -131,7 +180,7 @@ class ForeignChat:
     system_prompt: str = ""
     without: Counter[str] = field(default_factory=Counter)
     damage: DamagedChatError | None = None
-    find: Callable[[str], bytes | None] | None = None
+    find: FindImage = no_image
     files: list[AttachedFile] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -144,6 +193,36 @@ class ForeignChat:
             self.damage = self.damage or error
             self.without[f"damaged {part}"] += 1
 
+    def take_text(self, data: Json, key: str) -> str:
+        """Take a text, or one in parts, out of an object; empty if it is missing or damaged."""
+        return self.text_of(data.pop(key, None))
+
+    def inner(self, data: Json, key: str) -> Json:
+        """Return an object in another one; an empty one if it is missing or damaged."""
+        return next(iter(self.listed({key: [data.get(key)]}, key)), {})
+
+    def listed(self, data: Json, key: str) -> list[Json]:
+        """Return the objects of a list in an object, without those that are damaged."""
+        found: list[Json] = []
+        with self.skip_damaged("part"):
+            for each in items(data.get(key), f"The field {key}"):
+                with self.skip_damaged("part"):
+                    found.append(mapping(each, f"A part of {key}"))
+        return found
+
+    def leave_out(self, data: Json, names: Mapping[str, str]) -> None:
+        """Take fields out and count what they hold, by its names for people; an empty name is not mentioned."""
+        for key, called in names.items():
+            value = data.pop(key, None)
+            self.without[called] += len(value) if isinstance(value, list) else bool(value)
+
+    def count_rest(self, data: Any) -> None:
+        """Count the texts that no reader took, each by its field, such as `“notes” text`."""
+        for key, text in texts_in(data):
+            if has_words(text):
+                is_few = len(self.without) < _MOST_KINDS
+                self.without[f"“{(name(key) or '')[:40]}” text" if is_few else "other text"] += 1
+
     def add_system(self, text: str, *, is_first: bool) -> None:
         """Take a system message before the first question as the chat's system prompt; count any other."""
         if is_first and not self.system_prompt.strip():
@@ -154,8 +233,8 @@ class ForeignChat:
     def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
         """Add a message below the one at index `parent`, with the images that were read; return its own index."""
         index = len(self.messages)
-        self.messages.append(Message(index, 0, parent, role, text, **{"activated": index} | fields))
-        self.take_files(index)
+        files = self.take_files()
+        self.messages.append(Message(index, 0, parent, role, text, files=files, **{"activated": index} | fields))
         return index
 
     @property
@@ -163,71 +242,91 @@ class ForeignChat:
         """The number of images of the next message that the export has."""
         return len(self.files) + self.without[_TOO_LARGE]
 
-    def take_files(self, index: int) -> None:
-        """Give the images that were read to a message."""
-        message = self.messages[index]
-        self.messages[index] = replace(message, files=(*message.files, *self.files))
+    def take_files(self) -> tuple[AttachedFile, ...]:
+        """Return the images that were read since the last message."""
+        files = tuple(self.files)
         self.files.clear()
+        return files
 
     def _take_image(self, part: Json) -> str:
         """Read the image of a part; return what is left out, which is nothing if it was read."""
-        address = part.get("image_url")
+        address = part.get("image_url") or part.get("url")
         address = address.get("url") if isinstance(address, dict) else address
         pointer = next((each for name in _POINTERS if isinstance(each := part.get(name), str)), "")
-        data = None if self.find is None else _data_of(address) or (self.find(pointer) if pointer else None)
+        data = _data_of(address) or self.find(pointer)
         if not data or not begins_as_image(data):
             return "image"
         if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
             return _TOO_LARGE
-        file, text = image_file(data, name(part.get("name")) or f"image {len(self.files) + 1}")
+        file, text = image_file(data, name(part.pop("name", None)) or f"image {len(self.files) + 1}")
+        for each in _POINTERS:
+            part.pop(each, None)
         self.files.append(file)
         self.texts[file.digest] = text
         return ""
-
-    def activate(self, index: int) -> None:
-        """Show the path to a message."""
-        self.messages[index] = replace(self.messages[index], activated=len(self.messages))
 
     def text_of(self, content: Any, between: str = "\n\n") -> str:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
         if isinstance(content, str):
             return string(content, "A message")
         texts = []
-        for each in items(content, "A message's content"):
-            with self.skip_damaged("part"):
-                texts.append(self._part(each))
-        return joined((text for text in texts if text.strip()), between)
+        with self.skip_damaged("part"):
+            for each in items(content, "A message's content"):
+                with self.skip_damaged("part"):
+                    texts.append(self._part(each))
+        return joined(texts, between)
 
     def _part(self, data: Any) -> str:
         if isinstance(data, str):
             return string(data, "A message")
         part = mapping(data, "A part of a message")
-        kind = next((part[each] for each in ("type", "type_", "content_type") if each in part), None)
-        text = part.get("text")
-        # ChatGPT stores spoken text in parts of other kinds.
-        if kind in ("text", "reasoning") or isinstance(text, str):
-            text = string(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
+        kind = next((part.pop(each) for each in ("type", "type_", "content_type") if each in part), None)
+        for key in _TEXTS:
+            text = part.get(key)
+            # Jan and LibreChat have texts as `{"value": ...}`. ChatGPT stores spoken text in parts of other kinds.
+            text = text.get("value") if isinstance(text, dict) else text
+            if isinstance(text, str):
+                del part[key]
+                self.count_rest(part)
+                text = string(text, "A message")
+                return thinking(text).rstrip("\n") if isinstance(kind, str) and kind in _THOUGHTS else text
         if not isinstance(kind, str):
             raise DamagedChatError("A part of a message has the wrong type")
-        if isinstance(text, str):
-            return thinking(text).rstrip("\n") if kind == "reasoning" else text
         file_kind = part.get("fileType")
-        called = _PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")
+        called = _PARTS.get(file_kind if isinstance(file_kind, str) else kind)
+        if called is None and any(not key.lower().endswith(_NOT_WORDS) for key, _ in texts_in(part)):
+            called = "attachment" if "fileType" in part else "other part"
         if left_out := self._take_image(part) if called == "image" else called:
             self.without[left_out] += 1
+            part.clear()
+        self.count_rest(part)
         return ""
 
-    def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> FullChat:
-        """Return the chat; `sampling` has settings under our names.
+    def finish(self, fields: Json, names: tuple[str, str, str], sampling: Json) -> FullChat:
+        """Return the chat.
+
+        Args:
+            fields: The chat's fields, without those that were read.
+            names: The fields with its title, and when it was begun and last changed.
+            sampling: Settings under our names.
 
         Raises:
             DamagedChatError: If all of its messages are damaged.
         """
         if self.damage and not self.messages:
             raise self.damage
+        title, created, updated = (fields.pop(each, None) for each in names)
+        self.count_rest(fields)
         prompt = self.system_prompt if self.system_prompt.strip() else None
-        conversation = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
-        return FullChat(conversation, tuple(self.messages), texts=self.texts, without=self.without)
+        about = Conversation(0, name(title) or "", date(created), date(updated), prompt, self._sampling(sampling))
+        return FullChat(about, tuple(self.messages), texts=self.texts, without=self.without)
+
+    def _sampling(self, values: Json) -> SamplingParams | None:
+        """Return the sampling parameters that rdchat can use; None without any."""
+        known = {each: value for each, value in values.items() if value not in (None, "", [])}
+        read, wrong = from_plain(SamplingParams(), known)
+        self.without["setting"] += len(wrong)
+        return read if len(wrong) < len(known) else None
 
 
 def _data_of(address: Any) -> bytes | None:

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
-from rdchat.chat.transfer import chatgpt, jan, lm_studio, message_trees, rdchat_json
+from rdchat.chat.transfer import chatgpt, jan, librechat, lm_studio, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
-from rdchat.chat.transfer.foreign_chats import mapping, name
+from rdchat.chat.transfer.foreign_chats import name
+from rdchat.chat.transfer.message_trees import ChatFormat
 from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
+from rdchat.chat.transfer.tree_formats import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.work.frames import FrameError
 
@@ -30,8 +33,12 @@ type Chats = Iterator[tuple[float, str, Callable[[], FullChat]]]
 
 _KINDS = (
     "rdchat's own JSON and database, conversations.json of ChatGPT, Claude and DeepSeek, and chats of Open WebUI, "
-    "LM Studio and Jan"
+    "LibreChat, LM Studio and Jan"
 )
+# DeepSeek's chats have a `mapping`, too.
+FORMATS = (CLAUDE, DEEPSEEK, OPEN_WEBUI, librechat.FORMAT, chatgpt.FORMAT, lm_studio.FORMAT)
+# So many damaged chats may stand before the first whole one.
+_LOOKED_AT = 100
 
 
 def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], object], progress: TaskProgress) -> None:
@@ -180,14 +187,18 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if not beginning.lstrip().startswith("["):
         return _recognised_file(source, parsed(source.read(), source.name))
     start = beginning.index("[") + 1
-    if (first := next(source.values(start, "["), None)) is None:
+    chats = islice(source.values(start, "["), _LOOKED_AT)
+    first = next(chats, None)
+    if first is None:
         raise UnreadableFileError(f"{source.name} has no chats.")
-    for kind in message_trees.FORMATS:
-        if kind.is_ours(first[1]):
-            return kind.name, _listed(source, start, "[", kind.read)
-    if chatgpt.MARK in beginning:
-        return chatgpt.NAME, _listed(source, start, "[", partial(chatgpt.read, find=source.image))
-    raise _of_another_kind(source)
+    kind = next(filter(None, (_format_of(chat) for _, chat in chain([first], chats))), None)
+    if kind is None:
+        raise _of_another_kind(source)
+    return kind.name, _listed(source, start, "[", lambda chat: kind.read(chat, source.image))
+
+
+def _format_of(chat: Any) -> ChatFormat | None:
+    return next((kind for kind in FORMATS if kind.is_ours(chat)), None)
 
 
 def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
@@ -197,10 +208,8 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
             raise UnreadableFileError(f"{source.name} is damaged: it has no list of chats.")
         chats = enumerate(data["chats"])
         return rdchat_json.NAME, ((0.0, f"Chat {n + 1}", partial(rdchat_json.read, chat)) for n, chat in chats)
-    if chatgpt.is_ours(data):
-        return chatgpt.NAME, _one(name(data.get("title")) or source.base, partial(chatgpt.read, data, source.image))
-    if lm_studio.is_ours(data):
-        return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data, source.image))
+    if (kind := _format_of(data)) is not None:
+        return kind.name, _one(name(data.get("title")) or source.base, partial(kind.read, data, source.image))
     if jan.is_ours(data):
         return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
     if source.base.endswith(".chat.json"):
@@ -234,7 +243,8 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullCha
     if messages is None:
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
     try:
-        fields = None if thread is None else parsed(thread.read(), thread.base)
+        facts = None if thread is None else parsed(thread.read(), thread.base)
     except UnreadableFileError as error:
-        raise DamagedChatError(error.message.rstrip(".")) from error
-    return jan.read(mapping(fields, jan.THREAD), jan.lines_of(messages.read()))
+        # It has no message, so it takes none away.
+        facts = error.message
+    return jan.read(facts, jan.lines_of(messages.read()))

@@ -8,15 +8,26 @@ from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, string
+from rdchat.chat.transfer.foreign_chats import (
+    ForeignChat,
+    Json,
+    attached_text,
+    date,
+    joined,
+    mapping,
+    name,
+    role_of,
+    take_sampling,
+)
 from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
 NAME = "Jan"
 THREAD, MESSAGES = "thread.json", "messages.jsonl"
+# What Jan says of an assistant, in no chat.
+_OF_ASSISTANT = {"name": "", "description": "", "tools": ""}
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": None}
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "max_tokens")
 
 
 def is_ours(data: Any) -> bool:
@@ -36,54 +47,54 @@ def lines_of(data: bytes) -> list[Any]:
     return messages
 
 
-def read(thread: Json, lines: list[Any]) -> FullChat:
-    """Return the chat in its two files; `thread` is empty if that file is missing.
+def read(facts: Any, lines: list[Any]) -> FullChat:
+    """Return the chat in its two files; `facts` is None if that of the thread is missing.
 
     Raises:
-        DamagedChatError: If a value of the thread has the wrong type, or all messages are damaged.
+        DamagedChatError: If all messages are damaged.
     """
-    assistants = [each for each in items(thread.get("assistants"), "Its assistants") if not isinstance(each, str)]
-    assistant = mapping(next(iter(assistants), None), "An assistant")
-    model = mapping(assistant.get("model"), "Its model")
-    wrote = name(model.get("id")) or name(thread.get("model_id"))
-    chat = ForeignChat(system_prompt=string(assistant.get("instructions"), "Its instructions"), find=lambda _name: None)
+    chat = ForeignChat()
+    thread = chat.inner({"thread": facts}, "thread")
+    assistant = next(iter(chat.listed(thread, "assistants")), {})
+    chat.system_prompt = chat.take_text(assistant, "instructions")
+    model = chat.inner(assistant, "model")
+    wrote = name(model.pop("id", None)) or name(thread.pop("model_id", None))
+    chat.leave_out(assistant, _OF_ASSISTANT)
     for line in lines:
         with chat.skip_damaged("message"):
-            _add(chat, line, wrote)
-    dates = [each.created_at for each in chat.messages if each.created_at]
-    created = date(thread.get("created")) or next((each.created_at for each in chat.messages), None)
-    updated = date(thread.get("updated")) or max(dates, default=created)
-    used = mapping(model.get("parameters"), "Its parameters")
-    sampling = {each: used.get(each) for each in _SAMPLING}
-    sampling |= {"repetition_penalty": used.get("repeat_penalty"), "stop": used.get("stop") or None}
-    return chat.finish(name(thread.get("title")) or thread.get("summary"), created, updated, sampling)
+            message = mapping(line, "A message")
+            _add(chat, message, wrote)
+            chat.count_rest(message)
+    thread["title"] = name(thread.get("title")) or thread.pop("summary", None)
+    return chat.finish(thread, ("title", "created", "updated"), take_sampling(chat.inner(model, "parameters")))
 
 
-def _add(chat: ForeignChat, line: Any, wrote: str | None) -> None:
+def _add(chat: ForeignChat, message: Json, wrote: str | None) -> None:
     """Add a message, count its tool calls, and take the text of a system message."""
-    message = mapping(line, "A message")
-    role = role_of(message.get("role"), _ROLES)
+    role = role_of(message.pop("role", None), _ROLES)
     if role is None:
         chat.without["tool result"] += 1
+        message.clear()
         return
-    text, facts = chat.text_of(message.get("content")), _facts(message, role, wrote)
+    metadata = chat.inner(message, "metadata")
+    chat.leave_out(metadata, {"assistant": ""})
+    texts = [chat.text_of(message.pop("content", None))]
+    for each in chat.listed(metadata, "inline_file_contents"):
+        texts.append(attached_text(each.pop("name", None), chat.take_text(each, "content")))
+    text = joined(texts)
     if role is Role.SYSTEM:
         chat.add_system(text, is_first=not chat.messages)
         return
-    chat.add(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
-    for call in items(mapping(message.get("metadata"), "A message's metadata").get("tool_calls"), "Its tool calls"):
-        chat.without["tool call"] += 1
-        chat.without["tool result"] += isinstance(call, dict) and bool(call.get("response"))
-
-
-def _facts(message: Json, role: Role, wrote: str | None) -> Json:
-    """Return fields of a message."""
-    facts: Json = {"created_at": date(message.get("created_at"))}
-    own = name(mapping(message.get("metadata"), "A message's metadata").get("modelId"))
-    if message.get("status") == "stopped":
+    facts: Json = {"created_at": date(message.pop("created_at", None))}
+    status = message.get("status")
+    if status == "stopped":
         facts["finish_reason"] = FinishReason.CANCELLED
     if role is Role.ASSISTANT:
-        facts["model"] = own or wrote
-        if message.get("status") == "error":
+        facts["model"] = name(metadata.pop("modelId", None)) or wrote
+        if status == "error":
             facts |= {"status": MessageStatus.FAILED, "error": "It failed in Jan."}
-    return facts
+    chat.add(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
+    for call in chat.listed(metadata, "tool_calls"):
+        chat.without["tool call"] += 1
+        chat.without["tool result"] += bool(call.get("response"))
+        call.clear()

@@ -4,11 +4,11 @@ LM Studio does not document the format, which was found in files of 0.3 and 0.4.
 `versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
+from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.transfer.foreign_chats import (
+    FindImage,
     ForeignChat,
     Json,
     date,
@@ -16,10 +16,11 @@ from rdchat.chat.transfer.foreign_chats import (
     joined,
     mapping,
     name,
+    no_image,
     role_of,
-    string,
     thinking,
 )
+from rdchat.chat.transfer.message_trees import ChatFormat
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
@@ -43,6 +44,7 @@ _SAMPLING = {
 }
 # This is above the indices of all messages: the selected version is shown, others only when chosen.
 _LATE = 1 << 40
+_LEFT_OUT = {"notes": "note", "clientInput": "unsent text", "clientInputFiles": "unsent file"}
 _STEPS = {"toolStatus": "tool call", "toolCallRequest": "tool call", "toolCallResult": "tool result",
           "status": "", "debugInfoBlock": ""}  # fmt: skip
 
@@ -57,43 +59,54 @@ def is_ours(data: Any) -> bool:
     return has_versions or "perChatPredictionConfig" in data or (not messages and "lastUsedModel" in data)
 
 
-def read(data: Json, find: Callable[[str], bytes | None] = lambda _name: None) -> FullChat:
+def read(data: Any, find: FindImage = no_image) -> FullChat:
     """Return a chat of version 0.3 or later; `find` finds its images.
 
     Raises:
-        DamagedChatError: If a value has the wrong type.
+        DamagedChatError: If it has no list of messages, or all of them are damaged.
     """
-    fields = _fields(data.get("perChatPredictionConfig"))
-    prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"), find=find)
+    chat_fields = mapping(data, "The chat")
+    chat = ForeignChat(find=find)
+    settings = _settings(chat, chat_fields)
+    chat.add_system(chat.take_text(settings, "llm.prediction.systemPrompt"), is_first=True)
+    chat.add_system(chat.take_text(chat_fields, "systemPrompt"), is_first=True)
     parent: int | None = None
-    for entry in items(data.get("messages"), "Its list of messages"):
+    for entry in items(chat_fields.pop("messages", None), "Its list of messages"):
         with chat.skip_damaged("message"):
-            parent = _add(chat, mapping(entry, "A message"), parent)
-    created = date(data.get("createdAt"))
-    last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
-    updated = max((each for each in last if each), default=created)
-    sampling = {ours: fields.get(theirs) for theirs, ours in _SAMPLING.items()}
-    return chat.finish(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
+            message = mapping(entry, "A message")
+            parent = _add(chat, message, parent)
+            chat.count_rest(message)
+    created = date(chat_fields.get("createdAt"))
+    last = [date(chat_fields.pop(each, None)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
+    chat_fields["updated"] = max((each for each in last if each), default=created)
+    sampling = {ours: settings.pop(theirs, None) for theirs, ours in _SAMPLING.items()}
+    chat.count_rest(settings)
+    chat.leave_out(chat_fields, _LEFT_OUT)
+    return chat.finish(chat_fields, ("name", "createdAt", "updated"), sampling)
 
 
 def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
     """Add all versions of a message; return the index of the selected one, or `parent` if it has none."""
-    versions, chosen = items(entry.get("versions"), "A message's versions"), entry.get("currentlySelected", 0)
+    versions = items(entry.get("versions"), "A message's versions")
+    chosen = entry.get("currentlySelected", 0)
     if versions and (type(chosen) is not int or not 0 <= chosen < len(versions)):
-        raise DamagedChatError("A message selects a version that does not exist")
-    selected, added = None, parent
+        chat.without["damaged part"] += 1
+        chosen = 0
+    selected: int | None = None
+    added = parent
     for number, each in enumerate(versions):
         with chat.skip_damaged("message"):
             version = mapping(each, "A version")
-            role = role_of(version.get("role"), _ROLES)
-            assert role is not None
-            if version.get("type") == "multiStep":
+            role = role_of(version.pop("role", None), _ROLES)
+            if "steps" in version:
                 text, facts = _reply(chat, version)
             else:
-                text, facts = chat.text_of(version.get("content"), ""), {}
+                text, facts = chat.text_of(version.pop("content", None), ""), {}
             if role is Role.SYSTEM:
                 chat.add_system(text, is_first=not chat.messages)
+                continue
+            assert role is not None
+            if role is Role.ASSISTANT and not text.strip() and not chat.files:
                 continue
             late = _LATE if number == chosen else 0
             added = chat.add(role, text, parent, activated=len(chat.messages) + late, **facts)
@@ -103,33 +116,42 @@ def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
 
 def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
     """Return the text of a reply in steps, and further fields of its message."""
-    texts, model, reason = [], None, None
-    for each in items(version.get("steps"), "A reply's steps"):
-        step = mapping(each, "A step of a reply")
-        kind = step.get("type")
-        if kind != "contentBlock":
-            chat.without[_STEPS.get(kind, "step of another kind") if isinstance(kind, str) else "step"] += 1
+    texts: list[str] = []
+    model: str | None = None
+    reason: FinishReason | None = None
+    for step in chat.listed(version, "steps"):
+        kind = step.pop("type", None)
+        if kind != "contentBlock" and "content" not in step:
+            chat.without[_STEPS.get(kind, "other step") if isinstance(kind, str) else "other step"] += 1
+            step.clear()
             continue
-        text = chat.text_of(step.get("content"), "")
-        style = mapping(step.get("style"), "A step's style").get("type")
-        texts.append(thinking(text).rstrip("\n") if style == "thinking" else text)
-        made = mapping(step.get("genInfo"), "A step's figures")
-        model = name(made.get("identifier")) or model
-        stopped = mapping(made.get("stats"), "A step's figures").get("stopReason")
+        text = chat.text_of(step.pop("content", None), "")
+        is_thought = chat.inner(step, "style").get("type") == "thinking"
+        texts.append(thinking(text).rstrip("\n") if is_thought else text)
+        step.pop("style", None)
+        made = chat.inner(step, "genInfo")
+        model = name(made.pop("identifier", None)) or model
+        # Copies of the chat's prompt, and what the model needs to run.
+        chat.leave_out(made, {"predictionConfig": "", "loadModelConfig": ""})
+        stopped = chat.inner(made, "stats").get("stopReason")
         reason = _FINISH_REASONS.get(stopped, reason) if isinstance(stopped, str) else reason
-    sender = name(mapping(version.get("senderInfo"), "A reply's sender").get("senderName"))
-    text = joined(text for text in texts if text.strip())
+    sender = name(chat.inner(version, "senderInfo").pop("senderName", None))
+    text = joined(texts)
     return text, {"model": sender or model, "finish_reason": reason}
 
 
-def _fields(config: Any) -> Json:
+def _settings(chat: ForeignChat, chat_fields: Json) -> Json:
     """Return settings by their keys; those with a checkbox have `checked` and `value`, and count if checked."""
     settings: Json = {}
-    for each in items(mapping(config, "Its settings").get("fields"), "Its settings"):
-        field = mapping(each, "A setting")
-        key, value = field.get("key"), field.get("value")
+    for field in chat.listed(chat.inner(chat_fields, "perChatPredictionConfig"), "fields"):
+        key = field.get("key")
+        if not isinstance(key, str):
+            continue
+        value = field.pop("value", None)
         if isinstance(value, dict) and "checked" in value:
             value = value.get("value") if value.get("checked") else None
-        if isinstance(key, str):
-            settings[key] = value
+        settings[key] = value
     return settings
+
+
+FORMAT = ChatFormat(NAME, is_ours, read)

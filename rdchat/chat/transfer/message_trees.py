@@ -1,185 +1,183 @@
-"""Reads chats of programs that keep a tree of messages: Claude's, DeepSeek's and Open WebUI's exports.
+"""Builds the messages of chats of programs that keep a tree: each message names the one above it.
 
-Each is a list of chats. None of the formats is documented; they are those of exports of 2025 and 2026.
+A message that is left out or damaged hides no other one: those below it move up to the nearest message that was kept.
+Where none is known, because a name is missing or wrong, a message follows the one before it in the file.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rdchat.chat.storage.whole_chat import FullChat, parents_first
-from rdchat.chat.transfer.foreign_chats import (
-    ForeignChat,
-    Json,
-    date,
-    items,
-    joined,
-    mapping,
-    name,
-    role_of,
-    string,
-    thinking,
-)
+from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.storage.whole_chat import FullChat
+from rdchat.chat.transfer.foreign_chats import FindImage, ForeignChat, Json, items, joined, mapping
+from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.messages import Role
 
-_CLAUDE_ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
-_OPEN_WEBUI_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+type Key = str | int
+"""A message's own name, or its place in the file where it has none of its own."""
+type Content = tuple[Role | None, str, Json]
+"""A message's role, text and further fields; without a role it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A message in a tree; without a role it is left out, and those below it move up.
-
-    Attributes:
-        parent: Name of the node above; empty at the top.
-        facts: Further fields of the message.
-    """
-
-    parent: str
-    role: Role | None
-    text: str
-    facts: Json
-
-
-@dataclass(frozen=True, slots=True)
-class TreeFormat:
+class ChatFormat:
     """The export of one program.
 
     Attributes:
         name: The program.
-        is_ours: Returns whether a value of the list is one of its chats.
-        read: Reads one; raises DamagedChatError if a value has the wrong type, or its messages form a cycle.
+        is_ours: Returns whether a value is one of its chats.
+        read: Reads one, with a function that finds its images; raises DamagedChatError if nothing of it can be read.
     """
 
     name: str
     is_ours: Callable[[Any], bool]
-    read: Callable[[Any], FullChat]
+    read: Callable[[Any, FindImage], FullChat]
 
 
-def _add(chat: ForeignChat, nodes: dict[str, Node], current: object = None) -> None:
-    """Add the messages of a tree; the path to `current` is shown, or else to the last message."""
-    places: dict[str, int | None] = {}
-    for each in parents_first({each: node.parent or None for each, node in nodes.items()}):
-        node = nodes[each]
-        above = places[each] = places.get(node.parent)
+@dataclass(slots=True)
+class _Node:
+    """A message of the file.
+
+    Attributes:
+        parent: The name of the message above; None if none is named.
+    """
+
+    parent: str | None = None
+    role: Role | None = None
+    text: str = ""
+    files: tuple[AttachedFile, ...] = ()
+    facts: Json = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MessageTree:
+    """Reads the messages of one chat.
+
+    Attributes:
+        chat: The messages are added to it.
+        parse: Returns the content of a message, of which it takes out what it reads.
+        parent: The field that names the message above.
+        own: The field with a message's own name, in formats that have a list of messages.
+        joins: Whether replies in a row are one reply, unless they are alternatives.
+    """
+
+    chat: ForeignChat
+    parse: Callable[[Json], Content]
+    parent: str
+    own: str = ""
+    joins: bool = False
+    _nodes: dict[Key, _Node] = field(default_factory=dict)
+    # For each node, the message that it became, or else the one above it.
+    _places: dict[Key, int | None] = field(default_factory=dict)
+    # For names of messages that are not in the file, the message above those that have it as their parent.
+    _missing: dict[str | None, int | None] = field(default_factory=dict)
+    _texts: list[list[str]] = field(default_factory=list)
+    _siblings: Counter[str | None] = field(default_factory=Counter)
+
+    def add(self, entries: Any, current: object = None) -> None:
+        """Add the messages of a list, or of an object by their names; the path to `current` is shown, or to the last.
+
+        Raises:
+            DamagedChatError: If there is neither a list nor an object.
+        """
+        if isinstance(entries, dict):
+            named = list(entries.items())
+        else:
+            listed = items(entries, "Its list of messages")
+            named = [(each.get(self.own) if isinstance(each, dict) else None, each) for each in listed]
+        for name, each in named:
+            is_own = isinstance(name, str) and name and name not in self._nodes
+            self._nodes[name if is_own else len(self._nodes)] = self._read(each)
+        self._place_all()
+        shown = self._places.get(current) if isinstance(current, str) else None
+        messages = self.chat.messages
+        for index, message in enumerate(messages):
+            activated = len(messages) if index == shown else message.activated
+            messages[index] = replace(message, text=joined(self._texts[index]), activated=activated)
+
+    def _read(self, entry: Any) -> _Node:
+        node = _Node()
+        chat = self.chat
+        before = chat.without.copy()
+        with chat.skip_damaged("message"):
+            fields = mapping(entry, "A message")
+            fields.pop(self.own, None)
+            is_damaged = not isinstance(fields.get(self.parent), str | None)
+            named = f"message {len(self._nodes)}" if is_damaged else None
+            node.parent = chat.take_text(fields, self.parent) or named
+            node.role, node.text, node.facts = self.parse(fields)
+            chat.count_rest(fields)
+        node.files = chat.take_files()
+        if node.role is None:
+            chat.without.update(["image"] * len(node.files))
+        lost = counted_parts(chat.without - before)
+        if node.role is Role.USER and lost and not node.text.strip() and not node.files:
+            # The reply needs something to refer to.
+            node.text = f"[{lost}]"
+        return node
+
+    def _place_all(self) -> None:
+        """Add the messages in the order of the file, each after those above it."""
+        nodes = self._nodes
+        self._siblings.update(node.parent for node in nodes.values())
+        roles = {node.role for node in nodes.values()}
+        is_list = not any(parent in nodes for parent in self._siblings) and {Role.USER, Role.ASSISTANT} <= roles
+        for name in nodes:
+            path, step = self._path_from(name)
+            if not path:
+                continue
+            above = self._places[step] if step in nodes else self._above(nodes[path[-1]], is_list)
+            for each in reversed(path):
+                above = self._place(nodes[each], above)
+                self._places[each] = above
+
+    def _path_from(self, name: Key) -> tuple[list[Key], Key | None]:
+        """Return a message and those above it that have no place yet, and what the last of them has as its parent."""
+        path: list[Key] = []
+        step: Key | None = name
+        while step in self._nodes and step not in self._places:
+            self._places[step] = None
+            path.append(step)
+            step = self._nodes[step].parent
+        if step not in path:
+            return path, step
+        # A circle is cut above the message that comes first.
+        end = path.index(step) + 1
+        for each in path[end:]:
+            del self._places[each]
+        return path[:end], None
+
+    def _above(self, node: _Node, is_list: bool) -> int | None:
+        """Return the message above one whose parent is not in the file.
+
+        The first messages of a chat, and those whose common parent is missing, are alternatives.
+        """
+        last = len(self.chat.messages) - 1 if self.chat.messages else None
+        if is_list or node.role is None:
+            return last
+        if node.parent is None and last is not None and (None not in self._missing or node.role is Role.ASSISTANT):
+            return last
+        return self._missing.setdefault(node.parent, last)
+
+    def _place(self, node: _Node, above: int | None) -> int | None:
+        """Add a message below another one; return its index, or `above` if it has nothing to show."""
+        chat = self.chat
         if node.role is Role.SYSTEM:
             chat.add_system(node.text, is_first=above is None)
-        elif node.role is not None and node.text.strip():
-            places[each] = chat.add(node.role, node.text, above, **node.facts)
-    if isinstance(current, str) and (shown := places.get(current)) is not None:
-        chat.activate(shown)
-
-
-# Claude
-
-
-def _read_claude(data: Any) -> FullChat:
-    fields, chat = mapping(data, "The chat"), ForeignChat()
-    nodes: dict[str, Node] = {}
-    for number, each in enumerate(items(fields.get("chat_messages"), "Its list of messages")):
-        with chat.skip_damaged("message"):
-            message = mapping(each, "A message")
-            parent = string(message.get("parent_message_uuid"), "A message's parent")
-            own = string(message.get("uuid"), "A message's id") or str(number)
-            role = role_of(message.get("sender"), _CLAUDE_ROLES)
-            facts: Json = {"created_at": date(message.get("created_at"))}
-            nodes[own] = Node(parent, role, _claude_text(chat, message), facts)
-    _add(chat, nodes, next(reversed(nodes), None))
-    title, created, updated = (fields.get(each) for each in ("name", "created_at", "updated_at"))
-    return chat.finish(title, date(created), date(updated), {})
-
-
-def _claude_text(chat: ForeignChat, message: Json) -> str:
-    """Return a message's text with its thoughts, the texts of its attachments and the names of its files."""
-    blocks = [mapping(each, "A part of a message") for each in items(message.get("content"), "A message's content")]
-    texts = [_claude_block(chat, each) for each in blocks] if blocks else [string(message.get("text"), "A message")]
-    for each in items(message.get("attachments"), "A message's attachments"):
-        attached = mapping(each, "An attachment")
-        label, text = name(attached.get("file_name")), string(attached.get("extracted_content"), "An attachment")
-        texts.append(f"[{label or 'attachment'}]\n\n{text}".rstrip())
-    files = [mapping(each, "A file") for each in items(message.get("files"), "A message's files")]
-    chat.without["file"] += len(files)
-    texts += [f"[{name(each.get('file_name')) or 'file'}]" for each in files]
-    return joined(text for text in texts if text.strip())
-
-
-def _claude_block(chat: ForeignChat, block: Json) -> str:
-    kind = block.get("type")
-    if kind == "thinking":
-        return thinking(string(block.get("thinking"), "A thought")).rstrip("\n")
-    return chat.text_of([block])
-
-
-# DeepSeek
-
-
-def _is_deepseek(data: Any) -> bool:
-    nodes = data.get("mapping") if isinstance(data, dict) else None
-    messages = (
-        (each.get("message") for each in nodes.values() if isinstance(each, dict)) if isinstance(nodes, dict) else ()
-    )
-    return any(isinstance(each, dict) and "fragments" in each for each in messages)
-
-
-def _read_deepseek(data: Any) -> FullChat:
-    fields, chat = mapping(data, "The chat"), ForeignChat()
-    nodes: dict[str, Node] = {}
-    for own, each in mapping(fields.get("mapping"), "Its list").items():
-        with chat.skip_damaged("message"):
-            node = mapping(each, "A message")
-            message = mapping(node.get("message"), "A message")
-            role, text = _deepseek_text(chat, message)
-            facts: Json = {"created_at": date(message.get("inserted_at"))}
-            facts |= {"model": name(message.get("model"))} if role is Role.ASSISTANT else {}
-            nodes[own] = Node(string(node.get("parent"), "A message's parent"), role, text, facts)
-    _add(chat, nodes)
-    return chat.finish(fields.get("title"), date(fields.get("inserted_at")), date(fields.get("updated_at")), {})
-
-
-def _deepseek_text(chat: ForeignChat, message: Json) -> tuple[Role | None, str]:
-    texts, role = list[str](), None
-    for each in items(message.get("fragments"), "A message's content"):
-        fragment = mapping(each, "A part of a message")
-        kind, text = string(fragment.get("type"), "The kind of a part"), fragment.get("content")
-        if kind not in {"REQUEST", "THINK", "RESPONSE"}:
-            chat.without["tool result" if kind in {"SEARCH", "READ_LINK"} else "part of another kind"] += 1
-            continue
-        role = Role.USER if kind == "REQUEST" else Role.ASSISTANT
-        texts.append(thinking(string(text, "A thought")).rstrip("\n") if kind == "THINK" else string(text, "A message"))
-    chat.without["file"] += len(items(message.get("files"), "A message's files"))
-    return role, joined(text for text in texts if text.strip())
-
-
-# Open WebUI
-
-
-def _is_open_webui(data: Any) -> bool:
-    inner = data.get("chat") if isinstance(data, dict) else None
-    return isinstance(inner, dict) and isinstance(inner.get("history"), dict)
-
-
-def _read_open_webui(data: Any) -> FullChat:
-    fields = mapping(data, "The chat")
-    inner = mapping(fields.get("chat"), "The chat")
-    history = mapping(inner.get("history"), "Its messages")
-    chat = ForeignChat(system_prompt=string(inner.get("system"), "Its system prompt"))
-    nodes: dict[str, Node] = {}
-    for own, each in mapping(history.get("messages"), "Its messages").items():
-        with chat.skip_damaged("message"):
-            message = mapping(each, "A message")
-            role = role_of(message.get("role"), _OPEN_WEBUI_ROLES)
-            facts: Json = {"created_at": date(message.get("timestamp"))}
-            facts |= {"model": name(message.get("model"))} if role is Role.ASSISTANT else {}
-            chat.without["file"] += len(items(message.get("files"), "A message's files"))
-            text = chat.text_of(message.get("content"))
-            nodes[own] = Node(string(message.get("parentId"), "A message's parent"), role, text, facts)
-    _add(chat, nodes, history.get("currentId"))
-    title = inner.get("title") or fields.get("title")
-    return chat.finish(title, date(fields.get("created_at")), date(fields.get("updated_at")), {})
-
-
-FORMATS = (
-    TreeFormat("Claude", lambda data: isinstance(data, dict) and "chat_messages" in data, _read_claude),
-    TreeFormat("DeepSeek", _is_deepseek, _read_deepseek),
-    TreeFormat("Open WebUI", _is_open_webui, _read_open_webui),
-)
+            return above
+        # An empty turn of the person counts.
+        has_content = node.text.strip() or node.files or "error" in node.facts
+        if node.role is None or not (has_content or (node.role is Role.USER and above is not None)):
+            return above
+        if self.joins and above is not None and node.role is Role.ASSISTANT and self._siblings[node.parent] < 2:
+            reply = chat.messages[above]
+            if reply.role is node.role:
+                model = node.facts.get("model") or reply.model
+                chat.messages[above] = replace(reply, files=(*reply.files, *node.files), model=model)
+                self._texts[above].append(node.text.strip("\n"))
+                return above
+        chat.files += node.files
+        self._texts.append([node.text.strip("\n") if self.joins else node.text])
+        return chat.add(node.role, "", above, **node.facts)

@@ -17,15 +17,15 @@ Calls of tools are the `tool_calls` of a reply: `{"name": ..., "arguments": "{..
 if rdchat does not run it; `mended` is true where slips in it were mended. A result is a message below it with the role
 `tool`, a `tool_call_id` and a `tool_name`; its status is `failed` where the tool reports an error.
 The `files` of a message have a `name`, a `kind` and a `text`. The text of the kind `image` is its data in base64.
-`preferences` apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their
-defaults, so fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
+`preferences` apply to chats with null; an import ignores them. Unknown fields are passed over, with a count of their
+texts, and missing ones have their defaults, so fields may be added without a new version: `version` goes up when an
+older rdchat would misread a file.
 """
 
 import json
 import re
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields, replace
 from typing import IO, Any
 
@@ -45,7 +45,7 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOp
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from, shape_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, string
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
@@ -57,6 +57,8 @@ _SEEDS = 1 << 64
 _HEAD = re.compile(r'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
+_OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
+_OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "messages"}
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
 
@@ -97,77 +99,108 @@ def head_of(beginning: str) -> tuple[Json, int] | None:
 
 
 def read(data: Any) -> FullChat:
-    """Return one chat.
+    """Return one chat; a message that is damaged is left out, and those below it move up.
 
     Raises:
-        DamagedChatError: If a value has the wrong type.
+        DamagedChatError: If it has no list of messages, or all of them are damaged.
     """
-    chat = mapping(data, "The chat")
-    prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
+    fields = dict(mapping(data, "The chat"))
+    chat = ForeignChat()
+    prompt, sampling, thinking = (fields.get(each) for each in ("system_prompt", "sampling", "thinking"))
     conversation = Conversation(
         0,
-        string(chat.get("title"), "Its title"),
-        date(chat.get("created_at")),
-        date(chat.get("updated_at")),
-        None if prompt is None else string(prompt, "Its system prompt"),
+        chat.take_text(fields, "title"),
+        date(fields.get("created_at")),
+        date(fields.get("updated_at")),
+        None if prompt is None else chat.take_text(fields, "system_prompt"),
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
-        pinned_at=0.0 if chat.get("pinned") is True else None,
-        archived=chat.get("archived") is True,
-        answer_shape=shape_from(chat.get("answer_shape")),
+        pinned_at=0.0 if fields.get("pinned") is True else None,
+        archived=fields.get("archived") is True,
+        answer_shape=shape_from(fields.get("answer_shape")),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
-        own=from_plain(OwnOptions(), chat["own"])[0].portable if isinstance(chat.get("own"), dict) else OwnOptions(),
+        own=from_plain(OwnOptions(), fields["own"])[0].portable
+        if isinstance(fields.get("own"), dict)
+        else OwnOptions(),
     )
-    folder = items(chat.get("folder") or [], "Its folder")
-    messages: list[Message] = []
+    names: list[str] = []
+    with chat.skip_damaged("folder"):
+        names += [string(each, "Its folder") for each in items(fields.get("folder") or [], "Its folder")]
     traces: dict[int, bytes] = {}
-    texts: dict[str, str] = {}
-    without: Counter[str] = Counter()
-    for index, each in enumerate(items(chat.get("messages"), "Its list of messages")):
-        plain = mapping(each, "A message")
-        message = _message(plain, index, texts)
-        messages.append(message)
-        if (trace := packed_trace(plain.get("trace"))) is not None:
-            traces[index] = trace
-        readable = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
-        without.update(_LOST[part] for part, value in readable.items() if plain.get(part) is not None and value is None)
-    names = tuple(string(each, "Its folder") for each in folder)[:_NESTED]
-    return FullChat(conversation, tuple(messages), traces, texts, names, without)
+    # For each message of the file, the one that it became, or else the one above it.
+    places: list[int | None] = []
+    for each in items(fields.get("messages"), "Its list of messages"):
+        last = len(chat.messages) - 1 if chat.messages else None
+        places.append(last)
+        with chat.skip_damaged("message"):
+            plain = dict(mapping(each, "A message"))
+            places[-1] = _above(chat, plain, places, last)
+            message = _message(chat, plain, len(chat.messages), places[-1])
+            chat.messages.append(message)
+            places[-1] = message.id
+            if (trace := packed_trace(plain.get("trace"))) is not None:
+                traces[message.id] = trace
+            chat.without.update(_lost(plain, message, trace))
+            chat.count_rest({field: value for field, value in plain.items() if field not in _OF_MESSAGE})
+    chat.count_rest({field: value for field, value in fields.items() if field not in _OF_CHAT})
+    if chat.damage and not chat.messages:
+        raise chat.damage
+    return FullChat(conversation, tuple(chat.messages), traces, chat.texts, tuple(names[:_NESTED]), chat.without)
 
 
-def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
-    """Return the message at an index; the texts of its files are added to `texts`."""
-    parent, seed, activated = (data.get(each) for each in ("parent", "seed", "activated"))
+def _above(chat: ForeignChat, data: Json, places: list[int | None], last: int | None) -> int | None:
+    """Return the message above one: its parent, or the last one if that is damaged."""
+    parent = data.get("parent", "")
+    if type(parent) is int and 0 <= parent < len(places) - 1:
+        return places[parent]
+    if parent is None and (last is None or data.get("role") == Role.USER):
+        return None
+    chat.without["damaged part"] += 1
+    return last
+
+
+def _lost(plain: Json, message: Message, trace: bytes | None) -> Iterator[str]:
+    """Yield the names of fields that cannot be read."""
+    read: Json = {each: getattr(message, each) for each in JSON_FIELDS} | {"trace": trace}
+    for field, value in read.items():
+        if plain.get(field) and not value:
+            yield _LOST.get(field, "damaged part")
+
+
+def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> Message:
+    """Return the message at an index; the texts of its files are added to the chat's."""
+    seed, activated = (data.get(each) for each in ("seed", "activated"))
     if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
-    if parent is not None and (type(parent) is not int or not 0 <= parent < index):
-        raise DamagedChatError("A message has a wrong parent")
     columns = {each: data.get(each) for each in MESSAGE_FIELDS}
     columns |= {each: json.dumps(data[each]) for each in JSON_FIELDS if data.get(each) is not None}
     columns |= {
         "id": index,
         "conversation_id": 0,
         "parent_id": parent,
-        "text": string(data.get("text"), "A message"),
+        "text": chat.take_text(data, "text"),
         "created_at": date(data.get("created_at")),
         "model": name(data.get("model")),
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
-        "error": string(data.get("error"), "The error of a message"),
+        "error": chat.take_text(data, "error"),
         "edited": data.get("edited") is True,
-        "tool_call_id": string(data.get("tool_call_id"), "The id of a call"),
+        "tool_call_id": chat.take_text(data, "tool_call_id"),
         "tool_name": name(data.get("tool_name")) or "",
         "activated": activated if type(activated) is int else index,
     }
     read = message_from([columns[each] for each in MESSAGE_FIELDS])
+    files: list[AttachedFile] = []
+    for each in chat.listed(data, "files"):
+        with chat.skip_damaged("file"):
+            files.append(_file(each, chat.texts))
     return replace(
         read,
         status=MessageStatus.INTERRUPTED if read.status is MessageStatus.STREAMING else read.status,
         control_offsets=tuple(each for each in read.control_offsets if 0 <= each < len(read.text)),
-        files=tuple(_file(each, texts) for each in items(data.get("files") or [], "Its list of files")),
+        files=tuple(files),
     )
 
 
-def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
-    file = mapping(data, "A file")
+def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
     text = string(file.get("text"), "A file's text")
     kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in FileKind else FileKind.TEXT
     if len(text) > (MAX_IMAGE_BYTES * 4 // 3 + 4 if kind is FileKind.IMAGE else MAX_CHARACTERS):

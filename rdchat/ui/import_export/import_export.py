@@ -31,6 +31,7 @@ _WAIT_MS = 400
 _SOURCES = (
     ("ChatGPT, Claude, DeepSeek", "conversations.json, or the zip file it comes in"),
     ("Open WebUI", "The JSON file that its export of all chats writes"),
+    ("LibreChat", "The JSON file that its export of a chat writes"),
     ("LM Studio", "The folder .lmstudio/conversations in your home folder, or files from it"),
     ("Jan", "The folder threads in Jan's data folder, or one thread from it"),
     ("rdchat", "A JSON export, or a database of chats"),

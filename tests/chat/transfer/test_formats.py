@@ -263,7 +263,7 @@ def test_only_a_system_message_before_the_first_question_is_the_prompt(
     texts, without = imported(store, import_files, write_json("conversations.json", [chat]))
     assert texts == ["Q", "A"]
     assert store.conversations()[0].system_prompt == "Be brief."
-    assert without == "1 system message, 1 message of another kind"
+    assert without == "1 other message, 1 system message"
 
 
 def test_calls_and_system_messages_of_lm_studio_are_named(

@@ -1,0 +1,221 @@
+"""The law of imports: each text stands in the chat or is counted, and what is damaged hides no other message."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
+from rdchat.chat.transfer.rdchat_json import plain_chat
+from tests.chat.transfer.full_samples import FULL, NUMBERED, NUMBERS, READERS, Path, places
+
+NO_WORDS = {
+    "id": "an id", "uuid": "an id", "file_uuid": "an id", "call_id": "an id", "messageId": "an id",
+    "conversationId": "an id", "conversation_id": "an id", "user_id": "an id", "toolCallId": "an id",
+    "thread_id": "an id",
+    "tool_call_id": "an id", "stepIdentifier": "an id", "currentId": "an id", "current_node": "an id",
+    "current_leaf_message_uuid": "an id",
+    "parent": "a link", "parent_message_uuid": "a link", "parentId": "a link", "parentMessageId": "a link",
+    "children": "a link", "childrenIds": "a link",
+    "type": "a kind", "content_type": "a kind", "object": "a kind", "kind": "a kind", "fileType": "a kind",
+    "file_type": "a kind", "file_kind": "a kind", "mimeType": "a kind", "endpoint": "a kind", "direction": "a kind",
+    "role": "a kind", "sender": "a kind, or the model's name in LibreChat", "recipient": "a kind", "status": "a kind",
+    "created_at": "a time", "updated_at": "a time", "inserted_at": "a time", "createdAt": "a time",
+    "exportAt": "a time",
+    "asset_pointer": "an address", "url": "an address", "filepath": "an address", "fileIdentifier": "an address",
+    "key": "the name of a setting", "stopReason": "a kind",
+}  # fmt: skip
+"""Keys of texts that carry no words, with the reason."""
+OF_ONE_FORMAT = {
+    "ChatGPT": {"mapping.recap.message.content.content": "how long it thought, in words of the app",
+        "mapping.t.message.content.thoughts.0.chunks.0": "a copy of the thought",
+        "mapping.t.message.content.thoughts.0.chunks.1": "a copy of the thought",
+        "mapping.t.message.metadata.model_slug": "the model of the reply, which its last node has as well"},
+    "Claude": {
+        "chat_messages.0.text": "a copy of its blocks", "chat_messages.1.text": "a copy of its blocks",
+        "chat_messages.2.text": "a copy of its blocks", "chat_messages.3.text": "a copy of its blocks",
+        "chat_messages.4.text": "a copy of its blocks",
+    },
+    "DeepSeek": {"mapping.1.message.model": "the model that was asked, not the one that wrote"},
+    "Open WebUI": {
+        "title": "a copy of the title", "chat.models.0": "the model chosen for the next message",
+        "chat.history.messages.b.lastSentence": "a copy of the end of the text",
+    },
+    "LibreChat": {
+        "messages.1.content.6.agent_update.agentId": "an id",
+        "options.model": "the model chosen for the next message",
+    },
+    "LM Studio": {
+        **{
+            f"messages.1.versions.{step}.genInfo.predictionConfig.fields.0.value": "a copy of the chat's prompt"
+            for step in ("0.steps.4", "0.steps.5", "0.steps.6", "1.steps.0")
+        },
+        "messages.1.versions.0.steps.4.genInfo.identifier": "the model's name, which the sender has as well",
+        "messages.1.versions.0.steps.6.genInfo.identifier": "the model's name, which the sender has as well",
+        "messages.1.versions.1.steps.0.genInfo.identifier": "the model's name, which the sender has as well",
+        "messages.1.versions.0.steps.0.debugInfo": "what the app notes about how it named the chat",
+        "messages.1.versions.0.steps.1.statusState.text": "what the app was doing",
+        "messages.1.versions.0.steps.4.style.title": "how long it thought, in words of the app",
+    },
+    "Jan": {
+        "thread.assistants.0.name": "of the assistant, in no chat",
+        "thread.assistants.0.description": "of the assistant, in no chat",
+    },
+    "rdchat": {"messages.1.tool_calls.0.refusal": "a kind"},
+}  # fmt: skip
+
+CONTAINERS: dict[str, Path] = {
+    "ChatGPT": ("mapping",),
+    "Claude": ("chat_messages",),
+    "DeepSeek": ("mapping",),
+    "Open WebUI": ("chat", "history", "messages"),
+    "LibreChat": ("messages",),
+    "LM Studio": ("messages",),
+    "Jan": ("lines",),
+    "rdchat": ("messages",),
+}
+"""Where the messages of a chat are."""
+SENDERS = {"author", "role", "recipient", "sender", "isCreatedByUser", "fragments"}
+"""Without these it is not known who wrote a message, so it goes, and is counted."""
+
+GOOD_VALUES = (
+    ("rdchat", "activated", (7,)), ("rdchat", "parent", (None,)),
+    ("Open WebUI", "parentId", (None,)), ("Open WebUI", "parentId", ()),
+)  # fmt: skip
+"""Values that say something else: any number, and no parent, which another version of the first question has."""
+
+
+def at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def changed(chat: Any, path: Path, *values: Any) -> Any:
+    """Return a copy with another value at a path, or without that value."""
+    result = json.loads(json.dumps(chat))
+    inner = at(result, path[:-1])
+    if values:
+        inner[path[-1]] = values[0]
+    else:
+        del inner[path[-1]]
+    return result
+
+
+def read(program: str, chat: Any) -> FullChat:
+    return READERS[program](json.loads(json.dumps(chat)))
+
+
+def stored(chat: FullChat) -> str:
+    return json.dumps(plain_chat(chat), ensure_ascii=False)
+
+
+def leaves_of(program: str, chat: Any) -> list[Path]:
+    """Return the paths of all texts with words."""
+    exempt = OF_ONE_FORMAT[program]
+    return [
+        path
+        for path in places(chat)
+        if isinstance(at(chat, path), str)
+        and next(key for key in reversed(path) if isinstance(key, str)) not in NO_WORDS
+        and ".".join(map(str, path)) not in exempt
+    ]
+
+
+def lowers_a_count(program: str, chat: Any, path: Path) -> bool:
+    """Return whether the report counts less without the value at a path."""
+    without = Counter(read(program, changed(chat, path)).without)
+    return bool(Counter(read(program, chat).without) - without)
+
+
+@pytest.mark.parametrize("program", FULL)
+def test_each_text_stands_in_the_chat_or_moves_a_count(program: str):
+    chat = FULL[program]
+    leaves = leaves_of(program, chat)
+    assert len(leaves) > 10
+    left_out: dict[Path, Any] = {}
+    for number, path in enumerate(leaves):
+        word = f"zebra quokka {number}"
+        text = at(chat, path)
+        # What is written in a form keeps it.
+        value = text.replace("Dear Sam", word) if text.startswith("{") else word
+        value = (
+            text.replace("old boats", word).replace("b c", word).replace("New York", word) if value == text else value
+        )
+        with_word = changed(chat, path, value)
+        if word not in stored(read(program, with_word)):
+            left_out[path] = with_word
+    lost = []
+    for path, with_word in left_out.items():
+        # The nearest part around it that stands nowhere is what is counted.
+        around = [path[: len(path) - up] for up in range(len(path))]
+        whole = [part for part in around if all(each in left_out for each in leaves if each[: len(part)] == part)]
+        if not any(lowers_a_count(program, with_word, part) for part in whole):
+            lost.append(".".join(map(str, path)))
+    assert lost == []
+
+
+def path_to(chat: FullChat, message: int | None) -> list[int]:
+    path: list[int] = []
+    while message is not None:
+        path.insert(0, message)
+        message = chat.messages[message].parent_id
+    return path
+
+
+@pytest.mark.parametrize("form", NUMBERED)
+def test_what_is_missing_or_damaged_hides_no_other_message(form: str):
+    """The chat is a row of six: whatever is wrong in one place, the other five are above each other as before."""
+    program, chat = NUMBERED[form]
+    wrong = []
+    for path in places(chat):
+        for damage in ((), (None,), (7,), (["x"],), ({},), ("ghost of a value",)):
+            if (program, path[-1], damage) in GOOD_VALUES:
+                assert all(word in stored(read(program, changed(chat, path, *damage))) for word in NUMBERS)
+                continue
+            words = words_below(program, chat, path)
+            if SENDERS & set(path):
+                words |= words_below(program, chat, path[: len(CONTAINERS[program]) + 1])
+            others = [word for word in NUMBERS if word not in words]
+            seen = words_seen(program, changed(chat, path, *damage))
+            if others and seen not in (others, list(NUMBERS)):
+                wrong.append(f"{'.'.join(map(str, path))} = {damage[0] if damage else 'missing'!r}: {seen}")
+    assert wrong == []
+
+
+def words_below(program: str, chat: Any, path: Path) -> set[str]:
+    return {at(chat, each) for each in leaves_of(program, chat) if each[: len(path)] == path}
+
+
+def words_seen(program: str, chat: Any) -> list[str] | str:
+    """Return the numbers on the path that is shown, or why the chat is refused."""
+    try:
+        full = read(program, chat)
+    except DamagedChatError as error:
+        return str(error)
+    shown = max(full.messages, key=lambda message: message.activated, default=None)
+    texts = [full.messages[each].text for each in path_to(full, shown.id)] if shown else []
+    return [word for text in texts for word in NUMBERS if word in text.split()]
+
+
+@pytest.mark.parametrize("program", FULL)
+def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
+    """Of a chat with branches: a damaged field may cost texts of its own message, and the report counts that."""
+    chat = FULL[program]
+    base = read(program, chat)
+    # Names of models go with a message that has no text.
+    kept = [path for path in leaves_of(program, chat) if " " in at(chat, path) and at(chat, path) in stored(base)]
+    container = CONTAINERS[program]
+    wrong = []
+    for path in places(chat):
+        if path == container[: len(path)]:
+            continue
+        message = path[: len(container) + 1]
+        for damage in ((), (7,), ([3],)):
+            now = read(program, changed(chat, path, *damage))
+            lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in stored(now)}
+            own = {each for each in lost if each[: len(message)] == message}
+            if lost - own or (lost and not Counter(now.without) - Counter(base.without)):
+                wrong.append(f"{'.'.join(map(str, path))} = {damage[0] if damage else 'missing'!r}: {lost}")
+    assert wrong == []

@@ -1,0 +1,328 @@
+"""What exports of other programs have of late: trees without parents, blocks, thoughts, files and settings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.storage.whole_chat import FullChat
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.events import FinishReason
+from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.full_samples import (
+    ADDRESS,
+    CLAUDE_ROOT,
+    FULL,
+    LIBRECHAT_ROOT,
+    READERS,
+    claude_message,
+    deepseek_node,
+    jan_line,
+    librechat_chat,
+    librechat_message,
+    librechat_tree,
+    lm_studio_file,
+    lm_studio_question,
+    lm_studio_reply,
+    lm_studio_step,
+    open_webui_chat,
+    open_webui_message,
+)
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, jan_text
+
+
+def read(program: str, chat: Any) -> FullChat:
+    return READERS[program](json.loads(json.dumps(chat)))
+
+
+def shown(chat: FullChat) -> list[str]:
+    """Return the texts on the path that is shown."""
+    step = max(chat.messages, key=lambda message: message.activated)
+    texts = [step.text]
+    while step.parent_id is not None:
+        step = chat.messages[step.parent_id]
+        texts.insert(0, step.text)
+    return texts
+
+
+def counted(chat: FullChat) -> dict[str, int]:
+    return {name: number for name, number in chat.without.items() if name and number}
+
+
+def claude(*messages: dict[str, Any], **more: Any) -> FullChat:
+    return read("Claude", {"name": "Boats", "chat_messages": list(messages)} | more)
+
+
+def webui(*messages: dict[str, Any], **more: Any) -> FullChat:
+    return read("Open WebUI", open_webui_chat(list(messages), messages[-1]["id"], **more))
+
+
+QUESTION = open_webui_message("a", None, "user", "Where to?")
+
+
+@pytest.mark.parametrize(
+    "parents", [[None] * 4, [CLAUDE_ROOT] * 4, ["w", "x", "y", "z"], [CLAUDE_ROOT, None, None, "gone"]]
+)
+def test_messages_without_parents_follow_each_other(parents: list[str | None]):
+    """Of Claude's exports of 2024 and 2025 only the last message was seen."""
+    texts = ["How do boats float?", "They push water away.", "And ships?", "They do, too."]
+    senders = ["human", "assistant"] * 2
+    names = ["1", "2", "3", "4"]
+    chat = claude(*map(claude_message, names, parents, senders, texts))
+    assert shown(chat) == texts
+
+
+def test_versions_whose_common_parent_is_missing_stay_versions():
+    chat = claude(
+        claude_message("1", CLAUDE_ROOT, "human", "one"),
+        claude_message("3a", "2", "human", "three"),
+        claude_message("3b", "2", "human", "another three"),
+        claude_message("4", "3b", "assistant", "four"),
+    )
+    assert [message.parent_id for message in chat.messages] == [None, 0, 0, 2]
+
+
+def test_another_version_of_the_first_question_stays_one():
+    chat = webui(
+        QUESTION, open_webui_message("b", "a", "assistant", "Rome"), QUESTION | {"id": "c", "content": "Where?"}
+    )
+    assert [message.parent_id for message in chat.messages] == [None, 0, None]
+
+
+def test_messages_with_the_same_name_are_two():
+    chat = claude(claude_message("1", None, "human", "one"), claude_message("1", None, "assistant", "two"))
+    assert shown(chat) == ["one", "two"]
+
+
+def test_claude_names_the_message_that_is_shown():
+    messages = [
+        claude_message("1", CLAUDE_ROOT, "human", "one"),
+        claude_message("2", "1", "assistant", "two"),
+        claude_message("3", "1", "assistant", "another two"),
+    ]
+    assert shown(claude(*messages, current_leaf_message_uuid="2")) == ["one", "two"]
+    assert shown(claude(*messages, current_leaf_message_uuid=[])) == ["one", "another two"]
+
+
+def test_what_follows_an_unreadable_message_follows_the_one_before_it():
+    nodes = [deepseek_node("1", None, ("REQUEST", "one")), deepseek_node("3", "2", ("RESPONSE", "three"))]
+    fragments = {"2": {"parent": "1", "message": {"fragments": "oops"}}}
+    chats = [
+        claude(
+            claude_message("1", CLAUDE_ROOT, "human", "one"),
+            claude_message("2", "1", "system", "a note"),
+            claude_message("3", "2", "assistant", "three"),
+        ),
+        read("DeepSeek", {"mapping": {"1": nodes[0]} | fragments | {"3": nodes[1]}}),
+        webui(
+            open_webui_message("1", None, "user", "one"),
+            open_webui_message("2", "1", "critic", "two"),
+            open_webui_message("3", "2", "assistant", "three"),
+        ),
+    ]
+    assert [shown(chat) for chat in chats] == [["one", "three"]] * 3
+    assert all("damaged" in " ".join(counted(chat)) for chat in chats)
+
+
+def test_a_circle_of_messages_is_cut_above_the_first():
+    chat = claude(
+        claude_message("1", "3", "human", "one"),
+        claude_message("2", "1", "assistant", "two"),
+        claude_message("3", "2", "human", "three"),
+    )
+    assert shown(chat) == ["one", "two", "three"]
+
+
+def test_open_webui_keeps_thoughts_and_text_of_the_output_and_counts_calls():
+    thought = {"type": "reasoning", "summary": [], "content": [{"type": "output_text", "text": "They want sun."}]}
+    call = {"type": "function_call", "name": "weather", "arguments": '{"city": "Rome"}', "call_id": "c1"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "28"}]}
+    answer = {"type": "message", "content": [{"type": "output_text", "text": "To Rome."}]}
+    output = [thought, call, result, answer]
+    for content in ("To Rome.", ""):
+        chat = webui(QUESTION, open_webui_message("b", "a", "assistant", content, output=output))
+        assert chat.messages[1].text == "<think>\nThey want sun.\n</think>\n\nTo Rome."
+        assert counted(chat) == {"tool call": 1, "tool result": 1}
+    chat = webui(QUESTION, open_webui_message("b", "a", "assistant", "To Paris, I changed it.", output=[answer]))
+    assert chat.messages[1].text == "To Rome.\n\nTo Paris, I changed it."
+
+
+@pytest.mark.parametrize(
+    ("folded", "text", "parts"),
+    [
+        ('<details type="reasoning" done="true">\n<summary>Thought</summary>\n&gt; Sun &amp; sea.\n&gt; &gt; x\n'
+         "</details>\nGo.",
+         "<think>\nSun & sea.\n> x\n</think>\n\n\nGo.", {}),
+        ('<details type="tool_calls" name="f" result="&quot;1&quot;">\n<summary>Done</summary>\n</details>\nGo.',
+         "\nGo.", {"tool call": 1, "tool result": 1}),
+        ("<details>\n<summary>More</summary>\nwords\n</details>\nGo.",) * 2 + ({},),
+        ('<details type="open">words</details> Go.',) * 2 + ({},),
+        ('<details type="reasoning">\n&gt; broken off', "<think>\nbroken off\n</think>\n\n", {}),
+    ],
+)  # fmt: skip
+def test_open_webui_unfolds_older_thoughts(folded: str, text: str, parts: dict[str, int]):
+    asked = QUESTION | {"content": folded}
+    chat = webui(asked, open_webui_message("b", "a", "assistant", folded))
+    assert (chat.messages[1].text, counted(chat)) == (text, parts)
+    assert chat.messages[0].text == folded, "the person's words are as they were written"
+
+
+def test_open_webui_keeps_the_prompt_and_settings_of_a_chat():
+    params = {"system": "You are a guide.", "temperature": 0.2, "num_predict": 7, "stop": ["End"]}
+    about = webui(QUESTION, params=params).about
+    assert about.system_prompt == "You are a guide."
+    assert about.sampling is not None
+    assert (about.sampling.temperature, about.sampling.max_tokens, about.sampling.stop) == (0.2, 7, ("End",))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [({"content": "No memory"}, "No memory"), (True, "It failed in Open WebUI.")]
+)
+def test_an_error_of_open_webui_is_that_of_the_reply(error: object, words: str):
+    reply = webui(QUESTION, open_webui_message("b", "a", "assistant", "", error=error)).messages[1]
+    assert (reply.status, reply.error) == (MessageStatus.FAILED, words)
+
+
+def test_a_chat_of_open_webui_without_a_tree_is_read_as_its_list():
+    said = [QUESTION | {"parentId": None}, open_webui_message("b", None, "assistant", "Rome")]
+    assert shown(read("Open WebUI", {"chat": {"messages": said}})) == ["Where to?", "Rome"]
+
+
+@pytest.mark.parametrize(("url", "text", "images"), [(ADDRESS, "", 1), ("/files/1", "[1 image]", 0)])
+def test_a_question_that_is_an_image_alone_stays_above_its_answer(url: str, text: str, images: int):
+    asked = open_webui_message("c", "b", "user", "", files=[{"type": "image", "url": url}])
+    chat = webui(QUESTION, open_webui_message("b", "a", "assistant", "Rome"), asked,
+                 open_webui_message("d", "c", "assistant", "A dog."))  # fmt: skip
+    assert shown(chat) == ["Where to?", "Rome", text, "A dog."]
+    assert len(chat.messages[2].files) == images
+    nodes = [
+        deepseek_node("1", None, ("REQUEST", ""), files=[{"id": "f"}]),
+        deepseek_node("2", "1", ("RESPONSE", "A dog.")),
+    ]
+    assert shown(read("DeepSeek", {"mapping": {each["id"]: each for each in nodes}})) == ["[1 file]", "A dog."]
+
+
+def test_files_of_claude_are_named_in_either_list():
+    named = {"file_name": "dog.png", "file_uuid": "f"}
+    for lists in ({"files_v2": [named]}, {"files": [named], "files_v2": [named]}):
+        chat = claude(claude_message("1", None, "human", **lists), claude_message("2", "1", "assistant", "A dog."))
+        assert shown(chat) == ["[dog.png]", "A dog."]
+        assert counted(chat) == {"file": 1}
+
+
+def test_blocks_without_content_are_not_counted_and_unknown_ones_with_words_are():
+    blocks = [{"type": "token_budget"}, {"type": "text", "text": "Yes."}, {"type": "hologram", "caption": "boat"}]
+    chat = claude(claude_message("1", None, "human", "A boat?"), claude_message("2", "1", "assistant", content=blocks))
+    assert (shown(chat), counted(chat)) == (["A boat?", "Yes."], {"other part": 1})
+
+
+def test_a_text_in_a_field_that_is_not_known_is_counted_by_its_name():
+    chat = claude(claude_message("1", None, "human", "A boat?", mood="quite well", seen="2026"), summary="On boats")
+    assert counted(chat) == {"“mood” text": 1, "“summary” text": 1}
+
+
+def test_images_that_chatgpt_drew_are_in_the_reply_or_counted_as_images():
+    def drawn(pointer: str) -> dict[str, Any]:
+        image = {"content_type": "image_asset_pointer", "asset_pointer": pointer}
+        content = {"content_type": "multimodal_text", "parts": [image]}
+        return chatgpt_chat(
+            chatgpt_node("q", None, "user", "Draw"), chatgpt_node("t", "q", "tool", content=content),
+            chatgpt_node("a", "t", "assistant", "Here."),
+        )  # fmt: skip
+
+    chat = read("ChatGPT", drawn("sediment://file_1"))
+    assert [(message.text, len(message.files)) for message in chat.messages] == [("Draw", 0), ("Here.", 1)]
+    assert counted(chat) == {}
+    assert counted(read("ChatGPT", drawn("sediment://file_9"))) == {"image": 1}
+
+
+def test_the_text_of_files_in_jan_is_in_the_question():
+    inline = {"inline_file_contents": [{"name": "n.txt", "content": "The code is 4711."}]}
+    chat = read("Jan", {"thread": None, "lines": [jan_line("1", "user", jan_text("Sum up."), metadata=inline)]})
+    assert (chat.messages[0].text, counted(chat)) == ("Sum up.\n\n[n.txt]\n\nThe code is 4711.", {})
+
+
+def test_a_damaged_thread_of_jan_costs_none_of_its_messages(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    (tmp_path / "thread.json").write_text('{"object": "thr')
+    (tmp_path / "messages.jsonl").write_text(json.dumps(jan_line("1", "user", jan_text("Hello"))))
+    report = import_files(tmp_path / "messages.jsonl")
+    assert (report.messages, report.without[0].parts) == (1, "1 damaged part")
+
+
+def test_notes_and_unsent_words_of_lm_studio_are_counted():
+    messages = [lm_studio_question({"type": "text", "text": "Q"}),
+                {"versions": [lm_studio_reply(lm_studio_step({"type": "text", "text": "A"}))]}]  # fmt: skip
+    assert counted(read("LM Studio", lm_studio_file(messages, notes=["milk"], clientInput="half"))) == {
+        "note": 1,
+        "unsent text": 1,
+    }
+
+
+LIBRECHAT = [
+    librechat_message("1", LIBRECHAT_ROOT, "A story?", user=True),
+    librechat_message("2", "1", "Once", user=False, model="gpt-4o", unfinished=True),
+    librechat_message("3", "1", "Twice", user=False),
+    librechat_message("4", "2", "Go on", user=True),
+    librechat_message("5", "4", "No key", user=False, error=True),
+]
+
+
+@pytest.mark.parametrize("field", ["messages", "messagesTree", None])
+def test_a_chat_of_librechat_keeps_its_branches_in_either_form(field: str | None):
+    options = {"promptPrefix": "Be brief.", "temperature": 0.5, "model": "gpt-4o", "title": "Story"}
+    data = librechat_chat(LIBRECHAT, options=options)
+    if field is not None:
+        del data["messages"]
+        data |= {field: librechat_tree(LIBRECHAT), "recursive": True}
+    chat = read("LibreChat", data)
+    below = {
+        message.text: chat.messages[message.parent_id].text
+        for message in chat.messages
+        if message.parent_id is not None
+    }
+    assert below == {"Once": "A story?", "Twice": "A story?", "Go on": "Once", "": "Go on"}
+    first, failed = (next(each for each in chat.messages if each.text == text) for text in ("Once", ""))
+    assert (first.model, first.finish_reason) == ("gpt-4o", FinishReason.CANCELLED)
+    assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "No key", "GPT-4")
+    assert chat.about.system_prompt == "Be brief."
+    assert counted(chat) == {}
+
+
+def test_blocks_of_librechat_are_thoughts_texts_images_and_counted_calls():
+    chat = read("LibreChat", FULL["LibreChat"])
+    reply = chat.messages[1]
+    assert reply.text == "<think>\nThey want a story\n</think>\n\nOnce upon\n\nIt broke off\n\na time."
+    assert len(reply.files) == 1
+    assert counted(chat)["tool call"] == 2
+    assert counted(chat)["image"] == 1
+
+
+def test_a_file_is_told_by_its_first_whole_chat_and_may_have_a_single_one(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    good = {"name": "Good", "chat_messages": [claude_message("1", None, "human", "Hello")]}
+    report = import_files(write_json("conversations.json", [None, {"title": "Odd"}, good]))
+    assert [each.title for each in store.conversations()] == ["Good"]
+    assert [each.title for each in report.not_taken] == ["Chat 1", "Odd"]
+    assert import_files(write_json("one.json", good | {"name": "Alone"})).messages == 1
+    assert import_files(write_json("two.json", librechat_chat(LIBRECHAT))).files[0].source == "LibreChat"
+
+
+def test_a_damaged_file_of_a_message_of_ours_costs_that_file(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    files = [{"name": "a", "kind": [], "text": "b"}, {"name": "c", "kind": "text", "text": "d"}]
+    messages = [
+        {"parent": None, "role": "user", "text": "A", "files": files},
+        {"parent": 7, "role": "assistant", "text": "B"},
+    ]
+    chat = {"title": "Ours", "messages": messages}
+    report = import_files(write_json("o.json", {"format": "rdchat chats", "version": 1, "chats": [chat]}))
+    (conversation,) = store.conversations()
+    asked, reply = store.messages(conversation.id)
+    assert (asked.text, [file.name for file in asked.files], reply.text) == ("A", ["c"], "B")
+    assert report.without[0].parts == "1 damaged file, 1 damaged part"
