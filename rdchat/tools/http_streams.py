@@ -46,12 +46,12 @@ async def http_streams(
 
 async def _drop_session(request: httpx2.Request) -> None:
     """Begin a session without the id of one that has ended."""
-    if MCP_SESSION_ID in request.headers and _message_of(request).get("method") == "initialize":
+    if MCP_SESSION_ID in request.headers and (await _message_of(request)).get("method") == "initialize":
         del request.headers[MCP_SESSION_ID]
 
 
-def _message_of(request: httpx2.Request) -> dict[str, Any]:
-    message = json_or_none(request.content) if request.method == "POST" else None
+async def _message_of(request: httpx2.Request) -> dict[str, Any]:
+    message = json_or_none(await request.aread())
     return message if isinstance(message, dict) else {}
 
 
@@ -63,7 +63,7 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
         connection.fail(f"leads to another host, {connection.short(host)}, which is refused.")
     if headers.get("content-encoding", "identity") != "identity":
         connection.fail("sent a compressed answer, which is refused.")
-    number = _message_of(response.request).get("id")
+    number = (await _message_of(response.request)).get("id")
     is_refused = response.status_code >= _REFUSED
     if is_refused and number is not None:
         # The SDK reads the answer then.

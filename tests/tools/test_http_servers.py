@@ -25,7 +25,7 @@ def child() -> Iterator[ChildProcess]:
         yield child
 
 
-@pytest.mark.parametrize("mode", ["good", "events", "slash"])
+@pytest.mark.parametrize("mode", ["good", "events", "slash", "list"])
 def test_answers(child: ChildProcess, server: HttpToolServer, mode: str) -> None:
     run = Run(child, ToolServer("web", url=server.url(mode)))
     assert run.call()["text"] == "done"
@@ -38,7 +38,7 @@ def test_a_key_goes_to_its_server_in_a_header(child: ChildProcess, server: HttpT
     run.stop()
     with pytest.raises(RdchatError) as refused:
         Run(child, ToolServer("web", url=server.url("key")), Authorization="Bearer wrong").job.result()
-    assert str(refused.value) == "The server web refused the connection: Server returned an error response."
+    assert str(refused.value) == "The server web refused the connection: it needs a valid key (HTTP 401)."
 
 
 def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: HttpToolServer) -> None:
@@ -52,15 +52,20 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
 @pytest.mark.parametrize(
     ("mode", "problem"),
     [
-        ("large", "The tool do was refused: Failed to parse JSON response: its answer has more than 32 MB."),
-        ("large event", "The server web broke off its answer, or it was too long."),
+        ("large", "The tool do was refused: its answer has more than 32 MB."),
+        ("large event", "The tool do broke off its answer, or it was too long."),
         ("flood", "The server web sent too much, so it was ended."),
         ("packed", "The server web sent a compressed answer, which is refused."),
-        ("breaks", "The server web broke off its answer, or it was too long."),
+        ("breaks", "The tool do broke off its answer, or it was too long."),
         ("page", "The tool do was refused: Unexpected content type: text/html."),
         ("half", "The tool do gave an answer that is not valid."),
         ("half event", "The tool do gave an answer that is not valid."),
-        ("500", "The tool do was refused: Server returned an error response."),
+        ("own error", "The tool do was refused: No such city: 7."),
+        ("own error event", "The tool do was refused: No such city: 7."),
+        ("400", "The tool do was refused: it answered with HTTP 400: No such city."),
+        ("403", "The tool do was refused: it does not allow this (HTTP 403): invalid_scope."),
+        ("429", "The tool do was refused: it gets too many requests, so try again later (HTTP 429): slow down."),
+        ("500", "The tool do was refused: it answered with HTTP 500."),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -70,6 +75,65 @@ def test_what_is_wrong_is_said_in_one_line(
     with pytest.raises(RdchatError) as refused:
         run.call()
     assert str(refused.value) == problem
+    run.stop()
+
+
+def test_a_session_that_ended_is_begun_again_and_the_call_repeated(child: ChildProcess, server: HttpToolServer) -> None:
+    run = Run(child, ToolServer("web", url=server.url("ends")))
+    run.listed()
+    begun = server.session
+    server.calls = 0
+    assert [run.call()["text"] for _ in range(3)] == ["done"] * 3
+    assert (server.session - begun, server.calls, len(run.tools)) == (2, 3, 2)
+    run.stop()
+
+
+def test_calls_at_once_begin_one_session(child: ChildProcess, server: HttpToolServer) -> None:
+    run = Run(child, ToolServer("web", url=server.url("ends")))
+    run.listed()
+    server.calls = 0
+    run.call()
+    ended = server.session
+    calls = [run.submit("do") for _ in range(5)]
+    assert [call.result()["text"] for call in calls] == ["done"] * 5
+    assert (server.session - ended, server.calls) == (1, 6)
+    run.stop()
+
+
+def test_a_tool_that_changed_with_the_session_is_not_run(child: ChildProcess, server: HttpToolServer) -> None:
+    run = Run(child, ToolServer("web", url=server.url("ends with other tools")))
+    (shown,) = run.listed()
+    server.calls = 0
+    run.call()
+    request = {"server": "web", "tool": shown, "arguments": "{}"}
+    with pytest.raises(RdchatError, match="not what it was when it was shown"):
+        child.submit("call", request).result()
+    assert server.calls == 1
+    assert run.listed(2)[0]["description"] != shown["description"]
+    assert run.call()["text"] == "done"
+    run.stop()
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem", "calls"),
+    [
+        ("ends at each call", "The server web ended its session.", 2),
+        ("no such session", "The tool do was refused: Session not found: 7.", 1),
+        ("ends for good", "The server web refused the connection: it does not allow this (HTTP 403): Forbidden.", 1),
+    ],
+)
+def test_a_call_is_repeated_once_and_only_where_a_session_ended(
+    child: ChildProcess, server: HttpToolServer, mode: str, problem: str, calls: int
+) -> None:
+    server.session = 0
+    run = Run(child, ToolServer("web", url=server.url(mode)))
+    run.listed()
+    server.calls = 0
+    if mode == "ends for good":
+        assert run.call()["text"] == "done"
+    with pytest.raises(RdchatError) as refused:
+        run.call()
+    assert (str(refused.value), server.calls) == (problem, calls)
     run.stop()
 
 

@@ -173,6 +173,11 @@ def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServ
 
 def test_states_are_words() -> None:
     server = ToolServer("a", ("a",), enabled=True)
-    states = [ServerState(), ServerState("starting"), ServerState("running", left_out=2), ServerState("failed")]
+    states = [
+        ServerState(),
+        ServerState("starting"),
+        ServerState("running", tool_problems=("a", "b")),
+        ServerState("failed"),
+    ]
     texts = [state_text(server, each) for each in states]
     assert texts == ["Starts when needed", "Starting…", "0 tools, 2 cannot be used", "Failed: "]
