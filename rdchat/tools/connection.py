@@ -48,6 +48,8 @@ _MAX_GARBAGE = 100
 # The id of an answer that cannot be parsed, at its begin or its end.
 _ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
 _ERROR_TEXT = 1_000
+# What the SDK says in place of a refusal's body.
+_STAND_INS = {"Server returned an error response", "Not Found"}
 # Shorter values, such as `true`, are in ordinary texts.
 _SHORTEST_SECRET = 8
 
@@ -65,7 +67,7 @@ class Connection:
     Attributes:
         tools: Its tools by name, as `listed_tools` returns them; None until it has started.
         failure: Why it ended; None while it runs.
-        without_session: Numbers of requests whose session the server has ended.
+        refusals: What the HTTP status of a request's answer says, by its number; empty if its session has ended.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Connection:
         self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
         self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
-        self.without_session: set[int] = set()
+        self.refusals: dict[int | None, str] = {}
         self._dispatcher: JSONRPCDispatcher | None = None
         self._numbers = count()
         self._session = 0
@@ -125,7 +127,7 @@ class Connection:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
 
         async def take(_context: object, method: str, _params: object) -> None:
-            self.take_notification(types.JSONRPCNotification(jsonrpc="2.0", method=method))
+            self._list_changed |= method == "notifications/tools/list_changed"
 
         await dispatcher.run(answer, take, task_status=task_status)
         self.fail("closed the connection.")
@@ -201,18 +203,20 @@ class Connection:
             options: CallOptions = {"request_id": number, "cancel_on_abandon": method != "initialize"}
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            if number in self.without_session:
-                self.without_session.discard(number)
+            refusal = self.refusals.pop(number, None)
+            if refusal == "":
                 raise SessionEndedError(self._server.name, session) from error
             said = error.error
-        # So does the SDK say what it could not read. Other answers have no code.
-        if said.code == types.PARSE_ERROR and (not said.message or said.message.startswith("Failed to parse ")):
+        # Servers may use the SDK's codes for errors of their own, so its words count. It quotes what it cannot parse.
+        is_quoted = not said.message or said.message.startswith("Failed to parse ")
+        if said.code == types.PARSE_ERROR and is_quoted and self.too_long not in said.message:
             raise ValueError("not valid")
         if said.code == types.CONNECTION_CLOSED and said.message.startswith("SSE stream "):
             raise ConnectionError("broken off")
         if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed":
             raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
-        raise _AnsweredError(self.short(error_text(said.message, said.data), _ERROR_TEXT))
+        own = "" if refusal and said.message in _STAND_INS else error_text(said.message, said.data)
+        raise _AnsweredError(self.short(error_text(refusal, own), _ERROR_TEXT))
 
     def fail(self, what: str) -> None:
         """End the connection; only the first reason counts."""
@@ -239,10 +243,6 @@ class Connection:
         }
         what = next((text for kind, text in texts.items() if isinstance(error, kind)), "")
         return RdchatError(f"The server {self._server.name} {what or 'gave an answer that is not valid'}.")
-
-    def take_notification(self, message: types.JSONRPCMessage) -> None:
-        """Notice that the list of tools has changed."""
-        self._list_changed |= getattr(message, "method", "") == "notifications/tools/list_changed"
 
     async def _list(self) -> None:
         """Read the list of tools, by pages, and report it."""

@@ -1,22 +1,25 @@
-"""HTTP with one server of tools, with the MCP SDK. Answers are limited, and made plain, before the SDK parses them."""
+"""HTTP with one server of tools, with the MCP SDK. What a server sends is limited before the SDK parses it."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-import mcp_types as types
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from rdchat.files.plain_data import json_or_none
 from rdchat.tools.definitions import ToolServer
-from rdchat.tools.messages import answer_in, error_answer, parse_messages, refusal_text
 
 if TYPE_CHECKING:
     from rdchat.tools.connection import Connection
 
-_NOT_FOUND, _REFUSED = 404, 400
+_NOT_FOUND = 404
+_REFUSALS = {
+    401: "it needs a valid key (HTTP 401)",
+    403: "it does not allow this (HTTP 403)",
+    429: "it gets too many requests, so try again later (HTTP 429)",
+}
 # Each event of a stream costs as much as a short message.
 _EVENT_COST = 4_000
 
@@ -56,78 +59,39 @@ async def _message_of(request: httpx2.Request) -> dict[str, Any]:
 
 
 async def _limit_response(connection: "Connection", response: httpx2.Response) -> None:
-    """Refuse what leads elsewhere, and what is packed; count the rest."""
+    """Refuse what leads elsewhere, and what is packed; count the rest, and note a refusal for its request."""
     headers = response.headers
     sent_to = response.request.url
     if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
         connection.fail(f"leads to another host, {connection.short(host)}, which is refused.")
     if headers.get("content-encoding", "identity") != "identity":
         connection.fail("sent a compressed answer, which is refused.")
-    number = (await _message_of(response.request)).get("id")
-    is_refused = response.status_code >= _REFUSED
-    if is_refused and number is not None:
-        # The SDK reads the answer then.
-        headers["content-type"] = "application/json"
-        if response.status_code == _NOT_FOUND and MCP_SESSION_ID in response.request.headers:
-            connection.without_session.add(number)
+    if response.is_error:
+        number = (await _message_of(response.request)).get("id")
+        status = response.status_code
+        is_ended = status == _NOT_FOUND and MCP_SESSION_ID in response.request.headers
+        connection.refusals[number] = "" if is_ended else _REFUSALS.get(status, f"it answered with HTTP {status}")
     is_stream = headers.get("content-type", "").startswith("text/event-stream")
-    answer = None if is_stream else partial(_plain_answer, connection, response.status_code, number)
-    response.stream = _Body(response.stream, connection, answer)
+    response.stream = _Counted(response.stream, connection, is_stream)
 
 
-def _plain_answer(connection: "Connection", status: int, number: int | None, body: bytes | None) -> bytes:
-    """Return a body as the SDK expects it, one answer to the request; a body without one stays as it is.
+class _Counted(httpx2.AsyncByteStream):
+    """An answer's body that is counted while it comes. The SDK limits each event of a stream."""
 
-    Args:
-        connection: The connection.
-        status: The status of the response.
-        number: The number of its request; None for another message.
-        body: The body; None for one over the limit.
-    """
-    answer: types.JSONRPCMessage | None = None
-    if body is None:
-        answer = error_answer(number, connection.too_long)
-    elif status >= _REFUSED:
-        answer = error_answer(number, refusal_text(status, body))
-    else:
-        messages = parse_messages(body)
-        for message in messages:
-            connection.take_notification(message)
-        answer = answer_in(messages)
-    if answer is None or number is None:
-        return body or b""
-    answer.id = number
-    return answer.model_dump_json(by_alias=True).encode()
-
-
-class _Body(httpx2.AsyncByteStream):
-    """An answer's body that is counted while it comes. The SDK limits each event of a stream.
-
-    Args:
-        body: The body.
-        connection: Its connection.
-        answer: Returns what the SDK gets for a body, or for None in place of one over the limit; None for a stream.
-    """
-
-    def __init__(self, body: Any, connection: "Connection", answer: Callable[[bytes | None], bytes] | None) -> None:
+    def __init__(self, body: Any, connection: "Connection", is_stream: bool) -> None:
         self._body = body
         self._connection = connection
-        self._answer = answer
+        self._is_stream = is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        whole = bytearray()
+        size = 0
         async for piece in self._body:
-            events = 0 if self._answer else piece.count(b"\ndata:")
-            self._connection.spend(len(piece) + events * _EVENT_COST)
-            if self._answer is None:
-                yield piece
-            elif len(whole) + len(piece) > self._connection.limits.message_bytes:
-                yield self._answer(None)
-                return
-            else:
-                whole += piece
-        if self._answer is not None:
-            yield self._answer(bytes(whole))
+            size += len(piece)
+            self._connection.spend(len(piece) + self._is_stream * piece.count(b"\ndata:") * _EVENT_COST)
+            if not self._is_stream and size > self._connection.limits.message_bytes:
+                # The SDK fails the request with this text.
+                raise httpx2.StreamError(self._connection.too_long)
+            yield piece
 
     async def aclose(self) -> None:
         await self._body.aclose()

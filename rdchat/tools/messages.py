@@ -1,7 +1,6 @@
 """JSON-RPC messages of servers of tools. Only what rdchat reads of a message is judged."""
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -10,12 +9,6 @@ from pydantic_core import from_json
 
 _MARK = b"\xef\xbb\xbf"
 _MAX_MESSAGES = 1_000
-# What a status says that has no words of its own.
-_REFUSALS = {
-    401: "it needs a valid key (HTTP 401)",
-    403: "it does not allow this (HTTP 403)",
-    429: "it gets too many requests, so try again later (HTTP 429)",
-}
 
 
 def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
@@ -58,16 +51,3 @@ def error_text(*parts: object) -> str:
     """Return what an error says, in its message and in its data."""
     texts = [part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts if part]
     return ": ".join(dict.fromkeys(texts))
-
-
-def answer_in(messages: Iterable[types.JSONRPCMessage]) -> types.JSONRPCResponse | types.JSONRPCError | None:
-    """Return the first answer among messages."""
-    kinds = types.JSONRPCResponse | types.JSONRPCError
-    return next((message for message in messages if isinstance(message, kinds)), None)
-
-
-def refusal_text(status: int, body: bytes) -> str:
-    """Return what a refusal over HTTP says: its status in words, and its own text unless that is a page."""
-    answer = answer_in(parse_messages(body))
-    text = answer.error.message if isinstance(answer, types.JSONRPCError) else body.decode(errors="replace").strip()
-    return error_text(_REFUSALS.get(status, f"it answered with HTTP {status}"), "" if "<" in text else text)

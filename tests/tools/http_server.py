@@ -103,7 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     self._json(error.encode())
             case "400":
-                self._send(400, b'{"error": {"code": -32600, "message": "No such city"}}', content_type="text/plain")
+                body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "No such city"}}'
+                self._send(400, body, content_type="application/json")
             case "403":
                 self._send(403, b'{"error": "invalid_scope"}', content_type="application/json")
             case "429":
