@@ -257,7 +257,7 @@ class Connection:
                 rest.append(f"The server did not list the rest of its tools: {reason}.")
                 break
             listed += page
-        tools, problems = listed_tools(self._masked(listed[:MAX_LISTED]))
+        tools, problems = listed_tools(listed[:MAX_LISTED], self._masked)
         if len(listed) > MAX_LISTED:
             rest.append(f"The server lists {len(listed) - MAX_LISTED:,} more tools, which were not read.")
         self.tools = {tool["name"]: tool for tool in tools}

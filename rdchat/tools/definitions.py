@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ _REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
 _HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
 _MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
+_MAX_READ = 10 * _MAX_DESCRIPTION
 _LABEL = 60
 
 
@@ -158,11 +159,14 @@ class ServerLimits:
     memory_bytes: int = 4_000_000_000
 
 
-def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]]:
+def listed_tools(
+    listed: Sequence[Any], masked: Callable[[Any], Any] = lambda value: value
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the tools of a server's list that can be used, and why others cannot.
 
     Args:
         listed: The list as the server sent it. What rdchat does not read of a tool is not judged.
+        masked: Returns a text or JSON without the values of the server's secrets.
 
     Returns:
         The fields of `ToolDefinition` that the server decides, and a sentence for each tool that is left out: without a
@@ -173,7 +177,7 @@ def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]
     problems: list[str] = []
     for number, entry in enumerate(listed, 1):
         try:
-            tool = _parse_tool(entry)
+            tool = _parse_tool(entry, masked)
             if tool["name"] in tools:
                 raise ValueError("an earlier tool has its name")
             if len(tools) == MAX_TOOLS:
@@ -181,24 +185,26 @@ def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]
             tools[tool["name"]] = tool
         except ValueError as error:
             name = entry.get("name") if isinstance(entry, dict) else None
-            label = one_line(name)[:_LABEL] if isinstance(name, str) and name else f"number {number}"
+            label = one_line(masked(name))[:_LABEL] if isinstance(name, str) and name else f"number {number}"
             problems.append(f"The tool {label} cannot be used: {error}.")
     return list(tools.values()), problems
 
 
-def _parse_tool(entry: Any) -> dict[str, Any]:
+def _parse_tool(entry: Any, masked: Callable[[Any], Any]) -> dict[str, Any]:
     """Return the fields of a tool; raise ValueError with the reason why it cannot be used."""
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_TOOL_NAME or not name.isprintable():
         raise ValueError("its name is not valid")
+    name = masked(name)
     description = entry.get("description") or ""
     if not isinstance(description, str):
         description = json.dumps(description, ensure_ascii=False)
-    text = "".join(letter for letter in description if letter.isprintable() or letter == "\n")
+    readable = masked(description)[:_MAX_READ]
+    text = "".join(letter for letter in readable if letter.isprintable() or letter == "\n")
     text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
-    parameters = _parse_parameters(entry.get("inputSchema"))
+    parameters = masked(_parse_parameters(entry.get("inputSchema")))
     hints = entry.get("annotations")
     hints = hints if isinstance(hints, dict) else {}
     is_read_only = hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
@@ -211,6 +217,8 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
     parameters = schema or {}
     if not isinstance(parameters, dict):
         raise ValueError("its parameters are no JSON schema")
+    if len(json.dumps(parameters)) > _MAX_PARAMETERS:
+        raise ValueError("its parameters are too long")
     parameters = {**parameters, "type": parameters.get("type") or "object"}
     if "properties" in parameters:
         parameters["properties"] = parameters["properties"] or {}
@@ -222,8 +230,6 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
         raise ValueError("its parameters are no JSON schema")
     if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
         raise ValueError("its required parameters are no list of names")
-    if len(json.dumps(parameters)) > _MAX_PARAMETERS:
-        raise ValueError("its parameters are too long")
     return parameters
 
 

@@ -3,12 +3,12 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.tools.result_text import cut_text
+from rdchat.tools.result_text import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8
 _MAX_PARTS = 10_000
@@ -44,17 +44,22 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
     if not parts and structured is None:
         # Servers of an older protocol, and of none, have other fields.
         structured = {name: value for name, value in result.items() if name not in _FIELDS} or None
-    if structured not in (None, {"content": content}, *map(json_or_none, texts)) and not _is_in(structured, texts):
-        texts.append(_as_text(structured))
-    text = masked(_PICTURE.sub("[image]", "\n".join(texts)))
+    text = "\n".join(texts)
+    if structured not in (None, {"content": content}, *map(json_or_none, texts)):
+        written = _as_text(structured)
+        # Each of its strings is looked for, which may take long; what is longer is cut anyway.
+        is_short = max(len(text), len(written)) <= MAX_TEXT
+        if not is_short or not _is_in(structured, text):
+            text = "\n".join([*texts, written])
+    text = masked(_PICTURE.sub("[image]", text))
     return {"text": cut_text(text), "is_error": result.get("isError") is True, "images": images}
 
 
-def _is_in(value: object, texts: Sequence[str]) -> bool:
-    """Return whether a JSON value is made of nothing but strings that stand in texts."""
+def _is_in(value: object, text: str) -> bool:
+    """Return whether a JSON value is made of nothing but strings that stand in a text."""
     if isinstance(value, dict | list):
-        return all(_is_in(each, texts) for each in (value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and any(value in text for text in texts)
+        return all(_is_in(each, text) for each in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and value in text
 
 
 def _as_text(value: object) -> str:
