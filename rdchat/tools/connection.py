@@ -41,6 +41,7 @@ from rdchat.tools.results import result_fields
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
 # Looking at the memory of a server's processes takes some milliseconds.
 _TICK_S, _POLITE_S = 1.0, 0.5
+_END_S = 3.0
 _LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
 # A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
 _BURST, _PER_TICK, _MESSAGE_COST = 80_000_000, 200_000, 4_000
@@ -162,7 +163,7 @@ class Connection:
         If that fails or is stopped, the server is ended: the new session's tools must be known before one is called.
         """
         async with self._renewing:
-            if ended.session == self._session:
+            if ended.session == self._session and self.failure is None:
                 try:
                     async with asyncio.timeout(self.limits.start_s):
                         await self._begin_session()
@@ -213,7 +214,9 @@ class Connection:
             raise ValueError("not valid")
         if said.code == types.CONNECTION_CLOSED and said.message.startswith("SSE stream "):
             raise ConnectionError("broken off")
-        if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed":
+        if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed" and self._task is not None:
+            # The reason is known when all of the connection has ended.
+            await asyncio.wait([self._task], timeout=_END_S)
             raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
         own = "" if refusal and said.message in _STAND_INS else error_text(said.message, said.data)
         raise _AnsweredError(self.short(error_text(refusal, own), _ERROR_TEXT))

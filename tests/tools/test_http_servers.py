@@ -143,6 +143,16 @@ def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(child: ChildProcess,
         Run(child, ToolServer("web", url=server.url("half at start"))).job.result()
 
 
+def test_a_server_that_went_away_is_named(child: ChildProcess) -> None:
+    with http_tool_server() as gone:
+        run = Run(child, ToolServer("web", url=gone.url("good")))
+        run.listed()
+    gone.server_close()
+    with pytest.raises(RdchatError) as failed:
+        run.call()
+    assert str(failed.value) == "The server web cannot be reached."
+
+
 def test_a_server_that_is_not_there_is_named(child: ChildProcess, server: HttpToolServer) -> None:
     with pytest.raises(RdchatError) as failed:
         Run(child, ToolServer("web", url="http://127.0.0.1:9/mcp")).job.result()
