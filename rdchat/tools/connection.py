@@ -215,9 +215,10 @@ class Connection:
         if said.code == types.CONNECTION_CLOSED and said.message.startswith("SSE stream "):
             raise ConnectionError("broken off")
         if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed" and self._task is not None:
-            # The reason is known when all of the connection has ended.
+            # The reason is known when all of the connection has ended. Otherwise, these are the server's words.
             await asyncio.wait([self._task], timeout=_END_S)
-            raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
+            if self._task.done() or self.failure is not None:
+                raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
         own = "" if refusal and said.message in _STAND_INS else error_text(said.message, said.data)
         raise _AnsweredError(self.short(error_text(refusal, own), _ERROR_TEXT))
 

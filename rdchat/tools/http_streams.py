@@ -67,7 +67,9 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
     if headers.get("content-encoding", "identity") != "identity":
         connection.fail("sent a compressed answer, which is refused.")
     if response.is_error:
-        number = (await _message_of(response.request)).get("id")
+        message = await _message_of(response.request)
+        # The number of an answer is the server's.
+        number = message.get("id") if "method" in message else None
         status = response.status_code
         is_ended = status == _NOT_FOUND and MCP_SESSION_ID in response.request.headers
         connection.refusals[number] = "" if is_ended else _REFUSALS.get(status, f"it answered with HTTP {status}")

@@ -61,7 +61,9 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
         try:
             servers[name], values = _server(name, entry)
         except InvalidSettingError as error:
-            problems.append(f"{label[:60]} was left out. {error}")
+            places = ", ".join(_PLACEHOLDER.findall(json.dumps(entry)))
+            first = f" Fill in {places[:_LONGEST]} first." if places else ""
+            problems.append(f"{label[:60]} was left out. {error}{first}")
         else:
             secrets[name] = {each: value for each, value in values.items() if not _PLACEHOLDER.search(value)}
             texts = [f"{each}={value}" for each, value in values.items() if each not in secrets[name]]

@@ -94,11 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(200, b"<html>", content_type="text/html")
             case "list":
                 self._json(b"\xef\xbb\xbf[null, " + answer + b"]")
-            case "own error" | "own error event" | "no such session":
+            case "own error" | "own error event" | "closed event" | "no such session":
                 code, said = (-32001, "Session not found") if mode == "no such session" else (-32000, "No such city")
+                said = "Connection closed" if mode == "closed event" else said
                 self.server.calls += 1
                 error = json.dumps({"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": said, "data": 7}})
-                if mode == "own error event":
+                if mode.endswith("event"):
                     self._stream([f"data: {error}\n\n".encode()])
                 else:
                     self._json(error.encode())

@@ -162,6 +162,7 @@ def test_lists_with_comments_numbers_and_command_lines_are_read() -> None:
         ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
         ({"url": "https://tools.example", "type": "sse"}, "SSE"),
         ({"url": "http://tools.example"}, "not encrypted"),
+        ({"url": "https://${HOST}/mcp", "headers": {"Key": "${KEY}"}}, "Fill in ${HOST}, ${KEY} first."),
     ],
 )
 def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -> None:

@@ -1,11 +1,16 @@
 """Servers over HTTP: answers, headers, redirects and limits."""
 
+import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
+import httpx2
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import ToolServer
+from rdchat.tools.definitions import ServerLimits, ToolServer
+from rdchat.tools.http_streams import _limit_response
 from rdchat.work.child_process import ChildProcess
 from tests.tools.http_server import HttpToolServer, http_tool_server
 from tests.tools.running import Run, tools_child
@@ -63,6 +68,7 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
         ("half event", "The tool do gave an answer that is not valid."),
         ("own error", "The tool do was refused: No such city: 7."),
         ("own error event", "The tool do was refused: No such city: 7."),
+        ("closed event", "The tool do was refused: Connection closed: 7."),
         ("400", "The tool do was refused: it answered with HTTP 400: No such city."),
         ("403", "The tool do was refused: it does not allow this (HTTP 403)."),
         ("429", "The tool do was refused: it gets too many requests, so try again later (HTTP 429)."),
@@ -136,6 +142,23 @@ def test_a_call_is_repeated_once_and_only_where_a_session_ended(
         run.call()
     assert (str(refused.value), server.calls) == (problem, calls)
     run.stop()
+
+
+@pytest.mark.parametrize(
+    ("message", "noted"),
+    [
+        ({"id": 3, "method": "tools/call"}, {3: ""}),
+        ({"id": 3, "result": {}}, {None: ""}),
+        ({"method": "notifications/initialized"}, {None: ""}),
+    ],
+)
+def test_the_refusal_of_an_answer_is_not_that_of_a_call_of_its_number(
+    message: dict[str, Any], noted: dict[int | None, str]
+) -> None:
+    connection = SimpleNamespace(refusals={}, limits=ServerLimits())
+    request = httpx2.Request("POST", "http://localhost", json=message, headers={"mcp-session-id": "1"})
+    asyncio.run(_limit_response(connection, httpx2.Response(404, request=request)))  # type: ignore[arg-type]
+    assert connection.refusals == noted
 
 
 def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(child: ChildProcess, server: HttpToolServer) -> None:

@@ -171,6 +171,12 @@ def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServ
     assert page.target.text() == str(tmp_path)
 
 
+def test_tools_that_cannot_be_used_are_named(page: ToolsPage, servers: ToolServers) -> None:
+    problems = tuple(f"The tool {number} cannot be used: it is no object." for number in range(9))
+    servers._set("rdchat-folder", status="running", tool_problems=problems)
+    assert page.problem.text() == " ".join(problems[:5])
+
+
 def test_states_are_words() -> None:
     server = ToolServer("a", ("a",), enabled=True)
     states = [
