@@ -223,7 +223,10 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
     if "properties" in parameters:
         parameters["properties"] = parameters["properties"] or {}
     properties = parameters.get("properties", {})
-    required = parameters.get("required") or []
+    if parameters.get("required") in (None, False):
+        # A chat template may look a name up in it.
+        parameters.pop("required", None)
+    required = parameters.get("required", [])
     if parameters["type"] != "object":
         raise ValueError("its parameters are no object")
     if not isinstance(properties, dict) or not all(isinstance(each, dict | bool) for each in properties.values()):

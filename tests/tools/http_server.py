@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,6 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream([b"data: " + answer.replace(b"done", b"sk-hostile-0123 \\ud800") + b"\n\n"])
             case "packed":
                 self._send(200, gzip.compress(answer), content_type="application/json", content_encoding="gzip")
+            case "leaves":
+                self.connection.shutdown(socket.SHUT_RDWR)
             case "breaks":
                 self._stream([])
             case "page":

@@ -68,6 +68,7 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
         ("half event", "The tool do gave an answer that is not valid."),
         ("own error", "The tool do was refused: No such city: 7."),
         ("own error event", "The tool do was refused: No such city: 7."),
+        ("leaves", "The server web cannot be reached."),
         ("closed event", "The tool do was refused: Connection closed: 7."),
         ("400", "The tool do was refused: it answered with HTTP 400: No such city."),
         ("403", "The tool do was refused: it does not allow this (HTTP 403)."),
@@ -164,16 +165,6 @@ def test_the_refusal_of_an_answer_is_not_that_of_a_call_of_its_number(
 def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(child: ChildProcess, server: HttpToolServer) -> None:
     with pytest.raises(RdchatError, match=r"^The server web gave an answer that is not valid\.$"):
         Run(child, ToolServer("web", url=server.url("half at start"))).job.result()
-
-
-def test_a_server_that_went_away_is_named(child: ChildProcess) -> None:
-    with http_tool_server() as gone:
-        run = Run(child, ToolServer("web", url=gone.url("good")))
-        run.listed()
-    gone.server_close()
-    with pytest.raises(RdchatError) as failed:
-        run.call()
-    assert str(failed.value) == "The server web cannot be reached."
 
 
 def test_a_server_that_is_not_there_is_named(child: ChildProcess, server: HttpToolServer) -> None:

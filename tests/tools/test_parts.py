@@ -78,10 +78,12 @@ def test_what_is_never_read_of_a_tool_is_not_judged(name: str, value: Any) -> No
     assert listed_tools([_tool("a") | {name: value}]) == listed_tools([_tool("a")])
 
 
-@pytest.mark.parametrize("schema", [None, [], {}, {"type": "object", "properties": []}, {"properties": None}])
+@pytest.mark.parametrize(
+    "schema", [None, [], {}, {"type": "object", "properties": []}, {"properties": None, "required": None}]
+)
 def test_an_empty_schema_is_one_without_parameters(schema: Any) -> None:
     (tool,), problems = listed_tools([{"name": "a", "inputSchema": schema}])
-    assert (tool["parameters"]["type"], tool["parameters"].get("properties") or {}, problems) == ("object", {}, [])
+    assert (tool["parameters"].pop("properties", {}), tool["parameters"], problems) == ({}, {"type": "object"}, [])
 
 
 @given(
