@@ -13,25 +13,9 @@ from rdchat.errors import RdchatError
 from rdchat.tools.definitions import listed_tools
 from rdchat.tools.results import result_fields
 from rdchat.work.child_process import ChildProcess
+from tests.tools.damage import ODD
 from tests.tools.running import Run, hostile, tools_child
 
-ODD: list[Any] = [
-    None,
-    True,
-    0,
-    7,
-    -1.5,
-    "",
-    "odd",
-    [],
-    ["odd"],
-    [None],
-    {},
-    {"odd": 1},
-    {"a": None},
-    [[]],
-    {"type": 7},
-]
 READ = ("name", "description", "inputSchema", "annotations")
 NEVER_READ = ("title", "icons", "outputSchema", "execution", "_meta", "x-new")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
