@@ -1,7 +1,7 @@
 """HTTP with one server of tools, with the MCP SDK. What a server sends is limited before the SDK parses it."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ async def http_streams(
         event_hooks={"request": [_drop_session], "response": [partial(_limit_response, connection)]},
     )
     # A farewell could take as long as the server likes.
-    transport: AbstractAsyncContextManager[tuple[Any, Any]] = streamable_http_client(
+    transport = streamable_http_client(
         server.url,
         http_client=client,
         max_sse_event_size=connection.limits.message_bytes,
