@@ -3,7 +3,7 @@
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ _LM_STUDIO = {
     "stopStrings": "stop",
 }  # fmt: skip
 _PREFIX = "llm.prediction."
+_DAMAGE = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
 _THINKING = "enableThinking"
 
 
@@ -106,20 +107,40 @@ def read_presets(path: Path) -> ReadPresets:
             return _lm_studio(data, path.name.removesuffix(".json").removesuffix(".preset"))
     except ModelError as error:
         raise StorageError(f"{problem}: {error.message}", error.hint) from error
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+    except _DAMAGE as error:
         raise StorageError(f"{problem}: it is damaged.", hint) from error
     raise StorageError(f"{problem}: it holds no presets.", hint)
 
 
 def _own(data: Mapping[str, Any]) -> ReadPresets:
-    presets, wrong = list[Preset](), list[str]()
-    for each in data.get("presets", []):
+    wrong = list[str]()
+
+    def read_preset(entry: Any) -> Preset:
         # A new id, so that it replaces no other preset.
-        preset, problems = from_plain(Preset(""), {**each, "id": secrets.token_hex(6)})
-        presets.append(_portable(replace(preset, name=_one_line(str(each["name"])))))
-        wrong += problems
-    prompts = [plain(SavedPrompt, each) for each in data.get("prompts", [])]
-    return presets, [replace(each, name=_one_line(each.name)) for each in prompts], wrong
+        preset, problems = from_plain(Preset(""), {**entry, "id": secrets.token_hex(6)})
+        wrong.extend(problems)
+        return _portable(replace(preset, name=_one_line(str(entry["name"]))))
+
+    def read_prompt(entry: Any) -> SavedPrompt:
+        prompt = plain(SavedPrompt, entry)
+        return replace(prompt, name=_one_line(prompt.name))
+
+    presets = _read_each(data.get("presets", []), "preset", read_preset, wrong)
+    prompts = _read_each(data.get("prompts", []), "prompt", read_prompt, wrong)
+    if wrong and not presets and not prompts:
+        raise ValueError("nothing can be read")
+    return presets, prompts, wrong
+
+
+def _read_each[T](entries: Any, kind: str, read: Callable[[Any], T], wrong: list[str]) -> list[T]:
+    """Return what can be read of the entries of a list; the others are named in `wrong`."""
+    found = list[T]()
+    for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
+        try:
+            found.append(read(entry))
+        except _DAMAGE:
+            wrong.append(f"{kind} {number}")
+    return found
 
 
 def _portable(preset: Preset) -> Preset:
@@ -135,8 +156,8 @@ def _one_line(name: str) -> str:
 def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
     """Read LM Studio's keys and values; a value may be wrapped with a switch."""
     preset, not_understood = Preset(_one_line(str(data.get("name") or file_name))), list[str]()
-    for each in data["operation"].get("fields", []):
-        key, value = str(each["key"]), each.get("value")
+    for key, given in _lm_studio_fields(data["operation"], not_understood):
+        value = given
         if isinstance(value, dict) and "checked" in value:
             if value["checked"] is not True:
                 continue
@@ -146,9 +167,18 @@ def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
         except (TypeError, ValueError, InvalidSettingError):
             not_understood.append(key)
     loads = data.get("load")
-    fields = loads.get("fields", []) if isinstance(loads, dict) else []
-    not_understood += [str(each["key"]) for each in fields]
+    for key, _value in _lm_studio_fields(loads if isinstance(loads, dict) else {}, not_understood):
+        not_understood.append(key)
     return [preset], [], not_understood
+
+
+def _lm_studio_fields(part: Mapping[str, Any], not_understood: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of a part of a preset; entries without a key are named in `not_understood`."""
+    for number, entry in enumerate(part.get("fields") or [], 1):
+        if isinstance(entry, dict) and "key" in entry:
+            yield str(entry["key"]), entry.get("value")
+        else:
+            not_understood.append(f"field {number}")
 
 
 def _with(preset: Preset, key: str, value: Any) -> Preset:

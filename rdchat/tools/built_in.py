@@ -50,7 +50,7 @@ class BuiltInServer:
 
     async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
         """Report its tools and wait to be cancelled."""
-        report({"tools": list(self.tools.values()), "left_out": 0})
+        report({"tools": list(self.tools.values()), "problems": []})
         await asyncio.Event().wait()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The connection to one server of tools, with the MCP SDK. What a server sends is limited before it is parsed."""
+"""The connection to one server of tools: MCP over pipes or HTTP. The SDK carries messages; their parts are parsed here.
+
+What a server sends is limited before it is parsed.
+"""
 
 import asyncio
 import json
@@ -10,20 +13,27 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Self, cast
 
+import anyio
 import httpx2
 import mcp_types as types
 import psutil
-from mcp.client import ClientSession, IncomingMessage
-from mcp.client.streamable_http import streamable_http_client
+from anyio.abc import TaskStatus
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
-from rdchat.tools.definitions import MAX_TOOLS, ServerLimits, ToolServer, listed_tools
+from rdchat.tools.definitions import MAX_LISTED, MAX_TOOLS, ServerLimits, SessionEndedError, ToolServer, listed_tools
+from rdchat.tools.http_streams import http_streams
+from rdchat.tools.messages import error_answer, error_text, parse_messages
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
 from rdchat.tools.results import result_fields
 
@@ -31,12 +41,16 @@ from rdchat.tools.results import result_fields
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
 # Looking at the memory of a server's processes takes some milliseconds.
 _TICK_S, _POLITE_S = 1.0, 0.5
+_END_S = 3.0
 _LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
 # A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
 _BURST, _PER_TICK, _MESSAGE_COST = 80_000_000, 200_000, 4_000
 _MAX_GARBAGE = 100
 # The id of an answer that cannot be parsed, at its begin or its end.
-_ANSWER = re.compile(rb'^\s*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}\s*$')
+_ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
+_ERROR_TEXT = 1_000
+# What the SDK says in place of a refusal's body.
+_STAND_INS = {"Server returned an error response", "Not Found"}
 # Shorter values, such as `true`, are in ordinary texts.
 _SHORTEST_SECRET = 8
 
@@ -52,8 +66,9 @@ class Connection:
         guard: Kills the program if this process ends.
 
     Attributes:
-        tools: Its tools by name, as `listed_tools` returns them; empty until it has started.
+        tools: Its tools by name, as `listed_tools` returns them; None until it has started.
         failure: Why it ended; None while it runs.
+        refusals: What the HTTP status of a request's answer says, by its number; empty if its session has ended.
     """
 
     def __init__(
@@ -64,9 +79,13 @@ class Connection:
         # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
         parts = {part for text in values.values() for part in (text, *text.splitlines(), *text.split(), _quoted(text))}
         self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
-        self.tools: dict[str, dict[str, Any]] = {}
+        self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
-        self._session: ClientSession | None = None
+        self.refusals: dict[int | None, str] = {}
+        self._dispatcher: JSONRPCDispatcher | None = None
+        self._numbers = count()
+        self._session = 0
+        self._renewing = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._seen: set[psutil.Process] = set()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
@@ -79,7 +98,7 @@ class Connection:
         """Serve until the server ends, or this is cancelled.
 
         Args:
-            report: Gets `tools` and `left_out` (see `listed_tools`) when they are known and when they change, and
+            report: Gets `tools` and `problems` (see `listed_tools`) when they are known and when they change, and
                 `log`, the last lines of the server's standard error.
 
         Raises:
@@ -88,17 +107,12 @@ class Connection:
         self._task, self._report = asyncio.current_task(), report
         ticker = asyncio.create_task(self._tick())
         try:
-            client = types.Implementation(name="rdchat", version=__version__)
-            # Without callbacks, a server is offered nothing: no sampling, no elicitation, no roots.
-            async with (
-                self._http() if self._server.url else self._program() as (read, write),
-                ClientSession(read, write, message_handler=self._take_message, client_info=client) as session,
-            ):
+            connected = http_streams(self._server, self._values, self) if self._server.url else self._program()
+            async with connected as (read, write), anyio.create_task_group() as tasks:
+                self._dispatcher = JSONRPCDispatcher(read, write)
+                await tasks.start(self._dispatch, self._dispatcher)
                 async with asyncio.timeout(self.limits.start_s):
-                    await session.initialize()
-                    await self._list(session)
-                self._session = session
-                await asyncio.Event().wait()
+                    await self._begin_session()
         except BaseException as error:
             self.failure = self.failure or self._explained(error)
             raise (self.failure or error) from error
@@ -106,38 +120,116 @@ class Connection:
             ticker.cancel()
             self._report_log()
 
+    async def _dispatch(self, dispatcher: JSONRPCDispatcher, *, task_status: TaskStatus[None]) -> None:
+        async def answer(_context: object, method: str, _params: object) -> dict[str, Any]:
+            # A server is offered nothing: no sampling, no elicitation, no roots.
+            if method == "ping":
+                return {}
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+
+        async def take(_context: object, method: str, _params: object) -> None:
+            self._list_changed |= method == "notifications/tools/list_changed"
+
+        await dispatcher.run(answer, take, task_status=task_status)
+        self.fail("closed the connection.")
+
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and return the fields of `ToolResult`.
 
         Raises:
+            SessionEndedError: If the server has ended the session, or it is being renewed.
             RdchatError: If the server refuses, ends, or takes too long.
         """
-        assert self._session is not None
+        if self._renewing.locked():
+            raise SessionEndedError(self._server.name, self._session)
         self._allowance = _BURST
-        # `call_tool` would also check the answer against the server's schema, whose patterns may take for ever.
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
         try:
             async with asyncio.timeout(self.limits.call_s):
-                result = await self._session.send_request(request, types.CallToolResult)
-                return result_fields(result, self._masked)
+                result = await self._request("tools/call", {"name": name, "arguments": dict(arguments)})
+            return result_fields(result, self._masked)
         except TimeoutError:
             what = f"took longer than {self.limits.call_s:.0f} seconds, so it was stopped"
-        except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED:
-                self.fail("broke off its answer, or it was too long.")
-                raise (self.failure or RdchatError(f"The server {self._server.name} was stopped.")) from error
-            what = f"was refused: {self._short(error)}"
-            if error.code == types.PARSE_ERROR and self.too_long not in str(error):
-                what = "gave an answer that is not valid"
+        except ConnectionError:
+            what = "broke off its answer, or it was too long"
         except ValueError:
             what = "gave an answer that is not valid"
+        except _AnsweredError as error:
+            what = f"was refused: {error}"
         raise RdchatError(f"The tool {name} {what}.")
+
+    async def renew_session(self, ended: SessionEndedError) -> None:
+        """Begin a new session, and read the tools again, unless another call has done so.
+
+        If that fails or is stopped, the server is ended: the new session's tools must be known before one is called.
+        """
+        async with self._renewing:
+            if ended.session == self._session and self.failure is None:
+                try:
+                    async with asyncio.timeout(self.limits.start_s):
+                        await self._begin_session()
+                except BaseException as error:
+                    failure = self._explained(error)
+                    self._end(failure or RdchatError(f"The server {self._server.name} was stopped."))
+                    raise (failure or error) from error
+
+    async def _begin_session(self) -> None:
+        client = {"name": "rdchat", "version": __version__}
+        offer = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": client}
+        version = (await self._request("initialize", offer)).get("protocolVersion")
+        if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            said = f"speaks version {self.short(version)} of MCP, which rdchat does not know."
+            raise RdchatError(f"The server {self._server.name} {said}")
+        assert self._dispatcher is not None
+        # The SDK keeps this header for what follows.
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+        await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
+        await self._list()
+        self._session += 1
+
+    async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and return the result.
+
+        Raises:
+            SessionEndedError: If the server has ended the session.
+            ConnectionError: If the answer broke off.
+            ValueError: If the answer is not valid.
+            _AnsweredError: If the answer is an error.
+            RdchatError: If the server has ended.
+        """
+        assert self._dispatcher is not None
+        number = next(self._numbers)
+        session = self._session
+        try:
+            # The protocol forbids to cancel the beginning of a session.
+            options: CallOptions = {"request_id": number, "cancel_on_abandon": method != "initialize"}
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            refusal = self.refusals.pop(number, None)
+            if refusal == "":
+                raise SessionEndedError(self._server.name, session) from error
+            said = error.error
+        # Servers may use the SDK's codes for errors of their own, so its words count. It quotes what it cannot parse.
+        is_quoted = not said.message or said.message.startswith("Failed to parse ")
+        if said.code == types.PARSE_ERROR and is_quoted and self.too_long not in said.message:
+            raise ValueError("not valid")
+        if said.code == types.CONNECTION_CLOSED and said.message.startswith("SSE stream "):
+            raise ConnectionError("broken off")
+        if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed" and self._task is not None:
+            # The reason is known when all of the connection has ended. Otherwise, these are the server's words.
+            await asyncio.wait([self._task], timeout=_END_S)
+            if self._task.done() or self.failure is not None:
+                raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
+        own = "" if refusal and said.message in _STAND_INS else error_text(said.message, said.data)
+        raise _AnsweredError(self.short(error_text(refusal, own), _ERROR_TEXT))
 
     def fail(self, what: str) -> None:
         """End the connection; only the first reason counts."""
+        self._end(RdchatError(f"The server {self._server.name} {what}"))
+
+    def _end(self, failure: RdchatError | None) -> None:
         task = self._task
         if self.failure is None and not self._is_ending and task is not None and not task.cancelling():
-            self.failure = RdchatError(f"The server {self._server.name} {what}")
+            self.failure = failure
             task.cancel()
 
     def _explained(self, error: BaseException) -> RdchatError | None:
@@ -146,32 +238,43 @@ class Connection:
             error = error.exceptions[0]
         if isinstance(error, RdchatError | asyncio.CancelledError):
             return error if isinstance(error, RdchatError) else None
-        if isinstance(error, MCPError) and error.code == types.PARSE_ERROR:
-            # Its text quotes a part of the answer.
-            error = ValueError()
         texts: dict[type[Exception], str] = {
             TimeoutError: f"did not answer within {self.limits.start_s:.0f} seconds",
-            MCPError: f"refused the connection: {self._short(error)}",
+            _AnsweredError: f"refused the connection: {self.short(error, _ERROR_TEXT)}",
             httpx2.HTTPError: "cannot be reached",
-            OSError: f"could not be started: {self._short(error)}",
+            ConnectionError: "broke off its answer, or it was too long",
+            OSError: f"could not be started: {self.short(error)}",
         }
         what = next((text for kind, text in texts.items() if isinstance(error, kind)), "")
         return RdchatError(f"The server {self._server.name} {what or 'gave an answer that is not valid'}.")
 
-    async def _take_message(self, message: IncomingMessage) -> None:
-        self._list_changed |= isinstance(message, types.ToolListChangedNotification)
-
-    async def _list(self, session: ClientSession) -> None:
+    async def _list(self) -> None:
         """Read the list of tools, by pages, and report it."""
-        page = await session.list_tools()
-        tools = list(page.tools)
-        while page.next_cursor and page.tools and len(tools) <= MAX_TOOLS:
-            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=page.next_cursor))
-            tools += page.tools
-        fields = [(tool.name, tool.description or "", tool.input_schema, _is_read_only(tool)) for tool in tools]
-        listed, left_out = listed_tools(self._masked(fields))
-        self.tools = {tool["name"]: tool for tool in listed}
-        self._report({"tools": listed, "left_out": left_out})
+        page, cursor = await self._page({})
+        listed = list(page)
+        rest: list[str] = []
+        while cursor and page and len(listed) <= MAX_TOOLS:
+            try:
+                page, cursor = await self._page({"cursor": cursor})
+            except (_AnsweredError, ConnectionError, ValueError) as error:
+                reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
+                rest.append(f"The server did not list the rest of its tools: {reason}.")
+                break
+            listed += page
+        tools, problems = listed_tools(listed[:MAX_LISTED], self._masked)
+        if len(listed) > MAX_LISTED:
+            rest.append(f"The server lists {len(listed) - MAX_LISTED:,} more tools, which were not read.")
+        self.tools = {tool["name"]: tool for tool in tools}
+        self._report({"tools": tools, "problems": problems + rest})
+
+    async def _page(self, params: dict[str, Any]) -> tuple[list[Any], Any]:
+        """Return a page of the list, and the cursor of the next one."""
+        result = await self._request("tools/list", params)
+        # An empty list is null in some languages.
+        tools = result.get("tools") or []
+        if not isinstance(tools, list):
+            raise ValueError("no list")
+        return tools, result.get("nextCursor")
 
     async def _tick(self) -> None:
         """Notice the end of the program, its memory, changed tools, and what it logged; renew its allowance."""
@@ -184,12 +287,12 @@ class Connection:
             elif self._process is not None:
                 # A child of the program may hold the pipe open.
                 self.fail(_ended(self._process.returncode))
-            if self._list_changed and self._session is not None:
+            if self._list_changed and self._session > 0:
                 self._list_changed = False
                 try:
                     async with asyncio.timeout(self.limits.start_s):
-                        await self._list(self._session)
-                except (MCPError, ValueError, TimeoutError):
+                        await self._list()
+                except (RdchatError, _AnsweredError, ConnectionError, ValueError, TimeoutError):
                     self.fail("did not list its tools again.")
 
     def _check_memory(self, processes: list[psutil.Process]) -> None:
@@ -223,8 +326,9 @@ class Connection:
                 return {self._masked(name): self._masked(each) for name, each in value.items()}
         return value
 
-    def _short(self, text: object) -> str:
-        return one_line(self._masked(str(text)))[:200].rstrip(".")
+    def short(self, text: object, length: int = 200) -> str:
+        """Return a stranger's text on one line without secrets."""
+        return one_line(self._masked(str(text)))[:length].rstrip(".")
 
     def spend(self, size: int) -> None:
         """Count what the server sends; end it if that never stops."""
@@ -236,31 +340,6 @@ class Connection:
     def too_long(self) -> str:
         """What is wrong with an answer over the limit."""
         return f"its answer has more than {self.limits.message_bytes / 1e6:.0f} MB"
-
-    # HTTP
-
-    @asynccontextmanager
-    async def _http(self) -> AsyncIterator[tuple[Any, Any]]:
-        headers, limit = {**self._values, "Accept-Encoding": "identity"}, self.limits.message_bytes
-        # A proxy of the environment is not for this computer.
-        client = httpx2.AsyncClient(headers=headers, timeout=self.limits.call_s, trust_env=self._server.is_remote,
-                                    event_hooks={"response": [self._limit_response]})  # fmt: skip
-        # A farewell could take as long as the server likes.
-        transport = streamable_http_client(
-            self._server.url, http_client=client, max_sse_event_size=limit, terminate_on_close=False
-        )
-        async with client, transport as streams:
-            yield streams
-
-    async def _limit_response(self, response: httpx2.Response) -> None:
-        """Refuse what leads elsewhere, and what is packed; count the rest."""
-        headers, sent_to = response.headers, response.request.url
-        if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
-            self.fail(f"leads to another host, {self._short(host)}, which is refused.")
-        if headers.get("content-encoding", "identity") != "identity":
-            self.fail("sent a compressed answer, which is refused.")
-        is_stream = headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = _Counted(response.stream, self, is_stream)
 
     # A program
 
@@ -286,7 +365,7 @@ class Connection:
         if found is None:
             hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
             raise RdchatError(
-                f"The program {self._short(program)} of the server {self._server.name} was not found.", hint
+                f"The program {self.short(program)} of the server {self._server.name} was not found.", hint
             )
         kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")}
         process = await asyncio.create_subprocess_exec(
@@ -314,6 +393,8 @@ class _Pipes(AbstractAsyncContextManager[Any]):
 
     def __init__(self, process: asyncio.subprocess.Process, connection: Connection) -> None:
         self._process, self._connection, self._garbage = process, connection, 0
+        # Messages of the last line.
+        self._messages: deque[types.JSONRPCMessage] = deque()
 
     def __aiter__(self) -> Self:
         return self
@@ -321,21 +402,23 @@ class _Pipes(AbstractAsyncContextManager[Any]):
     async def __anext__(self) -> SessionMessage:
         connection = self._connection
         while self._garbage <= _MAX_GARBAGE and connection.failure is None:
+            if self._messages:
+                return SessionMessage(self._messages.popleft())
             try:
                 line, is_long = await self._line()
-                connection.spend(len(line) + _MESSAGE_COST)
-                return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
             except asyncio.IncompleteReadError:
                 await _end_politely(self._process, _POLITE_S)
                 connection.fail(_ended(self._process.returncode))
-            except ValueError:
+                continue
+            self._messages.extend(parse_messages(line))
+            connection.spend(len(line) + max(len(self._messages), 1) * _MESSAGE_COST)
+            if not self._messages:
                 self._garbage += bool(line.strip())
                 connection.note(b"(not a message) " + line)
-                if (b'"result"' in line or b'"error"' in line) and (answer := _ANSWER.search(line)):
-                    error = types.ErrorData(code=types.PARSE_ERROR, message=connection.too_long if is_long else "")
-                    return SessionMessage(
-                        types.JSONRPCError(jsonrpc="2.0", id=int(answer[1] or answer[2]), error=error)
-                    )
+            if not self._messages and (b'"result"' in line or b'"error"' in line) and (found := _ANSWER.search(line)):
+                text = connection.too_long if is_long else ""
+                code = 0 if is_long else types.PARSE_ERROR
+                self._messages.append(error_answer(int(found[1] or found[2]), text, code))
         connection.fail("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 
@@ -363,24 +446,8 @@ class _Pipes(AbstractAsyncContextManager[Any]):
         """Leave the pipes to `Connection`."""
 
 
-class _Counted(httpx2.AsyncByteStream):
-    """An answer's body that is counted while it comes. The SDK limits each event of a stream."""
-
-    def __init__(self, body: Any, connection: Connection, is_stream: bool) -> None:
-        self._body, self._connection, self._is_stream = body, connection, is_stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for piece in self._body:
-            size += len(piece)
-            self._connection.spend(len(piece) + self._is_stream * piece.count(b"\ndata:") * _MESSAGE_COST)
-            if not self._is_stream and size > self._connection.limits.message_bytes:
-                # The SDK fails the request with this text.
-                raise httpx2.StreamError(self._connection.too_long)
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
+class _AnsweredError(Exception):
+    """An error that a server answered with, in a short text."""
 
 
 async def _end_politely(process: asyncio.subprocess.Process, seconds: float) -> None:
@@ -398,11 +465,6 @@ async def _end_politely(process: asyncio.subprocess.Process, seconds: float) -> 
 
 def _ended(status: int | None) -> str:
     return "closed its output." if status is None else f"ended by itself (status {status})."
-
-
-def _is_read_only(tool: types.Tool) -> bool:
-    hints = tool.annotations
-    return hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
 
 
 def _is_secret(value: str) -> bool:

@@ -3,22 +3,25 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rdchat.errors import InvalidSettingError
+from rdchat.errors import InvalidSettingError, RdchatError, one_line
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
-"""Limit of a result's text, in characters."""
 MAX_TOOLS = 128
 """Limit of a server's tools."""
+MAX_LISTED = 1_000
+"""Limit of what is read of a server's list of tools."""
 _SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
 _HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
 _MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
+_MAX_READ = 10 * _MAX_DESCRIPTION
+_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +122,24 @@ class ToolResult:
     Attributes:
         text: Its text, cut at `MAX_TEXT` characters with a note.
         is_error: Whether the tool says that it failed.
-        images: Images, as PNG, JPEG, GIF or WebP.
+        images: Images, as PNG, JPEG, GIF, WebP or BMP.
     """
 
     text: str
     is_error: bool = False
     images: tuple[bytes, ...] = ()
+
+
+class SessionEndedError(RdchatError):
+    """A server over HTTP has ended its session, so it did not get a call.
+
+    Attributes:
+        session: The number of the session among those with the server.
+    """
+
+    def __init__(self, server: str, session: int) -> None:
+        super().__init__(f"The server {server} ended its session.")
+        self.session = session
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +159,81 @@ class ServerLimits:
     memory_bytes: int = 4_000_000_000
 
 
-def listed_tools(listed: Sequence[tuple[str, str, dict[str, Any], bool]]) -> tuple[list[dict[str, Any]], int]:
-    """Return the tools of a server's list, without those that are not valid.
+def listed_tools(
+    listed: Sequence[Any], masked: Callable[[Any], Any] = lambda value: value
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the tools of a server's list that can be used, and why others cannot.
 
     Args:
-        listed: Name, description, parameters, and whether it is declared to be read-only.
+        listed: The list as the server sent it. What rdchat does not read of a tool is not judged.
+        masked: Returns a text or JSON without the values of the server's secrets.
 
     Returns:
-        The fields of `ToolDefinition` that the server decides, and the number of tools that are left out: without a
-        usable name, with the name of an earlier one, with parameters that are too large, and more than `MAX_TOOLS`.
+        The fields of `ToolDefinition` that the server decides, and a sentence for each tool that is left out: without a
+        usable name, with the name of an earlier one, with parameters that are no schema or too large, and more than
+        `MAX_TOOLS`.
     """
     tools: dict[str, dict[str, Any]] = {}
-    for name, description, parameters, read_only in listed:
-        usable = 0 < len(name) <= _MAX_TOOL_NAME and name.isprintable() and name not in tools
-        if usable and len(tools) < MAX_TOOLS and len(json.dumps(parameters)) <= _MAX_PARAMETERS:
-            text = "".join(letter for letter in description if letter.isprintable() or letter == "\n")
-            text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
-            tools[name] = {"name": name, "description": text, "parameters": parameters, "read_only": read_only}
-    return list(tools.values()), len(listed) - len(tools)
+    problems: list[str] = []
+    for number, entry in enumerate(listed, 1):
+        try:
+            tool = _parse_tool(entry, masked)
+            if tool["name"] in tools:
+                raise ValueError("an earlier tool has its name")
+            if len(tools) == MAX_TOOLS:
+                raise ValueError(f"a server can have {MAX_TOOLS} tools")
+            tools[tool["name"]] = tool
+        except ValueError as error:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            label = one_line(masked(name))[:_LABEL] if isinstance(name, str) and name else f"number {number}"
+            problems.append(f"The tool {label} cannot be used: {error}.")
+    return list(tools.values()), problems
+
+
+def _parse_tool(entry: Any, masked: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the fields of a tool; raise ValueError with the reason why it cannot be used."""
+    if not isinstance(entry, dict):
+        raise ValueError("it is no object")
+    name = entry.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_TOOL_NAME or not name.isprintable():
+        raise ValueError("its name is not valid")
+    name = masked(name)
+    description = entry.get("description") or ""
+    if not isinstance(description, str):
+        description = json.dumps(description, ensure_ascii=False)
+    readable = masked(description)[:_MAX_READ]
+    text = "".join(letter for letter in readable if letter.isprintable() or letter == "\n")
+    text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
+    parameters = masked(_parse_parameters(entry.get("inputSchema")))
+    hints = entry.get("annotations")
+    hints = hints if isinstance(hints, dict) else {}
+    is_read_only = hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
+    return {"name": name, "description": text, "parameters": parameters, "read_only": is_read_only}
+
+
+def _parse_parameters(schema: Any) -> dict[str, Any]:
+    """Return the schema of a tool's arguments; raise ValueError with the reason why it cannot be used."""
+    # Some languages write an empty object as null or as a list.
+    parameters = schema or {}
+    if not isinstance(parameters, dict):
+        raise ValueError("its parameters are no JSON schema")
+    if len(json.dumps(parameters)) > _MAX_PARAMETERS:
+        raise ValueError("its parameters are too long")
+    parameters = {**parameters, "type": parameters.get("type") or "object"}
+    if "properties" in parameters:
+        parameters["properties"] = parameters["properties"] or {}
+    properties = parameters.get("properties", {})
+    if parameters.get("required") in (None, False):
+        # A chat template may look a name up in it.
+        parameters.pop("required", None)
+    required = parameters.get("required", [])
+    if parameters["type"] != "object":
+        raise ValueError("its parameters are no object")
+    if not isinstance(properties, dict) or not all(isinstance(each, dict | bool) for each in properties.values()):
+        raise ValueError("its parameters are no JSON schema")
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
+        raise ValueError("its required parameters are no list of names")
+    return parameters
 
 
 def _hash(value: object) -> str:

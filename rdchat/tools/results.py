@@ -3,64 +3,123 @@
 import base64
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-import mcp_types as types
-
 from rdchat.files.plain_data import json_or_none
-from rdchat.tools.result_text import cut_text
+from rdchat.tools.result_text import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8
+_MAX_PARTS = 10_000
+_LABEL = 60
+_PDF = b"%PDF-"
+# Fields of a result that are no content of an older protocol.
+_FIELDS = {"content", "structuredContent", "isError", "_meta"}
 # A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines.
 _PICTURE = re.compile(
     r"(?:data:image/[\w.+-]+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\+/){40,}"
     r"(?:(?:\\+[nr]|\s)+[A-Za-z0-9+/]{40,})*(?:(?:\\+[nr]|\s)*[A-Za-z0-9+/]{0,75}={1,2})?"
 )
-_IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP", re.DOTALL)
+_IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}", re.DOTALL)
 
 
-def result_fields(result: types.CallToolResult, masked: Callable[[str], str] = str) -> dict[str, Any]:
+def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the fields of `ToolResult` as JSON; images are in base64. Nothing that is only named is fetched.
 
-    Structured content follows the texts, unless they have all of it. No picture stands in the text.
+    Structured content follows the texts, unless they have all of it. No picture stands in the text. Each part is read
+    alone; one that cannot be shown is named.
 
     Args:
-        result: The result.
+        result: The result as the server sent it.
         masked: Returns a text without the values of the server's secrets.
     """
+    content = result.get("content")
+    structured = result.get("structuredContent")
+    parts = content if isinstance(content, list) else [content] if content else []
     images: list[str] = []
-    texts = [_text(block, images) for block in result.content]
-    structured = result.structured_content
-    blocks = [block.model_dump(mode="json", by_alias=True, exclude_unset=True) for block in result.content]
-    if structured not in (None, {"content": blocks}, *map(json_or_none, texts)) and not _is_in(structured, texts):
-        texts.append(json.dumps(structured, ensure_ascii=False))
-    text = masked(_PICTURE.sub("[image]", "\n".join(texts)))
-    return {"text": cut_text(text), "is_error": result.is_error, "images": images}
+    texts = [text for part in parts[:_MAX_PARTS] for text in _part_texts(part, images)]
+    if len(parts) > _MAX_PARTS:
+        texts.append(f"[{len(parts) - _MAX_PARTS:,} more parts, which were not read]")
+    if not parts and structured is None:
+        # Servers of an older protocol, and of none, have other fields.
+        structured = {name: value for name, value in result.items() if name not in _FIELDS} or None
+    text = "\n".join(texts)
+    if structured not in (None, {"content": content}, *map(json_or_none, texts)):
+        written = _as_text(structured)
+        # Each of its strings is looked for, which may take long; what is longer is cut anyway.
+        is_short = max(len(text), len(written)) <= MAX_TEXT
+        if not is_short or not _is_in(structured, text):
+            text = "\n".join([*texts, written])
+    text = masked(_PICTURE.sub("[image]", text))
+    return {"text": cut_text(text), "is_error": result.get("isError") is True, "images": images}
 
 
-def _is_in(value: object, texts: Sequence[str]) -> bool:
-    """Return whether a JSON value is made of nothing but strings that stand in texts."""
+def _is_in(value: object, text: str) -> bool:
+    """Return whether a JSON value is made of nothing but strings that stand in a text."""
     if isinstance(value, dict | list):
-        return all(_is_in(each, texts) for each in (value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and any(value in text for text in texts)
+        return all(_is_in(each, text) for each in (value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and value in text
 
 
-def _text(block: types.ContentBlock, images: list[str]) -> str:
-    """Return a block's text, or what stands for it; an image is added to `images`."""
-    match block:
-        case types.TextContent(text=text) | types.EmbeddedResource(resource=types.TextResourceContents(text=text)):
-            return text
-        case types.ImageContent() if len(images) < _MAX_IMAGES and _is_image(block.data):
-            images.append(block.data)
-            return f"[image {len(images)}]"
-        case types.ResourceLink():
-            return f"[a link, which was not followed: {block.name} {block.uri}]"
-    return f"[{block.type}, which cannot be shown]"
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _is_image(data: str) -> bool:
+def _part_texts(part: Any, images: list[str]) -> list[str]:
+    """Return the texts of a part, or what stands for it; an image is added to `images`."""
+    text = "[a part that is not valid]"
+    match part:
+        case {"type": "resource", "resource": dict(resource)}:
+            return _resource_texts(resource, images)
+        case {"type": "image", "data": str(data)} if _take_image(_decoded(data), images):
+            text = f"[image {len(images)}]"
+        case {"type": "resource_link"}:
+            text = f"[a link, which was not followed: {_words(part)}]"
+        case str(written):
+            text = written
+        case {"text": written} if written is not None:
+            text = _as_text(written)
+        case {"type": str(kind)}:
+            text = f"[{kind[:_LABEL]}, which cannot be shown]"
+    return [text]
+
+
+def _resource_texts(resource: Mapping[str, Any], images: list[str]) -> list[str]:
+    """Return an embedded resource's name and its text, or what stands for it."""
+    words = _words(resource)
+    blob = resource.get("blob")
+    text = resource.get("text")
+    data = _decoded(blob) if isinstance(blob, str) and text is None else b""
+    if _take_image(data, images):
+        return [f"[resource: {words}]", f"[image {len(images)}]"]
+    # Whatever kind its server names: what is UTF-8 is a text, and nearly nothing else is.
+    with suppress(UnicodeDecodeError):
+        if data and b"\0" not in data and not data.startswith(_PDF):
+            text = data.decode("utf-8-sig")
+    if text is None:
+        return [f"[resource, which cannot be shown: {words}]"]
+    return [f"[resource: {words}]", _as_text(text)]
+
+
+def _words(fields: Mapping[str, Any]) -> str:
+    """Return what a resource says of itself."""
+    names = ("name", "title", "uri", "description", "mimeType")
+    return ", ".join(str(fields[name]) for name in names if fields.get(name))
+
+
+def _decoded(text: str) -> bytes:
+    """Return the data of base64, which may stand in lines or in a data address; empty if it is not valid."""
+    written = text.partition(",")[2] if text.startswith("data:") else text
     try:
-        return _IMAGE.match(base64.b64decode(data, validate=True)) is not None
+        return base64.b64decode("".join(written.split()), validate=True)
     except ValueError:
+        return b""
+
+
+def _take_image(data: bytes, images: list[str]) -> bool:
+    """Add an image that can be shown; return whether it is one."""
+    if len(images) == _MAX_IMAGES or _IMAGE.match(data) is None:
         return False
+    images.append(base64.b64encode(data).decode())
+    return True

@@ -8,7 +8,7 @@ from typing import Any
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.tools.built_in import BuiltInServer
-from rdchat.tools.definitions import ServerLimits, ToolServer
+from rdchat.tools.definitions import ServerLimits, SessionEndedError, ToolServer
 from rdchat.tools.login_path import read_login_path
 from rdchat.tools.process_guard import ProcessGuard
 from rdchat.work.job import Job, StopWork
@@ -93,12 +93,25 @@ class RunningServers:
             RdchatError: If the server does not run, the tool has changed, or the call fails.
         """
         running = self._running.get(server)
-        while running is not None and not running.tools and running.failure is None:
+        while running is not None and running.tools is None and running.failure is None:
             await asyncio.sleep(_TICK_S)
-        if running is None or running.failure is not None:
-            raise getattr(running, "failure", None) or RdchatError(f"The server {server} does not run.", "Try again.")
-        if running.tools.get(tool["name"]) != tool:
-            hint = "Look at it again in the list of tools."
-            raise RdchatError(f"The tool {tool['name']} is not what it was when it was shown.", hint)
-        result: Fields = await running.call(tool["name"], json.loads(arguments))
+        if running is None:
+            raise RdchatError(f"The server {server} does not run.", "Try again.")
+        _check(running, tool)
+        try:
+            result: Fields = await running.call(tool["name"], json.loads(arguments))
+        except SessionEndedError as ended:
+            # A server that has no such session did not run the call, so it is repeated, once.
+            await running.renew_session(ended)
+            _check(running, tool)
+            result = await running.call(tool["name"], json.loads(arguments))
         return result
+
+
+def _check(running: Any, tool: Fields) -> None:
+    """Raise RdchatError if a server has ended, or if a tool is not the one that was shown."""
+    if running.failure is not None:
+        raise running.failure
+    if running.tools.get(tool["name"]) != tool:
+        hint = "Look at it again in the list of tools."
+        raise RdchatError(f"The tool {tool['name']} is not what it was when it was shown.", hint)

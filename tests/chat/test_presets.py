@@ -76,6 +76,31 @@ def test_a_preset_of_lm_studio_is_read_and_what_is_not_understood_is_named(tmp_p
     ]  # fmt: skip
 
 
+ODD = [None, True, 7, "", "odd", [], [None], {}, {"name": None}, {"name": "odd"}, {"text": "odd"}]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_odd_entry_takes_no_other_away_and_is_named(tmp_path: Path, odd: Any, place: int) -> None:
+    data = json.loads(presets_text((FULL,), (SavedPrompt("Good", "text"),)))
+    for key in ("presets", "prompts"):
+        data[key].insert(place, odd)
+    presets, prompts, not_understood = read_presets(written(tmp_path, data))
+    assert [each.name for each in presets if each.name == "Careful"] == ["Careful"]
+    assert [each for each in prompts if each.name == "Good"] == [SavedPrompt("Good", "text")]
+    named = (len(presets) == 2 or f"preset {place + 1}" in not_understood, f"prompt {place + 1}" in not_understood)
+    assert named == (True, True)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_field_of_lm_studio_takes_no_other_away_and_is_named(tmp_path: Path, odd: Any) -> None:
+    good = {"key": "llm.prediction.temperature", "value": 0.3}
+    data = {"operation": {"fields": [odd, good]}, "load": {"fields": [odd, {"key": "llm.load.x"}]}}
+    (preset,), _, not_understood = read_presets(written(tmp_path, data))
+    assert preset.chosen_sampling == {"temperature": 0.3}
+    assert not_understood == ["field 1", "field 1", "llm.load.x"]
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{}", '{"operation": {"fields": 1}}', '{"format": "rdchat presets", "presets": [1]}', "[" * 100_000],

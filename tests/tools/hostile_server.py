@@ -56,8 +56,14 @@ def tools():
         ]
     if MODE == "many":
         return [{**tool, "name": f"tool{number}"} for number in range(500)]
-    if MODE == "no schema":
-        return [{"name": "do", "inputSchema": "anything"}]
+    if MODE == "no list":
+        return "anything"
+    if MODE == "odd":
+        icons = [{"src": "x", "sizes": "48x48"}]
+        odd = [{"inputSchema": {}}, {"inputSchema": {"$ref": "#/x"}}, {"outputSchema": {"anyOf": [{}]}}]
+        odd += [{"outputSchema": {"type": "array"}}, {"icons": icons}, {"annotations": "read-only"}, {"_meta": []}]
+        named = [{**tool, **fields, "name": f"odd{number}"} for number, fields in enumerate(odd)]
+        return [{"name": "bare"}, None, *named, tool, {**tool, "name": "text", "inputSchema": "anything"}]
     if MODE == "repeats":
         key = os.environ["KEY"]
         schema = {**SCHEMA, "default": [{"text": key}]}
@@ -120,8 +126,6 @@ def result():  # noqa: C901
             return {"content": [{"type": "text", "text": "x" * next(lengths)}]}
         case "lies":
             return {"content": [], "structuredContent": {"x": "a" * 40 + "!"}}
-        case "wrong result":
-            return {"content": "not a list"}
         case "environment":
             seen = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
             return {"content": [{"type": "text", "text": json.dumps(seen)}]}
@@ -144,10 +148,20 @@ def repeated(way, text):
     return {"result": {"content": []}}
 
 
-def invalid(number):
-    """Write an answer that no parser takes."""
+def page(request):
+    """Return the answer to a request for a page of the list; the third page fails."""
+    number = (request.get("params") or {}).get("cursor") or 0
+    if number == 2:
+        return {"error": {"code": -32000, "message": "The list is gone."}}
+    return {"result": {"tools": [{"name": f"do{number}"}], "nextCursor": number + 1}}
+
+
+def invalid(number, arguments):
+    """Write an answer that no parser takes, or the line of the arguments."""
     begin, end = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number, b"}}\n"
     match MODE:
+        case "says":
+            os.write(1, arguments["line"].replace("$ID", str(number)).encode() + b"\n")
         case "half":
             os.write(1, begin + b',"_meta":{"a":"\\ud800"}' + end)
         case "deep":
@@ -194,13 +208,13 @@ def main():
                 info = {"name": "hostile", "version": "1"}
                 put({**answer, "result": {"protocolVersion": version, "capabilities": {}, "serverInfo": info}})
             case "tools/list":
-                put({**answer, "result": {"tools": tools()}})
+                put({**answer, **(page(request) if MODE == "pages" else {"result": {"tools": tools()}})})
                 if MODE == "grandchild goes on":
                     os._exit(0)
             case "tools/call" if MODE == "repeats":
                 put({**answer, **repeated(**request["params"]["arguments"])})
             case "tools/call":
-                if not invalid(request["id"]):
+                if not invalid(request["id"], request["params"]["arguments"]):
                     put({**answer, "result": result()})
             case _:
                 put({**answer, "error": {"code": -32601, "message": "what?\n" * 100}})

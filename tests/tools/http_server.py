@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(307, location=f"http://127.0.0.1:{self.server.server_port}/slash/")
         elif mode == "key" and self.headers.get("Authorization") != "Bearer sesame":
             self._send(401)
+        elif mode.startswith("ends") and self._has_ended(mode, request):
+            self._send(404, b"Session not found")
         elif "id" not in request:
             self._send(202)
         elif mode == "half at start":
@@ -35,11 +38,33 @@ class _Handler(BaseHTTPRequestHandler):
         elif method == "tools/call":
             self._call(mode, self._answer(request, {"content": [{"type": "text", "text": "done"}]}))
         elif method == "tools/list":
-            self._json(self._answer(request, {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]}))
+            about = f"Session {self.server.session}" if mode == "ends with other tools" else ""
+            tool = {"name": "do", "description": about, "inputSchema": {"type": "object"}}
+            self._json(self._answer(request, {"tools": [tool]}))
+        elif mode == "ends for good" and self.server.session > 1:
+            self._send(403, b"Forbidden")
         else:
             info = {"name": "http", "version": "1"}
             version = request["params"]["protocolVersion"]
-            self._json(self._answer(request, {"protocolVersion": version, "capabilities": {}, "serverInfo": info}))
+            answer = self._answer(request, {"protocolVersion": version, "capabilities": {}, "serverInfo": info})
+            session = {"mcp_session_id": str(self.server.session)} if mode.startswith("ends") else {}
+            self._send(200, answer, content_type="application/json", **session)
+
+    def _has_ended(self, mode: str, request: dict[str, Any]) -> bool:
+        """Begin a session, or say whether the request's has ended: before each call in it, or after the first one."""
+        server = self.server
+        given = self.headers.get("Mcp-Session-Id")
+        if request["method"] == "initialize":
+            server.session += 1
+            return given is not None
+        if given != str(server.session):
+            return True
+        if request["method"] == "tools/call":
+            server.calls += 1
+            if mode == "ends at each call":
+                return True
+            server.session += server.calls == 1
+        return False
 
     def do_GET(self) -> None:
         self._send(405)
@@ -64,12 +89,32 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream([b"data: " + answer.replace(b"done", b"sk-hostile-0123 \\ud800") + b"\n\n"])
             case "packed":
                 self._send(200, gzip.compress(answer), content_type="application/json", content_encoding="gzip")
+            case "leaves":
+                self.connection.shutdown(socket.SHUT_RDWR)
             case "breaks":
                 self._stream([])
             case "page":
                 self._send(200, b"<html>", content_type="text/html")
+            case "list":
+                self._json(b"\xef\xbb\xbf[null, " + answer + b"]")
+            case "own error" | "own error event" | "closed event" | "no such session":
+                code, said = (-32001, "Session not found") if mode == "no such session" else (-32000, "No such city")
+                said = "Connection closed" if mode == "closed event" else said
+                self.server.calls += 1
+                error = json.dumps({"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": said, "data": 7}})
+                if mode.endswith("event"):
+                    self._stream([f"data: {error}\n\n".encode()])
+                else:
+                    self._json(error.encode())
+            case "400":
+                body = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "No such city"}}'
+                self._send(400, body, content_type="application/json")
+            case "403":
+                self._send(403, b'{"error": "invalid_scope"}', content_type="application/json")
+            case "429":
+                self._send(429, b"slow down")
             case "500":
-                self._send(500)
+                self._send(500, b"<html>")
             case _:
                 self._json(answer)
 
@@ -112,6 +157,8 @@ class HttpToolServer(ThreadingHTTPServer):
 
     Attributes:
         headers: Those of each request.
+        session: The number of the session.
+        calls: The number of calls in sessions, and of those with a mode of their own.
     """
 
     daemon_threads = True
@@ -119,6 +166,8 @@ class HttpToolServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.headers: list[dict[str, str]] = []
+        self.session = 0
+        self.calls = 0
 
     def url(self, mode: str) -> str:
         return f"http://127.0.0.1:{self.server_port}/{mode.replace(' ', '%20')}"

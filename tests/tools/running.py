@@ -31,6 +31,7 @@ class Run:
 
     Attributes:
         tools: What it listed, each time.
+        problems: Why tools of its last list cannot be used.
         log: Its last log.
     """
 
@@ -40,7 +41,7 @@ class Run:
         self._child, self.server = child, server
         self._changed = threading.Condition()
         self.tools: list[list[dict[str, Any]]] = []
-        self.left_out = 0
+        self.problems: list[str] = []
         self.log: list[str] = []
         arguments = {"server": asdict(server), "values": values, "limits": asdict(limits or ServerLimits())}
         self.job: Job[Any] = child.submit("run", arguments, _LIMITS, on_progress=self._take, on_end=self._end)
@@ -73,7 +74,7 @@ class Run:
         with self._changed:
             if "tools" in progress:
                 self.tools.append(progress["tools"])
-                self.left_out = progress["left_out"]
+                self.problems = progress["problems"]
             self.log = progress.get("log", self.log)
             self._changed.notify_all()
 

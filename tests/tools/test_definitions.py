@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.tools.built_in import BUILT_IN_SERVERS
 from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools
 from rdchat.tools.server_list import read_servers
+from tests.tools.damage import ODD
 
 TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")
 
@@ -85,8 +88,10 @@ def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
 
 
 def test_a_list_of_tools_has_one_of_each_name() -> None:
-    tools, left_out = listed_tools([("a", text, {}, False) for text in ("first\x07\n", "second")])
-    assert (tools, left_out) == ([{"name": "a", "description": "first\n", "parameters": {}, "read_only": False}], 1)
+    entries = [{"name": "a", "description": text, "inputSchema": {}} for text in ("first\x07\n", "second")]
+    (tool,), problems = listed_tools(entries)
+    assert tool == {"name": "a", "description": "first\n", "parameters": {"type": "object"}, "read_only": False}
+    assert problems == ["The tool a cannot be used: an earlier tool has its name."]
 
 
 def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
@@ -157,6 +162,7 @@ def test_lists_with_comments_numbers_and_command_lines_are_read() -> None:
         ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
         ({"url": "https://tools.example", "type": "sse"}, "SSE"),
         ({"url": "http://tools.example"}, "not encrypted"),
+        ({"url": "https://${HOST}/mcp", "headers": {"Key": "${KEY}"}}, "Fill in ${HOST}, ${KEY} first."),
     ],
 )
 def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -> None:
@@ -167,9 +173,65 @@ def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -
     assert problem in said
 
 
+@pytest.mark.parametrize("head", ["mcpServers", "servers", ""])
+@pytest.mark.parametrize("field", ["url", "httpUrl", "serverUrl"])
+def test_lists_of_other_programs_are_read(head: str, field: str) -> None:
+    entries = {"a": {"command": "npx"}, "b": {field: "https://tools.example/mcp"}}
+    imported = read_servers(json.dumps({head: entries} if head else entries))
+    assert imported.servers == (ToolServer("a", ("npx",)), ToolServer("b", url="https://tools.example/mcp"))
+    assert imported.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem", "kept"),
+    [
+        ({"command": "npx", "env": {"KEY": "${input:api-key}", "A": "b"}}, "KEY=${input:api-key}", {"A": "b"}),
+        ({"command": "npx", "env": {"KEY": "${MY_KEY:-none}"}}, "KEY=${MY_KEY:-none}", {}),
+        ({"url": "https://x.example", "headers": {"Key": "Bearer ${env:X}"}}, "Key=Bearer ${env:X}", {}),
+        ({"url": "https://x.example/${X}/mcp"}, "https://x.example/${X}/mcp", {}),
+        ({"command": "npx", "args": ["${workspaceFolder}/data", "a"]}, "${workspaceFolder}/data", {}),
+        ({"command": "npx", "env": {"KEY": "$MY_KEY {x} $(y)"}}, "", {"KEY": "$MY_KEY {x} $(y)"}),
+    ],
+)
+def test_a_place_for_a_value_is_named_and_never_kept_as_a_secret(
+    entry: dict[str, Any], problem: str, kept: dict[str, str]
+) -> None:
+    imported = read_servers(json.dumps({"servers": {"x": entry}, "inputs": [{"id": "api-key"}]}))
+    assert imported.problems == ((f"x: fill this in: {problem}.",) if problem else ())
+    assert imported.secrets["x"] == kept
+    assert imported.servers[0].secrets == (*entry.get("env", entry.get("headers", {})),)
+
+
+@given(
+    some.lists(some.sampled_from("abc"), unique=True),
+    some.sampled_from(ODD),
+    some.sampled_from(["", "command", "args", "env", "url", "headers", "type", "x-new"]),
+    some.integers(0, 3),
+)
+def test_a_damaged_entry_takes_no_other_away_and_is_named(good: list[str], value: Any, field: str, place: int) -> None:
+    entries = [(name, {"command": "npx", "args": [name]}) for name in good]
+    odd = {"command": "npx", field: value} if field else value
+    listed = dict([*entries[:place], ("odd", odd), *entries[place:]])
+    imported = read_servers(json.dumps({"mcpServers": listed}))
+    named = {server.name: server.command for server in imported.servers}
+    assert [(name, named[name]) for name in good] == [(name, ("npx", name)) for name in good]
+    assert "odd" in named or any(problem.startswith("odd was left out. ") for problem in imported.problems)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", "1", '{"mcpServers": []}', "[" * 100_000, " " * 1_000_001, "/*" * 400_000, '{"\\"' * 300_000],
+    [
+        "",
+        "[]",
+        "{}",
+        "1",
+        '{"a": {}, "b": {"x": 1}}',
+        '{"mcpServers": []}',
+        "[" * 100_000,
+        " " * 1_000_001,
+        "/*" * 400_000,
+        '{"\\"' * 300_000,
+    ],
 )
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(RdchatError, match="neither mcpServers nor servers"):

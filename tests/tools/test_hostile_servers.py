@@ -31,8 +31,8 @@ SLOW = {"pings", "garbage", "grandchild goes on"}
 FAILS = {
     "ends at once": "ended by itself (status 1).",
     "long line at start": "sent too much, so it was ended.",
-    "old": "gave an answer that is not valid.",
-    "no schema": "gave an answer that is not valid.",
+    "old": "speaks version 1999-01-01 of MCP, which rdchat does not know.",
+    "no list": "gave an answer that is not valid.",
 }
 
 
@@ -151,7 +151,13 @@ def test_the_id_of_a_message_over_the_limit_is_found_at_its_end(child: ChildProc
 def test_a_list_of_tools_is_cleaned(child: ChildProcess) -> None:
     run = Run(child, hostile("lies"))
     do, named, erases = run.listed()
-    assert run.left_out == 5
+    assert run.problems == [
+        "The tool do cannot be used: an earlier tool has its name.",
+        "The tool number 3 cannot be used: its name is not valid.",
+        f"The tool {'x' * 60} cannot be used: its name is not valid.",
+        "The tool bell cannot be used: its name is not valid.",
+        "The tool huge cannot be used: its parameters are too long.",
+    ]
     assert (do["name"], do["description"], do["read_only"]) == ("do", "Does it.", False)
     assert named["name"] == "a.b/c"
     assert named["description"].startswith("<b>bold</b>[31mlong long")
@@ -165,7 +171,7 @@ def test_a_list_of_tools_is_cleaned(child: ChildProcess) -> None:
 @pytest.mark.slow
 def test_a_list_has_a_limit(child: ChildProcess) -> None:
     run = Run(child, hostile("many"))
-    assert (len(run.listed()), run.left_out) == (MAX_TOOLS, 500 - MAX_TOOLS)
+    assert (len(run.listed()), len(run.problems)) == (MAX_TOOLS, 500 - MAX_TOOLS)
     run.stop()
 
 
@@ -206,20 +212,13 @@ def test_images_are_checked_and_nothing_is_fetched(child: ChildProcess) -> None:
     assert result["is_error"]
     assert len(result["images"]) == 8
     assert lines.count("[image, which cannot be shown]") == 4
-    assert lines[-4:] == [
-        "[a link, which was not followed: etc file:///etc/passwd]",
+    assert lines[-5:] == [
+        "[a link, which was not followed: etc, file:///etc/passwd]",
+        "[resource: a:b]",
         "inside",
         "[audio, which cannot be shown]",
         '{"a": 1}',
     ]
-    run.stop()
-
-
-@pytest.mark.slow
-def test_a_result_of_another_shape_is_refused(child: ChildProcess) -> None:
-    run = Run(child, hostile("wrong result"))
-    with pytest.raises(RdchatError, match=r"^The tool do gave an answer that is not valid\.$"):
-        run.call()
     run.stop()
 
 

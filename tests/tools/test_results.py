@@ -4,7 +4,6 @@ import base64
 import json
 from typing import Any
 
-import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -19,10 +18,7 @@ _JSON = some.recursive(
 
 
 def _text(*content: dict[str, Any], structured: Any = None) -> str:
-    result = types.CallToolResult.model_validate(
-        {"content": list(content), "structuredContent": structured}, by_alias=True, by_name=True
-    )
-    text: str = result_fields(result)["text"]
+    text: str = result_fields({"content": list(content), "structuredContent": structured})["text"]
     return text
 
 

@@ -36,14 +36,14 @@ class ServerState:
 
     Attributes:
         definitions: Its tools when it last listed them.
-        left_out: Number of its tools that cannot be used.
+        tool_problems: A sentence for each of its tools that cannot be used.
         problem: Why it failed, in a sentence or two; empty if it did not.
         error_output: The last lines of its standard error.
     """
 
     status: Literal["stopped", "starting", "running", "failed"] = "stopped"
     definitions: tuple[ToolDefinition, ...] = ()
-    left_out: int = 0
+    tool_problems: tuple[str, ...] = ()
     problem: str = ""
     error_output: str = ""
 
@@ -185,7 +185,7 @@ class ToolServers(QObject):
         if "tools" in progress:
             tools = (partial(ToolDefinition, server.name, **fields) for fields in progress["tools"])
             definitions = tuple(tool(remote=server.is_remote, origin=server.origin) for tool in tools)
-            self._set(server.name, status="running", definitions=definitions, left_out=progress["left_out"])
+            self._set(server.name, status="running", definitions=definitions, tool_problems=(*progress["problems"],))
 
     def _ended(self, name: str, run: Job[Any], outcome: object) -> None:
         if self._runs.get(name) is run:

@@ -29,6 +29,7 @@ from rdchat.ui.style.theme import SMALL, Theme
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call the tools of a server that is on here and in the chat. Each call asks you first."
 _LINES, _MAX_IMPORT = 14, 1_000_001
+_SHOWN_PROBLEMS = 5
 _TARGET = "Command, or https:// address"
 _VALUES = "NAME=value, one a line"
 _VALUES_TIP = (
@@ -51,7 +52,7 @@ def state_text(server: ToolServer, state: ServerState) -> str:
         case "failed":
             return f"Failed: {state.problem}"
         case "running":
-            left_out = f", {state.left_out} cannot be used" if state.left_out else ""
+            left_out = f", {len(state.tool_problems)} cannot be used" if state.tool_problems else ""
             return f"{counted(len(state.definitions), 'tool')}{left_out}"
     return "Starts when needed"
 
@@ -190,7 +191,7 @@ class ToolsPage(SettingsPage):
         server = self._chosen
         state = self._servers.state(server.name)
         self.target.setText(visible_text(target_text(server)))
-        self.problem.show_text(visible_text(state.problem))
+        self.problem.show_text(visible_text(state.problem or " ".join(state.tool_problems[:_SHOWN_PROBLEMS])))
         self.choose.setVisible(server.command[:1] == (FOLDER,))
         for button in (self.edit, self.remove):
             button.setVisible(not server.is_built_in)

@@ -171,8 +171,19 @@ def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServ
     assert page.target.text() == str(tmp_path)
 
 
+def test_tools_that_cannot_be_used_are_named(page: ToolsPage, servers: ToolServers) -> None:
+    problems = tuple(f"The tool {number} cannot be used: it is no object." for number in range(9))
+    servers._set("rdchat-folder", status="running", tool_problems=problems)
+    assert page.problem.text() == " ".join(problems[:5])
+
+
 def test_states_are_words() -> None:
     server = ToolServer("a", ("a",), enabled=True)
-    states = [ServerState(), ServerState("starting"), ServerState("running", left_out=2), ServerState("failed")]
+    states = [
+        ServerState(),
+        ServerState("starting"),
+        ServerState("running", tool_problems=("a", "b")),
+        ServerState("failed"),
+    ]
     texts = [state_text(server, each) for each in states]
     assert texts == ["Starts when needed", "Starting…", "0 tools, 2 cannot be used", "Failed: "]

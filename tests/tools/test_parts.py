@@ -1,0 +1,203 @@
+"""A part's damage is the part's: of tools and of parts of results, the good ones count, and the others are named."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from rdchat.errors import RdchatError
+from rdchat.tools.definitions import listed_tools
+from rdchat.tools.results import result_fields
+from rdchat.work.child_process import ChildProcess
+from tests.tools.damage import ODD
+from tests.tools.running import Run, hostile, tools_child
+
+READ = ("name", "description", "inputSchema", "annotations")
+NEVER_READ = ("title", "icons", "outputSchema", "execution", "_meta", "x-new")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+BMP = b"BM\x8e\0\0\0\0\0\0\0\x36\0\0\0" + bytes(88)
+PARTS: list[dict[str, Any]] = [
+    {"type": "text", "text": "odd words"},
+    {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"},
+    {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+    {"type": "resource", "resource": {"uri": "a:b", "text": "odd words", "blob": "AAAA"}},
+    {"type": "resource_link", "uri": "a:b", "name": "odd"},
+]
+
+
+def _tool(name: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema}
+
+
+def _damaged(whole: dict[str, Any], names: Iterator[str] | tuple[str, ...]) -> some.SearchStrategy[Any]:
+    """Return a part that is none, or that has a field with another value, or lacks one."""
+    fields = some.sampled_from([*names])
+    return some.one_of(
+        some.sampled_from(ODD),
+        some.builds(lambda name, value: {**whole, name: value}, fields, some.sampled_from(ODD)),
+        some.builds(lambda name: {key: value for key, value in whole.items() if key != name}, fields),
+    )
+
+
+def _with(good: list[Any], odd: Any, place: int) -> list[Any]:
+    return [*good[: place % (len(good) + 1)], odd, *good[place % (len(good) + 1) :]]
+
+
+@given(some.integers(0, 4), _damaged(_tool("odd"), (*READ, *NEVER_READ)), some.integers(0, 9))
+def test_a_damaged_tool_takes_no_other_away_and_is_named(count: int, odd: Any, place: int) -> None:
+    good = [_tool(f"good{number}") for number in range(count)]
+    tools, problems = listed_tools(_with(good, odd, place))
+    assert [tool for tool in tools if tool["name"].startswith("good")] == listed_tools(good)[0]
+    assert len(tools) + len(problems) == count + 1
+    assert all("cannot be used: " in problem for problem in problems)
+
+
+@given(some.sampled_from(NEVER_READ), some.sampled_from(ODD))
+def test_what_is_never_read_of_a_tool_is_not_judged(name: str, value: Any) -> None:
+    assert listed_tools([_tool("a") | {name: value}]) == listed_tools([_tool("a")])
+
+
+@pytest.mark.parametrize(
+    "schema", [None, [], {}, {"type": "object", "properties": []}, {"properties": None, "required": None}]
+)
+def test_an_empty_schema_is_one_without_parameters(schema: Any) -> None:
+    (tool,), problems = listed_tools([{"name": "a", "inputSchema": schema}])
+    assert (tool["parameters"].pop("properties", {}), tool["parameters"], problems) == ({}, {"type": "object"}, [])
+
+
+@given(
+    some.integers(0, 4),
+    some.sampled_from(PARTS).flatmap(lambda part: _damaged(part, tuple(part))),
+    some.integers(0, 9),
+    some.sampled_from(["isError", "structuredContent", "_meta", "x-new"]),
+    some.sampled_from(ODD),
+)
+def test_a_damaged_part_takes_no_other_away_and_is_named(
+    count: int, odd: Any, place: int, name: str, value: Any
+) -> None:
+    words = [f"good{number}" for number in range(count)]
+    good = [{"type": "text", "text": word} for word in words]
+    result = result_fields({"content": _with(good, odd, place), name: value})
+    lines = result["text"].split("\n")
+    assert [line for line in lines if line in words] == words
+    assert len(lines) > count
+    assert result["is_error"] is (name == "isError" and value is True)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"structuredContent": {"rows": 4711}}, '{"rows": 4711}'),
+        ({"content": None, "structuredContent": [{"id": 4711}]}, '[{"id": 4711}]'),
+        ({"content": "4711"}, "4711"),
+        ({"content": {"type": "text", "text": "4711"}}, "4711"),
+        ({"content": ["4711", {"type": "text", "text": 4711}]}, "4711\n4711"),
+        ({"toolResult": {"rows": 4711}}, '{"toolResult": {"rows": 4711}}'),
+        ({"content": [], "_meta": {"a": 1}}, ""),
+        ({"content": [{"type": "new", "text": "4711"}, {"type": "new", "x": 1}]}, "4711\n[new, which cannot be shown]"),
+    ],
+)
+def test_a_result_of_another_shape_is_read(result: dict[str, Any], text: str) -> None:
+    assert result_fields(result)["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        ("text/plain", b"class Boat {}", "[resource: file:///a, KIND]\nclass Boat {}"),
+        ("application/x-new", "Größe\n".encode("utf-8-sig"), "[resource: file:///a, KIND]\nGröße\n"),
+        ("application/pdf", b"%PDF-1.7", "[resource, which cannot be shown: file:///a, KIND]"),
+        ("text/plain", b"\xff\xfea\0", "[resource, which cannot be shown: file:///a, KIND]"),
+        ("image/png", PNG, "[resource: file:///a, KIND]\n[image 1]"),
+        ("image/bmp", BMP, "[resource: file:///a, KIND]\n[image 1]"),
+    ],
+)
+@pytest.mark.parametrize("written", ["bare", "lines", "address"])
+def test_an_embedded_file_is_its_text_or_its_image_or_is_named(kind: str, data: bytes, text: str, written: str) -> None:
+    blob = base64.b64encode(data).decode()
+    blobs = {"bare": blob, "lines": base64.encodebytes(data).decode(), "address": f"data:{kind};base64,{blob}"}
+    resource = {"uri": "file:///a", "mimeType": kind, "blob": blobs[written]}
+    result = result_fields({"content": [{"type": "resource", "resource": resource}]})
+    assert result["text"] == text.replace("KIND", kind)
+    assert [base64.b64decode(image) for image in result["images"]] == [data] * ("image" in kind)
+
+
+def test_a_link_has_its_words() -> None:
+    link = {"type": "resource_link", "uri": "file:///a.md", "name": "a.md", "title": "Notes", "description": "On boats"}
+    text = result_fields({"content": [{**link, "mimeType": "text/markdown", "size": 9}]})["text"]
+    assert text == "[a link, which was not followed: a.md, Notes, file:///a.md, On boats, text/markdown]"
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[ChildProcess]:
+    with tools_child() as child:
+        yield child
+
+
+def test_odd_tools_of_a_server_are_used_or_named(child: ChildProcess) -> None:
+    run = Run(child, hostile("odd"))
+    assert [tool["name"] for tool in run.listed()] == ["bare", *(f"odd{number}" for number in range(7)), "do"]
+    assert run.problems == [
+        "The tool number 2 cannot be used: it is no object.",
+        "The tool text cannot be used: its parameters are no JSON schema.",
+    ]
+    assert run.call("odd2")["text"] == "done"
+    run.stop()
+
+
+def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(child: ChildProcess) -> None:
+    run = Run(child, hostile("pages"))
+    assert [tool["name"] for tool in run.listed()] == ["do0", "do1"]
+    assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
+    run.stop()
+
+
+@pytest.fixture(scope="module")
+def saying(child: ChildProcess) -> Run:
+    return Run(child, hostile("says"))
+
+
+ANSWER = '{"jsonrpc": "2.0", "id": $ID, "result": {"content": [{"type": "text", "text": "done"}]}}'
+NOTE = '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (f"[{NOTE}, {ANSWER}]", "done"),
+        (f"[null, 7, {{}}, {ANSWER}]", "done"),
+        (f"\ufeff{ANSWER}", "done"),
+        (f"\ufeff[{ANSWER}]", "done"),
+        ('{"id": $ID, "result": {"content": ["done"]}, "error": null}', "done"),
+        ('{"jsonrpc": "2.0", "id": "$ID", "result": ["done"]}', '["done"]'),
+        ('{"jsonrpc": "2.0", "id": $ID, "result": null}', ""),
+    ],
+)
+def test_an_answer_of_another_shape_is_read(saying: Run, line: str, text: str) -> None:
+    assert saying.call(arguments=json.dumps({"line": line}))["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ('"error": {"code": -32000, "message": "The city is unknown."}', "was refused: The city is unknown"),
+        ('"error": {"code": -32700, "message": ""}, "x": 1', "was refused: "),
+        ('"error": {"code": -32700, "message": "Failed to parse the city"}', "was refused: Failed to parse the city"),
+        ('"error": {"code": "E7", "message": "No", "data": {"field": "city"}}', 'was refused: No: {"field": "city"}'),
+        ('"error": {"data": "Only Paris\\nand Rome"}', "was refused: Only Paris and Rome"),
+        ('"error": "No"', "was refused: No"),
+        ('"error": null', "gave an answer that is not valid"),
+        ('"result": {"content": [{"text": "\\ud800"}]}', "gave an answer that is not valid"),
+    ],
+)
+def test_a_servers_own_error_is_its_reason_and_the_server_goes_on(saying: Run, answer: str, reason: str) -> None:
+    for line in (f'{{"jsonrpc": "2.0", "id": $ID, {answer}}}', f'[{{"jsonrpc": "2.0", "id": $ID, {answer}}}]'):
+        with pytest.raises(RdchatError) as refused:
+            saying.call(arguments=json.dumps({"line": line}))
+        assert str(refused.value) == f"The tool do {reason}."
+    assert saying.call(arguments=json.dumps({"line": ANSWER}))["text"] == "done"
