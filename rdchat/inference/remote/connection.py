@@ -209,15 +209,16 @@ class Connection:
     def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
         host, words = self.server.host, _words(answer)
-        error = answer.get("error") if isinstance(answer, dict) else None
-        code = error.get("code") if isinstance(error, dict) else None
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
             return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")
-        if code == "context_length_exceeded":
-            return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
-        if status == 404 and not (isinstance(answer, dict) and answer.keys() & {"error", "message"}):
-            return self.stranger(words)
+        match answer:
+            case {"error": {"code": "context_length_exceeded"}}:
+                return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
+            case {"error": _} | {"message": _}:
+                pass
+            case _ if status == 404:
+                return self.stranger(words)
         if status in {429, 503}:
             return NetworkError(f"{host} is busy.{words}", "Try again soon.")
         happened = "failed" if status >= 500 else f"refused the request ({status})"
@@ -238,11 +239,9 @@ def _parsed(body: bytes) -> object:
 def _words(answer: object) -> str:
     """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
     said = answer
-    while isinstance(said, dict):
-        field = next((name for name in ("message", "error", "detail", "msg") if said.get(name)), None)
-        if field is None:
-            break
-        said = said[field]
+    for field in ("message", "error", "detail", "message", "msg"):
+        if isinstance(said, dict) and said.get(field):
+            said = said[field]
     text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
     words = "" if text.lstrip().startswith("<") else one_line(text)[:_MAX_QUOTED]
     return f" It says: {words}" if words else ""

@@ -13,7 +13,7 @@ from rdchat.server.interfaces.fields import Fields, check_length, object_of
 from rdchat.server.interfaces.images import SentImage, check_number, image_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import content_of, part_text, text_of
+from rdchat.server.interfaces.parts import content_of, is_foreign, notes_in, part_text, text_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -193,6 +193,7 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     if system_text:
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
+    fields.ignored += notes_in(listed, "messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
     for at, each in enumerate(listed):
@@ -225,7 +226,7 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
             images.append(image)
         else:
             texts.append(part_text(block.values, block.name(""), strict=strict))
-    check_number(len(images), "messages.content")
+    check_number(len(images) if strict else 0, "messages.content")
     if texts or images or not blocks:
         yield ChatMessage(role, "\n".join(texts), images=tuple(images))
 
@@ -238,8 +239,8 @@ def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
             case "tool_use":
                 calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
             case "thinking":
-                thoughts.append(block.text("thinking", ""))
-            case _ if kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith("_result"):
+                thoughts.append(thought_of(block.values))
+            case _ if is_foreign(kind):
                 ignored.append(f"messages.content.{kind}")
             case _:
                 texts.append(part_text(block.values, block.name(""), strict=False))

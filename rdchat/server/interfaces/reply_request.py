@@ -18,7 +18,7 @@ from rdchat.inference.api.requests import (
     reply_seed,
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
-from rdchat.server.interfaces.fields import Fields, without_numbers
+from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.images import SentImage
 from rdchat.server.interfaces.shapes import for_template
 
@@ -117,7 +117,7 @@ class ReplyRequest:
     def without_effect(self, info: ModelInfo | None) -> list[str]:
         """Return the names of fields without an effect on a model, those of images too where it does not see."""
         unseen = [] if info is None or info.sees else self.images
-        return [*self.ignored, *sorted({f"{without_numbers(each.name)}.{each.kind}" for each in unseen})]
+        return [*self.ignored, *sorted({each.field for each in unseen})]
 
     def filled(self, info: ModelInfo) -> "ReplyRequest":
         """Return the request with the model's sampling values where the client gave none."""

@@ -16,7 +16,7 @@ from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
-from rdchat.server.interfaces.parts import content_of, text_of
+from rdchat.server.interfaces.parts import content_of, notes_in, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -263,6 +263,7 @@ def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.take("input")
     items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
+    fields.ignored += notes_in(given, "input")
     if given is None or given == []:
         raise wrong("input", "`input` must be a text, or a list with at least one item.")
     if isinstance(given, str):
