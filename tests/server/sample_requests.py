@@ -30,7 +30,8 @@ _CHAT: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
         {"role": "user", "name": "ann", "content": [
-            {"type": "text", "text": "question"}, {"type": "file", "file": {"filename": "a.pdf", "file_data": _PDF}},
+            {"type": "text", "text": "data:image/png;base64,is this right?"},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": _PDF}},
             {"type": "input_audio", "input_audio": {"data": "SECRETAA", "format": "wav"}}, {"image_url": {"url": _PNG}},
             {"file": {"filename": "b.pdf", "file_data": _PDF}}, {"image_url": "https://example.com/x"},
             {"type": "image", "image": "SECRETAA"}, {"type": "something_new", "words": "new"}, *_DOCUMENTS]},
@@ -42,6 +43,8 @@ _CHAT: dict[str, Any] = {
         {"role": "tool", "tool_call_id": "c1", "content": {"found": ["result"], "count": 2}},
         {"role": "tool", "tool_call_id": "c1", "content": [
             {"key": "result", "url": "place", "id": 7}, 5, "word", {"type": "text", "text": "t"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": {"type": "error", "status": "failed", "id": 5}},
+        {"role": "tool", "tool_call_id": "c1", "content": {"screen": _PDF, "more": "result"}},
         {"role": "tool", "tool_call_id": "c1", "content": 5},
         {"role": "user", "content": "last"},
     ],

@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
 from types import SimpleNamespace
@@ -15,12 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.messages import Messages
+from rdchat.server.interfaces.reply_request import Choice
 from rdchat.server.interfaces.responses import Responses
 from tests.server.request_texts import texts_of
 from tests.server.sample_requests import IMAGES, REQUESTS, SECRET
@@ -30,6 +35,9 @@ _INFO = SimpleNamespace(
     context_length=8192, name="m", sampling=SamplingDefaults(), thinking=(), tool_markers=("<c>", "</c>"),
     trained_for_tools=True, sees=False,
 )  # fmt: skip
+
+_CHOICE = Choice(0, 0, "Hm", "So", calls=(ToolCall("look", "{}"),),
+                 end=ReplyEnd(0, "", (1,), "", FinishReason.EOS, Statistics()))  # fmt: skip
 
 TEXT = some.just("@")
 _KINDS = some.sampled_from((
@@ -151,9 +159,12 @@ def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) ->
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each text in a body."""
+    """Yield the path of each text in a body; bytes are none."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from [(*path, key)] if isinstance(each, str) else _leaves(each, (*path, key))
+        if not isinstance(each, str):
+            yield from _leaves(each, (*path, key))
+        elif key == "text" or not each.startswith("data:"):
+            yield (*path, key)
 
 
 def _with_word(value: Any, path: tuple[Any, ...]) -> Any:
@@ -242,3 +253,67 @@ def test_a_damaged_tool_that_must_be_called_is_refused(tools: list[Any]) -> None
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": choice}
     with pytest.raises(ApiError):
         ChatCompletions().read(Fields(body))
+
+
+_ODD_VALUES: list[Any] = [None, True, 5, "x", [], {}, [5], ["x"], [[]], [{}], {"x": 5}, {"type": {}}, {"type": "x"}]
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "chat": {
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [
+            {"type": "function", "function": {"name": "look"}}, {"namespace": "more", "name": "see"}]}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+        "stop": ["x"], "stream_options": {"include_usage": True}, "thinking": {"type": "enabled"}, "logit_bias": {},
+        "reasoning": {"effort": "low"}, "chat_template_kwargs": {"enable_thinking": True}, "modalities": ["text"],
+    },
+    "messages": {
+        "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": True}, "stop_sequences": ["x"],
+        "thinking": {"type": "enabled", "budget_tokens": 5}, "output_config": {"effort": "low", "format": {
+            "type": "json_schema", "schema": {"type": "object"}}},
+    },
+    "responses": {
+        "tool_choice": {"type": "function", "name": "look"}, "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low", "summary": "auto"}, "text": {"format": {"type": "text"}}, "store": True,
+    },
+}  # fmt: skip
+
+
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each value in a body."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from _nodes(each, (*path, key))
+
+
+def _changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
+    if not path:
+        return odd
+    first, *rest = path
+    made = {first: _changed(value[first], tuple(rest), odd)}
+    return value | made if isinstance(value, dict) else [made.get(at, each) for at, each in enumerate(value)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
+    """Schemathesis found a part whose `type` is an object: it failed unexpectedly."""
+    body = REQUESTS[interface] | _OPTIONS[interface]
+    for path in _nodes(body):
+        for odd in _ODD_VALUES:
+            with suppress(ApiError):
+                made = INTERFACES[interface]().read(Fields(_changed(body, path, odd)))
+                form = INTERFACES[interface]().format(made, "m", "1")
+                json.dumps(form.complete([_CHOICE]))
+
+
+def test_json_that_a_tool_returned_is_whole() -> None:
+    outputs: list[Any] = [{"type": "error", "status": "failed", "id": 5}, 5, True, [{"url": "a", "data": [1]}, [2]], []]
+    items = [{"type": "function_call_output", "call_id": "c", "output": each} for each in outputs]
+    made = Responses().read(Fields({"input": [*items, {"role": "user", "content": "Hi"}]}))
+    told = [message.content for message in made.prompts[0].messages]
+    assert told == [
+        '{"type": "error", "status": "failed", "id": 5}',
+        "5",
+        "true",
+        '{"url": "a", "data": [1]}\n[2]',
+        "",
+        "Hi",
+    ]

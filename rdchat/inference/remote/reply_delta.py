@@ -104,10 +104,8 @@ class StreamedCalls:
         if name != call.name and not call.arguments.tell():
             call.name += name
         self._length += call.arguments.write(arguments)
-        if len(call.name) > _MAX_NAME or len(call.call_id) > _MAX_ID:
-            self.is_too_long = True
-        if len(self._calls) > _MAX_CALLS or self._length > _MAX_ARGUMENTS:
-            self.is_too_long = True
+        is_long = len(call.name) > _MAX_NAME or len(call.call_id) > _MAX_ID or self._length > _MAX_ARGUMENTS
+        self.is_too_long |= is_long or len(self._calls) > _MAX_CALLS
 
     def finished(self) -> tuple[list[ToolCall], list[str]]:
         """Return the calls, and those without a name or whose arguments are no JSON object as texts."""

@@ -7,7 +7,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_js
 from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, notes_in, text_of, thought_of
+from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, text_of, thought_of
 from rdchat.server.interfaces.tools import Tools, input_of, origin_of
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
@@ -20,7 +20,6 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     listed = fields.inners("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    fields.ignored += notes_in(fields.take("messages"), "messages")
     return tuple(read_message(each, last=each is listed[-1]) for each in listed)
 
 
@@ -32,9 +31,8 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     given, thoughts = fields.take("content", ""), list[object]()
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
-        foreign = [part for part in given if isinstance(part, dict) and is_foreign(part.get("type"))]
-        fields.ignored += [f"content.{part['type']}" for part in foreign]
-        given = [part for part in given if not is_thought(part) and part not in foreign]
+        fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
+        given = [part for part in given if not is_thought(part) and not is_foreign(part)]
     if role in _SEEN:
         content, images = content_of(given, fields.name("content"), strict=last and role is Role.USER)
     else:

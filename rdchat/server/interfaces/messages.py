@@ -13,7 +13,7 @@ from rdchat.server.interfaces.fields import Fields, check_length, object_of
 from rdchat.server.interfaces.images import SentImage, check_number, image_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import content_of, is_foreign, notes_in, part_text, text_of, thought_of
+from rdchat.server.interfaces.parts import content_of, is_foreign, part_text, text_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -193,7 +193,6 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     if system_text:
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
-    fields.ignored += notes_in(listed, "messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
     for at, each in enumerate(listed):
@@ -240,7 +239,7 @@ def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
                 calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
             case "thinking":
                 thoughts.append(thought_of(block.values))
-            case _ if is_foreign(kind):
+            case _ if is_foreign(block.values):
                 ignored.append(f"messages.content.{kind}")
             case _:
                 texts.append(part_text(block.values, block.name(""), strict=False))

@@ -18,6 +18,8 @@ _NO_TEXT = {
 }  # fmt: skip
 # A text in such a field of a file is bytes, or says where they are.
 _BYTES = re.compile(r"image|audio|video|file|format|(?:file_)?(?:data|id|url)|image_url")
+# The end of a data address's beginning, and about how long that is.
+_BASE64, _HEAD = ";base64,", 200
 _TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text", "summary"}
 # Types of parts and of their sources that are files.
 _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
@@ -31,14 +33,16 @@ def text_of(content: Any, name: str, *, strict: bool) -> str:
     if not isinstance(content, list):
         if strict:
             raise wrong(name, f"`{name}` must be a text, or a list of parts.")
-        return json.dumps(content, ensure_ascii=False)
+        # A tool may return any JSON.
+        written = json.dumps(content, ensure_ascii=False)
+        return part_text(content, name, strict=False) if _BASE64 in written else written
     check_length(content, name)
     return "\n".join(part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content))
 
 
 def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...]]:
     """Return the text and the images of a field that is a text or a list of parts; see `part_text`."""
-    if isinstance(content, dict) and "type" in content:
+    if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
         content = [content]
     if not isinstance(content, list):
         return text_of(content, name, strict=strict), ()
@@ -60,9 +64,8 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     """
     if isinstance(given, str):
         return given
-    written = json.dumps(given, ensure_ascii=False)
     is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
-    if not strict and not is_part and ";base64," not in written:
+    if not strict and not is_part and _BASE64 not in (written := json.dumps(given, ensure_ascii=False)):
         return written
     part = object_of(given, name)
     kind = part.get("type", "text")
@@ -102,10 +105,10 @@ def notes_in(value: Any, name: str) -> Iterator[str]:
             yield from notes_in(each, f"{name}.{field}")
 
 
-def is_foreign(kind: object) -> bool:
-    """Return whether a part of the assistant's is a call or a result of another API, or a sealed thought."""
-    name = str(kind)
-    return name == "redacted_thinking" or name.startswith("server_") or name.endswith(("_use", "_call", "_result"))
+def is_foreign(part: Any) -> bool:
+    """Return whether a part of an assistant's message is a call or a result of another API, or a sealed thought."""
+    kind = str(part.get("type")) if isinstance(part, dict) else ""
+    return kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith(("_use", "_call", "_result"))
 
 
 def thought_of(content: Any) -> str:
@@ -115,7 +118,7 @@ def thought_of(content: Any) -> str:
 
 def is_thought(part: Any) -> bool:
     """Return whether a part of an assistant's message is a thought."""
-    return isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}
+    return isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
 
 
 def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
@@ -134,8 +137,9 @@ def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
             for field, each in ({"title": None} | dict(value)).items():
                 # Elsewhere `data` is bytes, as those of a picture or of an encrypted thought.
                 is_bytes = field == "data"
-                if isinstance(each, str):
-                    is_bytes |= each.startswith("data:") or (in_file and _BYTES.fullmatch(field) is not None)
+                if isinstance(each, str) and field not in _TEXTS:
+                    is_address = each.startswith("data:") and _BASE64 in each[:_HEAD]
+                    is_bytes |= is_address or (in_file and _BYTES.fullmatch(field) is not None)
                 is_text = field == "data" and value.get("type") == "text"
                 if is_text or (field not in _NO_TEXT and not is_bytes):
                     yield from _texts(each, in_file)

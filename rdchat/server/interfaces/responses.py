@@ -16,7 +16,7 @@ from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
-from rdchat.server.interfaces.parts import content_of, notes_in, text_of
+from rdchat.server.interfaces.parts import content_of, text_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -235,7 +235,7 @@ class Responses(OpenAIInterface):
         tools = read_tools(fields)
         repeated = {name: fields.take(name, usual) for name, usual in _REPEATED.items()}
         for name in ("reasoning", "text"):
-            repeated[name] = _REPEATED[name] | repeated[name]
+            repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
         listed = [{"type": "function", "strict": bool(each.get("strict"))} | each["function"] for each in tools]
         return ReplyRequest(
             prompts=(Prompt(tuple(_read_conversation(fields, self._kept))),),
@@ -263,7 +263,6 @@ def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.take("input")
     items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
-    fields.ignored += notes_in(given, "input")
     if given is None or given == []:
         raise wrong("input", "`input` must be a text, or a list with at least one item.")
     if isinstance(given, str):

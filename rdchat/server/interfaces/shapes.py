@@ -86,10 +86,10 @@ def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | 
     inner = choice.get("allowed_tools")
     given = inner if isinstance(inner, dict) else choice
     listed, mode = given.get("tools"), given.get("mode", "auto")
-    if not isinstance(listed, list) or mode not in {"auto", "required"}:
+    if not isinstance(listed, list) or mode not in ("auto", "required"):
         raise wrong("tool_choice", "`allowed_tools` needs a list `tools`, and `auto` or `required` as its `mode`.")
-    named = [each.get("function", each) if isinstance(each, dict) else {} for each in listed]
-    names = {each.get("namespace", "") + str(each.get("name", "")) for each in named}
+    named = [each.get("function", each) for each in listed if isinstance(each, dict)]
+    names = {f"{each.get('namespace', '')}{each.get('name', '')}" for each in named if isinstance(each, dict)}
     return read_answer([tool for tool in tools if tool["function"]["name"] in names], mode, shape)
 
 

@@ -121,7 +121,7 @@ def units_of(text: str) -> list[str]:
     ],
 )
 def test_more_than_was_asked_for_ends_a_reply_and_what_came_before_is_kept(long: list[dict[str, Any]]) -> None:
-    taken = []
+    taken: list[GenerationEvent] = []
     with closing(reply(chunk(content="A"), *long, chunk("stop"))) as events:
         with pytest.raises(ModelError, match=r"127\.0\.0\.1:1 writes more than it was asked for"):
             taken.extend(iter(events))
@@ -274,7 +274,7 @@ def test_a_part_without_words_is_named() -> None:
 
 @pytest.mark.parametrize("reason", ["error", "content_filter", "something_new", 7])
 def test_an_end_that_is_not_complete_is_said(reason: Any) -> None:
-    taken = []
+    taken: list[GenerationEvent] = []
     with (
         closing(reply(chunk(content="A"), chunk(reason))) as events,
         pytest.raises(RdchatError, match=rf"127\.0\.0\.1:1 broke off the reply: {reason}\."),
