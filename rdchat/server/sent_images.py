@@ -85,7 +85,8 @@ class SentImages:
 
 def _too_old(messages: Sequence[ChatMessage]) -> dict[str, str]:
     """Return the names and fields of the oldest images, where a message or all of them have too many."""
-    room, left_out = MAX_IMAGES, dict[str, str]()
+    room = MAX_IMAGES
+    left_out = dict[str, str]()
     for message in reversed(messages):
         kept = min(len(message.images), MAX_MESSAGE_IMAGES, room)
         room -= kept

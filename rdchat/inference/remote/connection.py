@@ -208,7 +208,8 @@ class Connection:
 
     def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
-        host, words = self.server.host, _words(answer)
+        host = self.server.host
+        words = _words(answer)
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
             return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")

@@ -10,7 +10,9 @@ from rdchat.inference.api.messages import ToolCall, parsed_json
 
 _MAX_CALLS = 128
 # Characters of a call's name, of its id (some servers put a signature into it), and of the arguments of all calls.
-_MAX_NAME, _MAX_ID, _MAX_ARGUMENTS = 64, 2**15, 2**20
+_MAX_NAME = 64
+_MAX_ID = 2**15
+_MAX_ARGUMENTS = 2**20
 # Fields with words in a part of a text, and those with a thought in a delta.
 _WORDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
@@ -81,15 +83,15 @@ class StreamedCalls:
     def __init__(self) -> None:
         self.is_too_long = False
         self._calls: list[_Call] = []
-        # By index; the last one has the index None, too.
-        self._open: dict[int | None, _Call] = {}
+        # By index; the last one is that of a piece without an index, too.
+        self._open: dict[str, _Call] = {}
         self._length = 0
 
     def add_piece(self, piece: object) -> None:
         """Add a piece: the beginning of a call, more of one, or a whole one."""
-        fields: dict[str, Any] = piece if isinstance(piece, dict) else {"function": {"arguments": [piece]}}
-        function = fields["function"] if isinstance(fields.get("function"), dict) else {}
-        index = fields["index"] if type(fields.get("index")) is int else None
+        fields: dict[str, Any] = piece if isinstance(piece, dict) else {}
+        function = fields.get("function") or {}
+        index = str(fields.get("index"))
         call_id = str(fields.get("id") or "")
         name = str(function.get("name") or "")
         given = function.get("arguments") or ""
@@ -98,7 +100,7 @@ class StreamedCalls:
         if call is None or call.is_other(call_id, name, arguments):
             call = _Call(is_whole=isinstance(parsed_json(arguments), dict))
             self._calls.append(call)
-            self._open |= {index: call, None: call}
+            self._open |= {index: call, str(None): call}
         call.call_id = call.call_id or call_id
         # A name may come in pieces, or again with each piece of the arguments.
         if name != call.name and not call.arguments.tell():
@@ -109,9 +111,11 @@ class StreamedCalls:
 
     def finished(self) -> tuple[list[ToolCall], list[str]]:
         """Return the calls, and those without a name or whose arguments are no JSON object as texts."""
-        calls, damaged = list[ToolCall](), list[str]()
+        calls = list[ToolCall]()
+        damaged = list[str]()
         for call in self._calls:
-            name, arguments = whole(call.name), whole(call.arguments.getvalue()) or "{}"
+            name = whole(call.name)
+            arguments = whole(call.arguments.getvalue()) or "{}"
             if name and isinstance(parsed_json(arguments), dict):
                 calls.append(ToolCall(name, arguments, whole(call.call_id)))
             else:

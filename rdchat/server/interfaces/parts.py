@@ -18,8 +18,9 @@ _NO_TEXT = {
 }  # fmt: skip
 # A text in such a field of a file is bytes, or says where they are.
 _BYTES = re.compile(r"image|audio|video|file|format|(?:file_)?(?:data|id|url)|image_url")
-# The end of a data address's beginning, and about how long that is.
-_BASE64, _HEAD = ";base64,", 200
+_BASE64 = ";base64,"
+# Characters in which the head of a data address ends.
+_HEAD = 200
 _TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text", "summary"}
 # Types of parts and of their sources that are files.
 _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")

@@ -29,7 +29,8 @@ def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
 
 def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
     """Read each entry of `tools`. A damaged one counts as ignored, unless none is good."""
-    tools, refusals = list[Mapping[str, Any]](), list[ApiError]()
+    tools = list[Mapping[str, Any]]()
+    refusals = list[ApiError]()
     for at, each in enumerate(fields.items("tools")):
         try:
             tools += read(fields.inner(each, f"tools[{at}]"))
