@@ -188,8 +188,9 @@ async def _send_error(path: str, response: Response, error: ApiError) -> None:
     body = error.anthropic() if path.startswith(_ANTHROPIC_PATH) else error.openai()
     # The body of such a request is not read.
     closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}
+    allowed = {"allow": "GET, HEAD" if path.startswith(_MODELS_PATH) else "POST"} if error.status == 405 else {}
     with suppress(DisconnectedError):
-        await response.json(error.status, body, error.headers | closed)
+        await response.json(error.status, body, error.headers | closed | allowed)
 
 
 class Answer:

@@ -7,7 +7,8 @@ from typing import Any
 # Texts that are words of the protocol, ids or bytes.
 _NO_TEXT = {
     "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "signature", "media_type", "model", "status",
-    "mode", "syntax", "data", "url", "encrypted_content",
+    "mode", "syntax", "data", "url", "encrypted_content", "encrypted_index", "file_id", "file_data", "image_url",
+    "image", "format",
 }  # fmt: skip
 
 
@@ -21,7 +22,9 @@ def texts_of(value: Any, names: frozenset[str] = frozenset(), path: str = "") ->
                 yield from texts_of(each, names, path)
         case dict():
             own = names | {path} | {f"{path}.{value[key]}" for key in ("type", "name") if key in value}
+            # A function is named as its tool.
+            own |= {name.replace(".function.", ".") for name in own}
             for key, each in value.items():
                 yield from ((text, own | {path}) for text in re.findall(r"text-\d+-", key))
-                if key not in _NO_TEXT or (key == "data" and value.get("type") == "text"):
+                if key not in _NO_TEXT or not isinstance(each, str) or (key == "data" and value.get("type") == "text"):
                     yield from texts_of(each, own, f"{path}.{key}".lstrip("."))

@@ -343,7 +343,7 @@ def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: Scripted
     _, asked, answer, late = gate.requests[0].messages
     assert asked.thought == "I look first."
     assert asked.tool_calls == (ToolCall("look", '{"p": "/"}', "toolu_01"),)
-    assert (answer.content, answer.image_offsets) == ("Taken.[document: Plan]", (len("Taken."),))
+    assert (answer.content, answer.image_offsets) == ("Taken.[document]\nPlan", (len("Taken."),))
     assert [image.data for image in answer.images if isinstance(image, SentImage)] == [bytes(1)]
     assert (late.role, late.content) == (Role.SYSTEM, "It is late.")
     assert [tool["function"]["name"] for tool in json.loads(gate.requests[0].tools)] == ["look"]

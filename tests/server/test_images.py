@@ -247,10 +247,27 @@ def test_images_have_a_number(openai: OpenAI, gate: SeeingGate) -> None:
     chat(openai, *[image()] * 20)
     with pytest.raises(openai_module.BadRequestError, match=r"has 21 images; a message may have 20\."):
         chat(openai, *[image()] * 21)
-    messages: Any = [{"role": "user", "content": [image()] * 20}] * 6
-    with pytest.raises(openai_module.BadRequestError, match=r"has 120 images; a prompt takes 100\."):
-        openai.chat.completions.create(model="", messages=messages)
     assert len(gate.requests) == 1
+
+
+def test_the_oldest_images_are_lines_where_they_are_too_many(
+    openai: OpenAI, anthropic: Anthropic, gate: SeeingGate
+) -> None:
+    """Agents send all their screenshots again, and cannot take one back."""
+    said: Any = {"role": "assistant", "content": "ok"}
+    old: Any = [{"role": "user", "content": [WORDS, *[image()] * 21]}, said]
+    last: Any = {"role": "user", "content": [image(), WORDS]}
+    raw = openai.chat.completions.with_raw_response.create(model="", messages=[*old * 6, last])
+    asked = gate.requests[0].messages[::2]
+    assert [len(each.images) for each in asked] == [0, 19, 20, 20, 20, 20, 1]
+    assert [each.content.count("[image]") for each in asked] == [21, 2, 1, 1, 1, 1, 0]
+    assert raw.headers["x-rdchat-ignored"] == "messages.content.image_url"
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [block()] * 22}
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]}
+    messages: Any = [{"role": "user", "content": "Hi"}, call, {"role": "user", "content": [result]}]
+    anthropic.messages.create(model="", max_tokens=9, messages=messages)
+    answer = gate.requests[1].messages[-1]
+    assert (len(answer.images), answer.content) == (20, "[image]\n[image]")
 
 
 def test_an_image_that_comes_again_is_not_decoded_again(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -16,7 +18,7 @@ from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import Limits
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client, streamed, wait_until
-from tests.server.fakes import Script, ScriptedGate
+from tests.server.fakes import KEY, Script, ScriptedGate
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -169,3 +171,20 @@ def test_an_error_behind_a_ping_is_an_event(make_server: MakeServer, gate: Scrip
         gate.gate.open()
         running.read()
         assert b'data: {"error":{"message":"It is broken."' in waiting.read()
+
+
+@pytest.mark.parametrize(("path", "allowed"), [("/v1/chat/completions", "POST"), ("/v1/models", "GET, HEAD")])
+def test_a_method_that_is_not_allowed_is_told_which_ones_are(make_server: MakeServer, path: str, allowed: str) -> None:
+    host = make_server().address.removeprefix("http://")
+    with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
+        connection.request("DELETE", path, headers={"x-api-key": KEY})
+        with connection.getresponse() as answer:
+            assert (answer.status, answer.getheader("allow")) == (405, allowed)
+
+
+def test_a_response_repeats_only_what_a_response_has(openai: OpenAI) -> None:
+    more: Any = {"reasoning": {"effort": "low", "mode": "new"}, "text": {"format": {"type": "text"}, "new": 1}}
+    raw = openai.responses.with_raw_response.create(model="", input="Hi", **more)
+    told = json.loads(raw.text)
+    assert (told["reasoning"], told["text"]) == ({"effort": "low", "summary": None}, {"format": {"type": "text"}})
+    assert raw.headers["x-rdchat-ignored"] == "reasoning.mode, text.new"

@@ -442,16 +442,9 @@ def test_a_strange_servers_usual_answer_is_read() -> None:
     [
         stream("nonsense"),
         stream("[1]"),
-        stream(chunk(content=5)),
-        stream(chunk(content=["x"])),
         stream({"choices": ["x"]}),
         stream({"choices": [{"delta": "x"}]}),
-        stream(chunk(tool_calls={"a": 1})),
-        stream(chunk(tool_calls=["x"])),
-        stream(chunk(tool_calls=[{"index": []}])),
-        stream({"usage": 5}),
         stream(chunk(token_ids=5) | {"choices": [{"token_ids": "xy"}]}),
-        stream(chunk([7])),
         stream("[" * 100_000),
         answer(b"<html>Hello</html>", "text/html"),
         answer(b"{}"),
@@ -465,23 +458,65 @@ def test_wrong_types_are_a_plain_error(lie: bytes) -> None:
         reply(engine)
 
 
+# Statuses, what is said of them, bodies, and the words in these.
+_REFUSALS = [
+    (
+        "422 X",
+        r"refused the request \(422\)",
+        b'{"detail": [{"loc": ["body", "x"], "msg": "extra field"}]}',
+        ".*extra field",
+    ),
+    ("422 X", "refused", b'{"detail": "too long"}', "too long$"),
+    (
+        "400 X",
+        "refused",
+        b'{"object": "error", "message": "max_tokens is too large", "code": 400}',
+        "max_tokens is too",
+    ),
+    ("400 X", "refused", b'{"message": ["a", "b"], "error": "Bad Request", "statusCode": 400}', r'\["a", "b"\]$'),
+    ("400 X", "refused", b"the model is\noverloaded", "the model is overloaded$"),
+    ("400 X", "refused", b'{"errors": ["what?"]}', '{"errors": .*what'),
+    ("500 X", "failed", b'{"error": {"msg": "Oops"}}', "Oops$"),
+    ("401 X", "refused the key", b"Unauthorized", "Unauthorized"),
+    ("404 X", "OpenAI-compatible", b"404 page not found", "404 page not found"),
+    ("404 X", "OpenAI-compatible", b'{"detail": "Not Found"}', "Not Found"),
+    ("404 X", "refused", b'{"object": "error", "message": "no model m"}', "no model m$"),
+    ("503 X", "is busy", b'{"detail": "queue full"}', "queue full"),
+]
+
+
+def test_a_page_is_not_a_servers_words() -> None:
+    lie = answer(b"<html>Bad Gateway</html>", "text/html", "502 Bad Gateway")
+    failed = pytest.raises(ModelError, match=r"failed\.$")
+    with lying_server(MODELS, lie) as (address, _), loaded(address, "m") as engine, failed:
+        reply(engine)
+
+
+def test_the_mark_of_the_end_is_a_reason() -> None:
+    with lying_server(MODELS, stream(chunk(content="A"), "[DONE]")) as (address, _), loaded(address, "m") as engine:
+        end = end_of(reply(engine))
+    assert (end.text, end.finish_reason) == ("A", FinishReason.EOS)
+
+
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
         (stream(chunk(content="A")), "stopped answering"),
-        (stream(chunk(content="A"), "[DONE]"), "stopped answering"),
-        (stream(chunk(content=["A"])), "OpenAI-compatible"),
+        (stream(chunk(content=5)), "stopped answering"),
+        (stream(chunk(tool_calls=[{"index": []}])), "stopped answering"),
+        (stream({"usage": 5}), "stopped answering"),
+        (stream(chunk([7])), r"broke off the reply: \[7\]"),
+        (stream(chunk("content_filter", content="A"), "[DONE]"), "broke off the reply: content_filter"),
         (b"nonsense\r\n\r\n", "does not answer"),
         (b"", "does not answer"),
         (stream({"error": {"message": "Out of\nmemory\x1b[31m"}}), "It says: Out of memory"),
         (stream({"error": "no"}), "It says: no"),
+        (stream({"object": "error", "message": "Out of memory"}), "It says: Out of memory"),
+        (answer(b'{"error": "no stream"}'), "OpenAI-compatible server. It says: no stream"),
+        *((answer(body, status=status), f"{told}.* It says: {words}") for status, told, body, words in _REFUSALS),
         (answer(b"\xff" * 100, status="500 Oops"), "failed"),
         (answer(b"", status="307 Go", more="Location: http://evil.example/v1\r\n"), "redirects to evil.example"),
         (answer(b"", status="302 Go", more="Location: \r\n"), "redirects"),
-        (stream(chunk("stop", tool_calls=[{"index": 0, "function": {"name": "f", "arguments": "{"}}]), "[DONE]"),
-         "not valid"),
-        (stream(chunk("stop", tool_calls=[{"index": 0, "function": {"name": "f", "arguments": '{"a": 1e999}'}}])),
-         "not valid"),
         (endless(answer(b"data: ", "text/event-stream"), b"x" * 1000), "more than a reply"),
         (endless(answer(b"", "text/event-stream"), b": nothing\n\n"), "more than a reply"),
         (endless(answer(b"", "text/event-stream"), f"data: {json.dumps(chunk(content='x' * 90))}\n\n".encode()),

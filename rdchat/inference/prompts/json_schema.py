@@ -30,6 +30,11 @@ _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "m
 # These are llguidance's.
 _FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum"), (int, float)),
+    **dict.fromkeys(("enum", "required"), list),
+    **dict.fromkeys(_MAP_KEYS, dict),
+}
 # Keywords that llguidance lacks, each with the values that change nothing.
 _LACKING: Mapping[str, tuple[Any, ...]] = {
     "$dynamicRef": (),
@@ -85,8 +90,10 @@ def _mapped(schema: Mapping[str, Any], resolver: Any, change: Subschema) -> dict
     """Return a schema with its direct subschemas changed, definitions excepted."""
 
     def one(sub: Any) -> Any:
-        if not isinstance(sub, dict):
+        if isinstance(sub, bool):
             return sub
+        if not isinstance(sub, dict):
+            raise SchemaError(f"{str(sub)[:100]!r} stands in the place of a schema")
         base = str(sub.get("$id", "")).partition("#")[0]
         inner = resolver.in_subresource(DRAFT202012.create_resource({"$id": base})) if base else resolver
         return change(sub, inner)
@@ -132,6 +139,9 @@ class Embedding:
         Raises:
             SchemaError: If a reference names nothing, the schema is too large, or answers cannot be checked.
         """
+        # An earlier schema may have been refused.
+        self._waiting.clear()
+        self._uncheckable = ""
         for key in ("$defs", "definitions"):
             if not isinstance(schema.get(key, {}), dict):
                 raise SchemaError(f"its `{key}` is no object")
@@ -156,6 +166,9 @@ class Embedding:
         rest = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
         _make_modern(rest)
         self._make_plain(rest)
+        for key, kind in _KINDS.items():
+            if key in rest and not isinstance(rest[key], kind):
+                raise SchemaError(f"its `{key}` has a wrong type")
         if "oneOf" in rest:
             self._loosen_one_of(rest, resolver)
         if self.soften:

@@ -17,6 +17,7 @@ from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatEr
 from rdchat.files.plain_data import json_or_none
 from rdchat.host import local_network_hint
 from rdchat.hub.hub_client import tls_context
+from rdchat.inference.api.messages import parsed_json
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
 
@@ -27,6 +28,8 @@ _SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
 _MAX_QUOTED = 300
 # OpenSSL's codes for a certificate that is not valid yet, or no longer.
 _OUT_OF_DATE = {9, 10}
+DONE: dict[str, Any] = {}
+"""The event for the mark with which a server says that its reply is complete."""
 _REACH = "Check that it runs and that the address is right."
 
 
@@ -67,10 +70,10 @@ class Connection:
             raise self.stranger() from error
 
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` or its end."""
+        """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` (`DONE`) or its end."""
         async with self._answer("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
-                raise self.stranger()
+                raise self.stranger(_words(_parsed(await self._body(response))))
             line, received = bytearray(), 0
             async for data in response.aiter_raw():
                 received += len(data)
@@ -79,6 +82,7 @@ class Connection:
                     field, _, value = bytes(line + each).strip().partition(b":")
                     line.clear()
                     if field == b"data" and value.strip() == b"[DONE]":
+                        yield DONE
                         return
                     if field == b"data":
                         yield self._event(value)
@@ -86,14 +90,18 @@ class Connection:
                 if received > _REPLY_BYTES or len(line) > _LINE_BYTES:
                     raise NetworkError(f"{self.server.host} sends more than a reply can have.", "Try another model.")
 
-    def stopped(self) -> NetworkError:
-        """Return the error for a reply that ends too early."""
+    def stopped(self, reason: str = "") -> RdchatError:
+        """Return the error for a reply that ends too early, with the server's reason if it gives one."""
+        if reason:
+            return ModelError(
+                f"{self.server.host} broke off the reply: {one_line(reason)[:_MAX_QUOTED]}.", "Try again."
+            )
         return NetworkError(f"{self.server.host} stopped answering.", "Try again; check that the server still runs.")
 
     def _event(self, data: bytes) -> dict[str, Any]:
         if not isinstance(event := json_or_none(data), dict):
             raise self.stranger()
-        if event.get("error"):
+        if event.get("error") or event.get("object") == "error":
             raise self._refusal(500, event)
         return event
 
@@ -188,7 +196,7 @@ class Connection:
             raise self.stranger()
         if response.status_code != 200:
             body = await self._body(response)
-            raise self._refusal(response.status_code, json_or_none(body))
+            raise self._refusal(response.status_code, _parsed(body))
 
     async def _body(self, response: httpx2.Response) -> bytes:
         body = bytearray()
@@ -200,26 +208,44 @@ class Connection:
 
     def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
-        error = answer.get("error") if isinstance(answer, dict) else None
-        fields, host = error if isinstance(error, dict) else {"message": error}, self.server.host
-        said = fields.get("message")
-        words = f" It says: {one_line(said)[:_MAX_QUOTED]}" if isinstance(said, str) and said else ""
+        host = self.server.host
+        words = _words(answer)
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
             return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")
-        if fields.get("code") == "context_length_exceeded":
-            return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
-        if status == 404 and not words:
-            return self.stranger()
+        match answer:
+            case {"error": {"code": "context_length_exceeded"}}:
+                return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
+            case {"error": _} | {"message": _}:
+                pass
+            case _ if status == 404:
+                return self.stranger(words)
         if status in {429, 503}:
             return NetworkError(f"{host} is busy.{words}", "Try again soon.")
         happened = "failed" if status >= 500 else f"refused the request ({status})"
         return ModelError(f"{host} {happened}.{words}")
 
-    def stranger(self) -> ModelError:
-        """Return the error for an answer that is not one of OpenAI's API."""
+    def stranger(self, words: str = "") -> ModelError:
+        """Return the error for an answer that is not one of OpenAI's API, with its own words; see `_words`."""
         hint = f"Give the address up to /v1, such as {EXAMPLE}."
-        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.", hint)
+        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{words}", hint)
+
+
+def _parsed(body: bytes) -> object:
+    """Return the JSON of an answer, or its text."""
+    text = body.decode(errors="ignore")
+    return parsed_json(text) or text
+
+
+def _words(answer: object) -> str:
+    """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
+    said = answer
+    for field in ("message", "error", "detail", "message", "msg"):
+        if isinstance(said, dict) and said.get(field):
+            said = said[field]
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    words = "" if text.lstrip().startswith("<") else one_line(text)[:_MAX_QUOTED]
+    return f" It says: {words}" if words else ""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -8,28 +8,33 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from io import StringIO
 from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.remote.chat_request import Draw, chat_request
-from rdchat.inference.remote.connection import Connection
+from rdchat.inference.remote.connection import DONE, Connection
+from rdchat.inference.remote.reply_delta import StreamedCalls, delta_texts, whole
 from rdchat.thoughts import THINK, markers_among
 
 UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
-_MAX_CALLS, _MAX_COUNT = 128, 2**31
-# Characters of a call's name and of its id, and of the arguments of all calls.
-_MAX_NAME, _MAX_ID, _MAX_ARGUMENTS = 64, 100, 2**20
+_MAX_COUNT = 2**31
 # A server that writes more than a reply's tokens can have does not keep the limit.
 _TOKEN_CHARACTERS, _MORE_CHARACTERS = 64, 100_000
 _SPEEDS = (1e-3, 1e6)
-_FINISH = {"stop": FinishReason.EOS, "length": FinishReason.LENGTH, "tool_calls": FinishReason.EOS}
+# Names of these ends. A reply with another one is not complete: `error`, `content_filter`, and each server's own.
+_COMPLETE = (
+    "stop", "tool_calls", "tool_call", "tool_use", "function_call", "stop_sequence", "end_turn", "eos", "eos_token",
+    "complete",
+)  # fmt: skip
+_FINISH = {
+    **dict.fromkeys(_COMPLETE, FinishReason.EOS),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), FinishReason.LENGTH),
+}
 _MODES = {mode.value: mode for mode in Mode}
 
 
@@ -115,8 +120,11 @@ class RemoteReply:
         if event is None:
             self._end(None)
             return
+        if event is DONE:
+            self._answer.ending = self._answer.ending or "stop"
+            return
         before = self._answer.length
-        if text := self._answer.add(event, inline=self._request.continue_last or before > 0):
+        if text := self._answer.add(event, inline=self._request.continue_last):
             self._take(text, before)
 
     async def _next_event(self) -> dict[str, Any] | None:
@@ -138,18 +146,19 @@ class RemoteReply:
 
     def _end(self, reason: FinishReason | None) -> None:
         answer = self._answer
-        finish = reason or answer.finish
+        finish = reason or _FINISH.get(answer.ending.lower())
         if finish is None:
-            raise self._connection.stopped()
-        trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS else "")
-        calls = answer.calls() if reason is None else ()
+            raise self._connection.stopped(answer.ending)
+        calls, damaged = answer.calls.finished() if reason is None else ([], [])
+        trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS or damaged else "")
+        trailing += "".join(answer.write(f"\n{call}") for call in damaged)
         self._ended = True
         number, text = self._request.request_id, answer.text
         self._reader.feed(trailing, answer.offsets)
         told = self._reader.own(self._reader.finish(finish is FinishReason.EOS))
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
-                     tool_calls=calls, told=told)
+                     tool_calls=tuple(calls), told=told)
         )  # fmt: skip
 
 
@@ -162,7 +171,8 @@ class _Answer:
         length: Characters of the text.
         begun: Whether the text begins inside a thought.
         offsets: Offsets of the markers in the text.
-        finish: Why the reply ended; None before.
+        calls: Its calls of tools.
+        ending: The server's word for why the reply ended; empty before.
         token_ids: Ids of its tokens; empty where the server does not send them.
         mode: The drafting mode; None where the server does not say it.
     """
@@ -172,7 +182,8 @@ class _Answer:
     length: int = 0
     begun: bool = False
     offsets: list[int] = field(default_factory=list)
-    finish: FinishReason | None = None
+    calls: StreamedCalls = field(default_factory=StreamedCalls)
+    ending: str = ""
     token_ids: array[int] = field(default_factory=lambda: array("I"))
     mode: Mode | None = None
     statistics: Statistics = field(default_factory=Statistics)
@@ -180,8 +191,6 @@ class _Answer:
     # Half a character, whose other half may come in the next event.
     _half: str = ""
     _in_thought: bool = False
-    _calls: dict[int, dict[str, StringIO]] = field(default_factory=dict)
-    _arguments: int = 0
 
     def add(self, event: dict[str, Any], *, inline: bool) -> str:
         """Take one event, and return the text that it adds.
@@ -193,24 +202,28 @@ class _Answer:
         Raises:
             ModelError: If something in it has a wrong type, or the answer is longer than was asked for.
         """
+        added = ""
         try:
             if usage := event.get("usage"):
-                self._count(usage)
+                with suppress(AttributeError, TypeError):
+                    self._count(usage)
             choice = (event.get("choices") or [{}])[0]
             delta = choice.get("delta") or {}
-            added = self._think(delta.get("reasoning_content") or delta.get("reasoning") or "", inline)
-            if content := delta.get("content"):
-                added += self.close_thought() + self._write(content)
-            for call in delta.get("tool_calls") or []:
-                self._add_call(call)
-            if finish := choice.get("finish_reason"):
-                self.finish = _FINISH.get(finish, FinishReason.EOS)
+            for text, is_thought in delta_texts(delta):
+                added += self._think(text, inline) if is_thought else self._answer(text)
+            called = delta.get("tool_calls") or []
+            for piece in called if isinstance(called, list) else [called]:
+                self.calls.add_piece(piece)
+            if former := delta.get("function_call"):
+                self.calls.add_piece({"function": former})
+            self.ending = str(choice.get("finish_reason") or self.ending)
             self.token_ids.extend(map(int, choice.get("token_ids") or ()))
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise self.connection.stranger() from error
         limit = self.max_tokens * _TOKEN_CHARACTERS + _MORE_CHARACTERS
-        if self.length > limit or len(self.token_ids) > self.max_tokens:
-            raise self._too_long()
+        if self.length > limit or len(self.token_ids) > self.max_tokens or self.calls.is_too_long:
+            text = f"{self.connection.server.host} writes more than it was asked for."
+            raise ModelError(text, "Try another model.")
         return added
 
     @property
@@ -218,19 +231,19 @@ class _Answer:
         """Thought and answer, with the markers of the thought that are written here."""
         return "".join(self._parts)
 
-    def _write(self, text: str) -> str:
+    def write(self, text: str) -> str:
         """Add to the text, and return what is new; half a character waits for the other half."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text = _whole(text.removesuffix(self._half))
+        text = whole(text.removesuffix(self._half))
         self._parts.append(text)
         self.length += len(text)
         return text
 
     def flush(self) -> str:
         """Add what waits for its other half, which does not come."""
-        half, self._half = _whole(self._half), ""
-        return self._write(half)
+        half, self._half = whole(self._half), ""
+        return self.write(half)
 
     def close_thought(self) -> str:
         """End a thought that is open, and return the text for it."""
@@ -243,15 +256,10 @@ class _Answer:
         """Write a marker on a line of its own."""
         before = self.flush()
         self.offsets.append(self.length + 1)
-        return before + self._write(marker)
+        return before + self.write(marker)
 
-    def calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls of tools; raise ModelError if one has no name, or its arguments are no JSON object."""
-        texts = [{name: _whole(text.getvalue()) for name, text in each.items()} for each in self._calls.values()]
-        calls = [(each["name"], each["arguments"] or "{}", each["id"]) for each in texts]
-        if any(not name or not isinstance(parsed_json(arguments), dict) for name, arguments, _ in calls):
-            raise ModelError(f"{self.connection.server.host} sent a call of a tool that is not valid.", "Try again.")
-        return tuple(ToolCall(*each) for each in calls)
+    def _answer(self, text: str) -> str:
+        return self.close_thought() + self.write(text) if text else ""
 
     def _think(self, thought: str, inline: bool) -> str:
         if not thought:
@@ -259,25 +267,11 @@ class _Answer:
         opening = ""
         if not self._in_thought:
             self._in_thought = True
-            self.begun = not inline
-            if inline:
+            if not inline and not self.length:
+                self.begun = True
+            else:
                 opening = self._mark(f"\n{THINK[0]}\n")
-        return opening + self._write(thought)
-
-    def _add_call(self, part: dict[str, Any]) -> None:
-        new = {"id": StringIO(), "name": StringIO(), "arguments": StringIO()}
-        call = self._calls.setdefault(part.get("index", len(self._calls)), new)
-        for name, value in ({"id": part.get("id")} | (part.get("function") or {})).items():
-            # Another name is an error.
-            added = call[name].write(value or "")
-            self._arguments += added if name == "arguments" else 0
-        if call["name"].tell() > _MAX_NAME or call["id"].tell() > _MAX_ID or self._arguments > _MAX_ARGUMENTS:
-            raise self._too_long()
-        if len(self._calls) > _MAX_CALLS:
-            raise ValueError
-
-    def _too_long(self) -> ModelError:
-        return ModelError(f"{self.connection.server.host} writes more than it was asked for.", "Try another model.")
+        return opening + self.write(thought)
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Take the counters, as far as the server gives them."""
@@ -295,8 +289,3 @@ class _Answer:
             rounds=said(own, "rounds"), drafted=said(own, "drafted"), accepted=said(own, "accepted"),
             target_calls=said(own, "target_calls"), context_tokens=prompt + generated,
         )  # fmt: skip
-
-
-def _whole(text: str) -> str:
-    """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -7,7 +7,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_js
 from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.parts import content_of, is_thought, text_of, thought_of
+from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, text_of, thought_of
 from rdchat.server.interfaces.tools import Tools, input_of, origin_of
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
@@ -31,7 +31,8 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     given, thoughts = fields.take("content", ""), list[object]()
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
-        given = [part for part in given if not is_thought(part)]
+        fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
+        given = [part for part in given if not is_thought(part) and not is_foreign(part)]
     if role in _SEEN:
         content, images, offsets = content_of(given, fields.name("content"), strict=last and role is Role.USER)
     else:

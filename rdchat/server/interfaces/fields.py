@@ -90,9 +90,9 @@ class Fields:
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
         part = self._of_kind(field, dict, {}, "an object")
-        return self._inner(part, field) if part else None
+        return self.inner(part, field) if part else None
 
-    def _inner(self, value: Any, path: str) -> "Fields":
+    def inner(self, value: Any, path: str) -> "Fields":
         """Return an object inside this one, by its path from here; its unread fields are unread here too."""
         made = Fields(object_of(value, self.name(path)), self.name(path))
         self._parts.append(made)
@@ -100,7 +100,7 @@ class Fields:
 
     def inners(self, field: str) -> "list[Fields]":
         """Return a list of objects; empty where it is absent."""
-        return [self._inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
+        return [self.inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
 
     def whole_number(self, field: str, low: int, high: int) -> int | None:
         """Return a whole number; None where it is absent."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage, ImageCap
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.fields import without_numbers
 
 _KINDS = ("image", "image_url", "input_image")
 _DETAILS = {"low": ImageCap.SMALL, "auto": ImageCap.MEDIUM, "high": ImageCap.FULL, "original": ImageCap.FULL}
@@ -29,6 +30,11 @@ class SentImage(ChatImage):
     kind: str = ""
     strict: bool = True
 
+    @property
+    def field(self) -> str:
+        """The name of its field for a client."""
+        return f"{without_numbers(self.name)}.{self.kind}"
+
 
 def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
     """Return the image of a part of a message; None for another part.
@@ -38,7 +44,12 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
         name: Its name in errors.
         strict: Whether an image that is not in the request is an error; otherwise it counts as another part.
     """
-    if not isinstance(part, dict) or (kind := part.get("type")) not in _KINDS:
+    if not isinstance(part, dict):
+        return None
+    kind = part.get("type")
+    if kind not in _KINDS and part.keys() - {"type", "detail", "file_id"} == {"image_url"}:
+        kind = "image_url"
+    if kind not in _KINDS:
         return None
     try:
         return SentImage(Path(), "", 0, 0, name, _data_of(part, name), _cap_of(part, name), kind, strict)

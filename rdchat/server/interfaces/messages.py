@@ -12,7 +12,7 @@ from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call
 from rdchat.server.interfaces.fields import Fields, check_length, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import content_of, in_order, part_text, text_of
+from rdchat.server.interfaces.parts import content_of, in_order, is_foreign, part_text, text_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -241,8 +241,8 @@ def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
             case "tool_use":
                 calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
             case "thinking":
-                thoughts.append(block.text("thinking", ""))
-            case _ if kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith("_result"):
+                thoughts.append(thought_of(block.values))
+            case _ if is_foreign(block.values):
                 ignored.append(f"messages.content.{kind}")
             case _:
                 texts.append(part_text(block.values, block.name(""), strict=False))

@@ -1,5 +1,6 @@
 """Texts and images inside the parts of a message. A part with text inside is that text, whatever its type is called."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,14 +9,22 @@ from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import check_length, object_of
 from rdchat.server.interfaces.images import SentImage, check_number, image_of
 
-_TITLE_CHARACTERS = 200
+# Sources of a text, which are not the text; see `notes_in`.
+_NOTES = ("annotations", "citations")
 # Fields that hold no text for the model.
 _NO_TEXT = {
     "type", "id", "call_id", "tool_use_id", "role", "status", "index", "signature", "encrypted_content", "media_type",
-    "cache_control", "annotations", "logprobs", "detail",
+    "cache_control", "logprobs", "detail", "encrypted_index", "file_id", *_NOTES,
 }  # fmt: skip
+# A text in such a field of a file is bytes, or says where they are.
+_BYTES = re.compile(r"image|audio|video|file|format|(?:file_)?(?:data|id|url)|image_url")
+_BASE64 = ";base64,"
+# Characters in which the head of a data address ends.
+_HEAD = 200
 _TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text", "summary"}
+# Types of parts and of their sources that are files.
 _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
+_FILES = ("base64", "url", "file")
 
 
 def text_of(content: Any, name: str, *, strict: bool) -> str:
@@ -23,13 +32,19 @@ def text_of(content: Any, name: str, *, strict: bool) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise wrong(name, f"`{name}` must be a text, or a list of parts.")
+        if strict:
+            raise wrong(name, f"`{name}` must be a text, or a list of parts.")
+        # A tool may return any JSON.
+        written = json.dumps(content, ensure_ascii=False)
+        return part_text(content, name, strict=False) if _BASE64 in written else written
     check_length(content, name)
     return "\n".join(part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content))
 
 
 def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...], tuple[int, ...]]:
     """Return text, images and their offsets, as `in_order`, of a field that is a text or a list of parts."""
+    if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
+        content = [content]
     if not isinstance(content, list):
         return text_of(content, name, strict=strict), (), ()
     check_length(content, name)
@@ -61,7 +76,7 @@ def in_order(
             images.append(image)
             offsets.append(length)
             gap = ""
-    check_number(len(images), name)
+    check_number(len(images) if strict else 0, name)
     return "".join(texts), tuple(images), tuple(offsets) if any(offsets) else ()
 
 
@@ -72,29 +87,55 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
         given: The part, or a text in its place.
         name: Its name in errors.
         strict: Whether a file, or another part without text, is an error. In an old message and in a tool's result it
-            is a placeholder such as `[document]`: it must not block all further turns.
+            is a placeholder such as `[document]`, and any other JSON is itself: it must not block all further turns.
     """
     if isinstance(given, str):
         return given
+    is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
+    if not strict and not is_part and _BASE64 not in (written := json.dumps(given, ensure_ascii=False)):
+        return written
     part = object_of(given, name)
     kind = part.get("type", "text")
     if not isinstance(kind, str):
         raise wrong(f"{name}.type", f"`{name}.type` must be a text.")
-    source = part.get("source")
-    has_bytes = _MEDIA.fullmatch(kind) or (isinstance(source, dict) and source.get("type", "text") not in _TEXTS)
+    texts = [*_texts(part)]
     # A title alone says what is not there.
-    texts = [] if has_bytes else [*_texts({field: each for field, each in part.items() if field != "title"})]
-    title = part.get("title") if isinstance(part.get("title"), str) else ""
-    if texts:
-        return "\n".join(filter(None, (title, *texts)))
+    if texts and texts != [part.get("title")] and not (strict and _is_file(part)):
+        return "\n".join(texts)
     if kind in _TEXTS and any(isinstance(part.get(each), str | list) for each in ("text", kind)):
         return ""
-    if kind == "text":
+    if strict and kind == "text":
         raise wrong(f"{name}.text", f"`{name}.text` must be a text.")
     if strict:
         raise unsupported(f"{name}.type", f"rdchat reads texts and images only, and this is {kind[:50]!r}.")
-    named = f": {title[:_TITLE_CHARACTERS]}" if title else ""
-    return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}{named}]"
+    return "\n".join([_placeholder(kind), *texts])
+
+
+def _placeholder(kind: str) -> str:
+    return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}]"
+
+
+def _is_file(part: Mapping[str, Any]) -> bool:
+    source = part.get("source")
+    is_source = isinstance(source, dict) and source.get("type") in _FILES
+    return is_source or _MEDIA.fullmatch(str(part.get("type"))) is not None
+
+
+def notes_in(value: Any, name: str) -> Iterator[str]:
+    """Yield the names of the citations in messages: they are not words of these."""
+    for each in value if isinstance(value, list) else ():
+        yield from notes_in(each, name)
+    for field, each in value.items() if isinstance(value, dict) else ():
+        if field in _NOTES and each and "type" in value:
+            yield f"{name}.{field}"
+        elif field not in ("arguments", "input"):
+            yield from notes_in(each, f"{name}.{field}")
+
+
+def is_foreign(part: Any) -> bool:
+    """Return whether a part of an assistant's message is a call or a result of another API, or a sealed thought."""
+    kind = str(part.get("type")) if isinstance(part, dict) else ""
+    return kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith(("_use", "_call", "_result"))
 
 
 def thought_of(content: Any) -> str:
@@ -104,19 +145,28 @@ def thought_of(content: Any) -> str:
 
 def is_thought(part: Any) -> bool:
     """Return whether a part of an assistant's message is a thought."""
-    return isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}
+    return isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a JSON value, but for those of fields that hold none."""
+def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
+    """Yield the texts in a JSON value, but for those of fields that hold none; a line stands for each file."""
     match value:
         case str() if value:
             yield value
         case list():
             for each in value:
-                yield from _texts(each)
+                yield from _texts(each, in_file)
         case Mapping():
-            for field, each in value.items():
+            if _is_file(value):
+                in_file = True
+                yield _placeholder(str(value.get("type")))
+            # A title stands before its text.
+            for field, each in ({"title": None} | dict(value)).items():
                 # Elsewhere `data` is bytes, as those of a picture or of an encrypted thought.
-                if field not in _NO_TEXT and (field != "data" or value.get("type") == "text"):
-                    yield from _texts(each)
+                is_bytes = field == "data"
+                if isinstance(each, str) and field not in _TEXTS:
+                    is_address = each.startswith("data:") and _BASE64 in each[:_HEAD]
+                    is_bytes |= is_address or (in_file and _BYTES.fullmatch(field) is not None)
+                is_text = field == "data" and value.get("type") == "text"
+                if is_text or (field not in _NO_TEXT and not is_bytes):
+                    yield from _texts(each, in_file)

@@ -18,8 +18,9 @@ from rdchat.inference.api.requests import (
     reply_seed,
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
-from rdchat.server.interfaces.fields import Fields, without_numbers
+from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.images import SentImage
+from rdchat.server.interfaces.parts import notes_in
 from rdchat.server.interfaces.shapes import for_template
 
 MAX_TOKENS = 2**31 - 1
@@ -117,7 +118,7 @@ class ReplyRequest:
     def without_effect(self, info: ModelInfo | None) -> list[str]:
         """Return the names of fields without an effect on a model, those of images too where it does not see."""
         unseen = [] if info is None or info.sees else self.images
-        return [*self.ignored, *sorted({f"{without_numbers(each.name)}.{each.kind}" for each in unseen})]
+        return [*self.ignored, *sorted({each.field for each in unseen})]
 
     def filled(self, info: ModelInfo) -> "ReplyRequest":
         """Return the request with the model's sampling values where the client gave none."""
@@ -251,6 +252,8 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
         stop_field: Name of the texts that end a reply.
         sampling: Names of the sampling values.
     """
+    for name in ("messages", "input"):
+        fields.ignored += notes_in(fields.values.get(name), name)
     seed = fields.whole_number("seed", -(2**63), 2**64 - 1)
     # As vLLM and as Qwen's API name it.
     limits = [fields.whole_number(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]

@@ -235,7 +235,7 @@ class Responses(OpenAIInterface):
         tools = read_tools(fields)
         repeated = {name: fields.take(name, usual) for name, usual in _REPEATED.items()}
         for name in ("reasoning", "text"):
-            repeated[name] = _REPEATED[name] | repeated[name]
+            repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
         listed = [{"type": "function", "strict": bool(each.get("strict"))} | each["function"] for each in tools]
         return ReplyRequest(
             prompts=(Prompt(tuple(_read_conversation(fields, self._kept))),),

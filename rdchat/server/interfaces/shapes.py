@@ -9,7 +9,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
-from rdchat.server.interfaces.api_error import unsupported, wrong
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.tools import Tools
 
@@ -86,24 +86,31 @@ def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | 
     inner = choice.get("allowed_tools")
     given = inner if isinstance(inner, dict) else choice
     listed, mode = given.get("tools"), given.get("mode", "auto")
-    if not isinstance(listed, list) or mode not in {"auto", "required"}:
+    if not isinstance(listed, list) or mode not in ("auto", "required"):
         raise wrong("tool_choice", "`allowed_tools` needs a list `tools`, and `auto` or `required` as its `mode`.")
-    named = [each.get("function", each) if isinstance(each, dict) else {} for each in listed]
-    names = {each.get("namespace", "") + str(each.get("name", "")) for each in named}
+    named = [each.get("function", each) for each in listed if isinstance(each, dict)]
+    names = {f"{each.get('namespace', '')}{each.get('name', '')}" for each in named if isinstance(each, dict)}
     return read_answer([tool for tool in tools if tool["function"]["name"] in names], mode, shape)
 
 
 def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     """Return the shape of a call of one of some tools, as `call_of` reads it, or of another answer.
 
-    What a grammar cannot enforce is left out of it, except for tools that are `strict`.
+    What a grammar cannot enforce is left out of it, except for tools that are `strict`. Of several tools, one whose
+    parameters are no schema cannot be called.
     """
     embedding, left_out = Embedding(soften=True), list[str]()
+    refusal: ApiError | None = None
     forms, checked = list[dict[str, Any]](), dict[str, Any]()
     for tool in tools:
         name, parameters = tool["function"]["name"], tool["function"]["parameters"]
         embedding.soften, embedding.left_out = not tool.get("strict"), []
-        made = _embedded(parameters, embedding, "tools")
+        try:
+            made = _embedded(parameters, embedding, "tools")
+        except ApiError as error:
+            refusal = error
+            left_out.append(name)
+            continue
         if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
             # A tool without parameters takes none.
             made["additionalProperties"] = False
@@ -111,6 +118,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
         checked[name] = parameters if embedding.left_out else True
         fields = {"name": {"const": name}, "arguments": {"type": "object"} | made}
         forms.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
+    if refusal and not forms:
+        raise refusal
     if answer is not None:
         if answer.kind not in {ShapeKind.JSON, ShapeKind.SCHEMA}:
             raise unsupported("response_format", "an answer in this format cannot be a tool call.")

@@ -5,12 +5,12 @@ The model gets functions. A tool of a `namespace` (as Codex sends those of MCP s
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.server.interfaces.api_error import wrong
+from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.fields import Fields, object_of
 
 Tools = Sequence[Mapping[str, Any]]
@@ -24,7 +24,24 @@ def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
 
     In `/v1/responses` the fields of a function stand in the tool itself.
     """
-    return tuple(tool for each in fields.inners("tools") for tool in _openai_tools(each, fields, ""))
+    return _good_ones(fields, lambda given: _openai_tools(given, fields, ""))
+
+
+def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+    """Read each entry of `tools`. A damaged one counts as ignored, unless none is good."""
+    tools = list[Mapping[str, Any]]()
+    refusals = list[ApiError]()
+    for at, each in enumerate(fields.items("tools")):
+        try:
+            tools += read(fields.inner(each, f"tools[{at}]"))
+        except ApiError as error:
+            refusals.append(error)
+            named = each.get("function", each) if isinstance(each, dict) else {}
+            has_name = isinstance(named, dict) and "name" in named
+            fields.ignored.append(f"tools.{named['name']}" if has_name else "tools")
+    if refusals and not tools:
+        raise refusals[0]
+    return tuple(tools)
 
 
 def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Mapping[str, Any]]:
@@ -35,13 +52,12 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
             yield _custom(given, namespace)
         case "namespace":
             name, about = given.text("name"), given.text("description", "")
-            inner = given.inners("tools")
+            inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
             fields.ignored += [] if inner else ["tools.namespace"]
-            for at, each in enumerate(inner):
-                for tool in _openai_tools(each, fields, name):
-                    function = tool["function"]
-                    described = "\n".join(filter(None, (about if at == 0 else "", function["description"])))
-                    yield {**tool, "function": {**function, "description": described}}
+            for tool in inner:
+                function = tool["function"]
+                described = "\n".join(filter(None, (about if tool is inner[0] else "", function["description"])))
+                yield {**tool, "function": {**function, "description": described}}
         case kind:
             fields.ignored.append(f"tools.{kind}")
 
@@ -79,20 +95,21 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     such as its web search, count as ignored.
     """
     known: dict[str, Any] = json.loads(files(__package__).joinpath("anthropic_tools.json").read_text())
-    tools = list[Mapping[str, Any]]()
-    for given in fields.inners("tools"):
+
+    def read(given: Fields) -> Iterator[Mapping[str, Any]]:
         kind = given.text("type", "custom")
         own = next((known[each] for each in known if kind.startswith(f"{each}_")), None)
         if own is None and kind != "custom":
             fields.ignored.append(f"tools.{given.text('name', '')}")
-            continue
+            return
         schema = own["parameters"] if own else given.take("input_schema", {})
         about = given.text("description", "") or (own["description"] if own else "")
         function = {"name": given.text("name"), "description": about}
         function["parameters"] = object_of(schema, given.name("input_schema"))
         strict = {"strict": True} if given.flag("strict") else {}
-        tools.append({"type": "function", "function": function} | strict)
-    return tuple(tools)
+        yield {"type": "function", "function": function} | strict
+
+    return _good_ones(fields, read)
 
 
 def origin_of(call: ToolCall, tools: Tools) -> Mapping[str, Any]:

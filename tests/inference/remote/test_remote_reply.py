@@ -1,4 +1,8 @@
-"""Replies of a remote server, event by event: characters that are cut, and limits."""
+"""Replies of a remote server, event by event: the forms of all servers, characters that are cut, and limits.
+
+Law: words in any known place of a delta stand in the reply, its calls are those that were sent, whatever the cuts, and
+what is not known never ends a reply whose words can be read.
+"""
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -8,12 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
@@ -80,18 +84,20 @@ def test_a_text_is_the_same_however_its_events_cut_it(
     assert [end.text[offset:].startswith("</think>") for offset in end.told.control] == [True] * bool(marker)
 
 
-@given(cut(), cut(), cut())
+@given(cut(), TEXTS, cut())
 def test_a_call_is_the_same_however_its_events_cut_it(
-    name: tuple[str, ...], call_id: tuple[str, ...], value: tuple[str, ...]
+    name: tuple[str, ...], call_id: str, value: tuple[str, ...]
 ) -> None:
     written = json.dumps("".join(value), ensure_ascii=False)
-    script = [call(name=each) for each in ("f", *name)] + [call(id=each) for each in call_id]
+    script = [call(name=each) for each in ("f", *name)] + [call(id=call_id)]
     script += [call(arguments=each) for each in ('{"a": ', *units_of(written))]
+    # A piece that is the whole name so far is the same name again.
+    assume(all(piece != "".join(("f", *name[:at])) for at, piece in enumerate(name)))
     with closing(reply(*script, call(arguments="}"), chunk("tool_calls"))) as events:
         end = list(events)[-1]
     assert isinstance(end, ReplyEnd)
     (made,) = end.tool_calls
-    assert (made.name, made.call_id) == ("f" + whole("".join(name)), whole("".join(call_id)))
+    assert (made.name, made.call_id) == ("f" + whole("".join(name)), whole(call_id))
     assert json.loads(made.arguments) == {"a": whole("".join(value))}
 
 
@@ -105,9 +111,9 @@ def units_of(text: str) -> list[str]:
     "long",
     [
         [call(name="n" * 65)],
-        [call(name="n")] * 65,
-        [call(id="i" * 101, name="f")],
-        [call(id="ii", name="f")] * 51,
+        [call(name=each) for each in ("n", "no") * 22],
+        [call(id="i" * (2**15 + 1), name="f")],
+        [call(id=str(each), name="f") for each in range(129)],
         [call(name="f", arguments="1" * 2**19)] * 3,
         [chunk(tool_calls=[{"index": n, "function": {"arguments": "1" * 2**18}}]) for n in range(5)],
         [{"choices": [{"delta": {"content": "b"}, "token_ids": [1, 2]}]}] * 6,
@@ -115,7 +121,7 @@ def units_of(text: str) -> list[str]:
     ],
 )
 def test_more_than_was_asked_for_ends_a_reply_and_what_came_before_is_kept(long: list[dict[str, Any]]) -> None:
-    taken = []
+    taken: list[GenerationEvent] = []
     with closing(reply(chunk(content="A"), *long, chunk("stop"))) as events:
         with pytest.raises(ModelError, match=r"127\.0\.0\.1:1 writes more than it was asked for"):
             taken.extend(iter(events))
@@ -123,7 +129,7 @@ def test_more_than_was_asked_for_ends_a_reply_and_what_came_before_is_kept(long:
 
 
 def test_what_is_within_the_limits_is_taken() -> None:
-    call_of = {"name": "n" * 64, "id": "i" * 100, "arguments": json.dumps({"a": "x" * (2**20 - 9)})}
+    call_of = {"name": "n" * 64, "id": "i" * 2**15, "arguments": json.dumps({"a": "x" * (2**20 - 9)})}
     ids = {"choices": [{"delta": {}, "token_ids": [*range(10)], "finish_reason": "tool_calls"}]}
     with closing(reply(call(**call_of), ids)) as events:
         end = list(events)[-1]
@@ -137,3 +143,140 @@ def test_a_number_that_is_no_token_is_refused(token: int) -> None:
     wrong = {"choices": [{"delta": {}, "token_ids": [token]}]}
     with closing(reply(wrong)) as events, pytest.raises(ModelError, match="OpenAI-compatible"):
         next(events)
+
+
+# The forms in which servers send words, with `@` in their place, and whether those are a thought.
+_WORDS: list[tuple[Any, bool]] = [
+    ({"content": "@"}, False),
+    ({"content": ["@"]}, False),
+    ({"content": {"type": "text", "text": "@"}}, False),
+    ({"content": [{"type": "text", "text": "@"}, {"type": "text", "text": ""}, {"type": "text", "text": "@"}]}, False),
+    ({"content": [{"type": "something_new", "text": "@", "more": {"a": 1}}]}, False),
+    ({"content": [{"type": "text", "text": {"value": "@", "annotations": ["other"]}}]}, False),
+    ({"content": [{"type": "output_text", "content": [{"type": "text", "text": "@"}]}]}, False),
+    ({"content": None, "refusal": "@"}, False),
+    ({"content": [{"type": "refusal", "refusal": "@"}]}, False),
+    ({"reasoning": "@", "reasoning_content": "@"}, True),
+    ({"reasoning_details": [{"type": "reasoning.summary", "summary": "@", "format": "x", "index": 0}]}, True),
+    (
+        {"reasoning_details": [{"type": "reasoning.text", "text": "@"}, {"type": "reasoning.encrypted", "data": "x"}]},
+        True,
+    ),
+    ({"thinking_blocks": [{"type": "thinking", "thinking": "@", "signature": "x"}], "content": ""}, True),
+    ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "@"}]}]}, True),
+]
+# What a reply may have beside them; nothing of it is words.
+_NOISE: list[dict[str, Any]] = [
+    {}, {"id": None}, {"usage": 5}, {"usage": {"prompt_tokens": "x", "prompt_tokens_details": 3}}, {"x": [1]},
+    {"usage": {"rdchat": {"tokens_per_second": "fast"}}}, {"error": None}, {"object": "x", "warnings": ["x"]},
+]  # fmt: skip
+_DELTA_NOISE: list[dict[str, Any]] = [
+    {}, {"role": "assistant", "tool_calls": None, "function_call": None}, {"images": [{"url": "x"}], "audio": {}},
+    {"annotations": [{"url": "x"}], "tool_calls": []}, {"reasoning": None, "provider": {"a": ["b"]}},
+]  # fmt: skip
+
+
+def end_of(script: Sequence[dict[str, Any]]) -> ReplyEnd:
+    with closing(reply(*script)) as events:
+        taken = list(events)
+    end = taken[-1]
+    assert isinstance(end, ReplyEnd)
+    assert streamed(taken) + end.trailing_text == end.text
+    return end
+
+
+def filled(form: Any, word: str) -> Any:
+    return json.loads(json.dumps(form).replace("@", word))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_NOISE), st.sampled_from(_DELTA_NOISE)), max_size=6),
+    st.sampled_from(["stop", "length", "STOP", "tool_calls", "function_call", "eos"]),
+)
+def test_words_in_each_place_of_a_delta_stand_in_the_reply(
+    drawn: list[tuple[tuple[Any, bool], dict[str, Any], dict[str, Any]]], finish: str
+) -> None:
+    script, answer, thought = list[dict[str, Any]](), list[str](), list[str]()
+    for at, ((form, is_thought), noise, beside) in enumerate(drawn):
+        script.append(chunk(**beside | filled(form, f"w{at} ")) | noise)
+        # One text under two names is one.
+        count = json.dumps(form).count("@") if not is_thought else 1
+        (thought if is_thought else answer).extend([f"w{at}"] * count)
+    end = end_of([*script, chunk(finish)])
+    assert (end.told.answer.split(), end.told.thought.split()) == (answer, thought)
+
+
+@st.composite
+def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
+    """Draw calls of tools, and the events with which a server of one kind sends them."""
+    calls, script = list[ToolCall](), list[dict[str, Any]]()
+    index = draw(st.sampled_from(["own", "shared", "null", "absent"]))
+    # Calls that came whole need no id, where each comes in one piece.
+    has_ids = draw(st.booleans())
+    cuts, again, once = draw(st.booleans()) and has_ids, draw(st.booleans()), draw(st.booleans())
+    as_object, random_ids = draw(st.booleans()) and not cuts, draw(st.booleans()) and not again
+    for at, value in enumerate(draw(st.lists(st.text('ab{}"', max_size=5), max_size=4))):
+        name = draw(st.sampled_from(["get", "get_map", "look"]))
+        arguments = json.dumps({"a": value})
+        calls.append(ToolCall(name, arguments, f"c{at}" if has_ids else ""))
+        pieces: list[Any] = [*arguments] if cuts else [{"a": value} if as_object else arguments]
+        for number, piece in enumerate(["", *pieces] if cuts else pieces):
+            function: dict[str, Any] = {"arguments": piece, "new_field": {"x": 1}}
+            unnamed: list[dict[str, Any]] = [{}, {"name": ""}, {"name": None}]
+            function |= {"name": name} if again or not number else draw(st.sampled_from(unnamed))
+            part: dict[str, Any] = {"type": "function", "function": function, "extra_content": ["x"]}
+            if index != "absent":
+                part["index"] = {"own": at, "shared": 0, "null": None}[index]
+            if has_ids and (again or not number):
+                part["id"] = f"c{at}"
+            elif has_ids and random_ids:
+                part["id"] = f"other-{number}"
+            script.append(chunk(tool_calls=part if once else [part]))
+    return calls, script
+
+
+@given(called(), st.sampled_from(["stop", "tool_calls"]))
+def test_the_calls_are_those_that_were_sent(drawn: tuple[list[ToolCall], list[dict[str, Any]]], finish: str) -> None:
+    calls, script = drawn
+    assert [*end_of([chunk(content="So"), *script, chunk(finish)]).tool_calls] == calls
+
+
+def test_a_call_in_its_former_form_is_one() -> None:
+    pieces: list[Any] = [{"name": "get", "arguments": ""}, {"arguments": '{"a": '}, {"arguments": "1}"}]
+    end = end_of([*(chunk(function_call=each) for each in pieces), chunk("function_call")])
+    assert end.tool_calls == (ToolCall("get", '{"a": 1}'),)
+
+
+@pytest.mark.parametrize(
+    ("piece", "words"),
+    [
+        ({"index": 1, "function": {"name": "get", "arguments": '{"a": '}}, 'get({"a": )'),
+        ({"index": 1, "function": {"name": "get", "arguments": '{"a": 1e999}'}}, 'get({"a": 1e999})'),
+        ({"index": 1, "function": {"name": "get", "arguments": [1]}}, "get([1])"),
+        ({"index": 1, "function": {"arguments": "{}"}}, "({})"),
+        ("get", "({})"),
+    ],
+)
+def test_a_damaged_call_is_words_and_hides_no_other(piece: Any, words: str) -> None:
+    good = {"index": 0, "id": "c", "function": {"name": "look", "arguments": "{}"}}
+    # What has no index goes on with the last call.
+    listed = [good, piece] if isinstance(piece, dict) else [piece]
+    end = end_of([chunk(reasoning="Hm"), chunk(content="So"), chunk("length", tool_calls=listed)])
+    assert [call.name for call in end.tool_calls] == ["look"] * (len(listed) - 1)
+    assert end.told.answer == f"So\n[a call of a tool that is not valid: {words}]"
+
+
+def test_a_part_without_words_is_named() -> None:
+    parts = [{"type": "text", "text": "Look: "}, {"type": "image_url", "image_url": {"url": "data:x"}}]
+    assert end_of([chunk("stop", content=parts)]).text == "Look: [image_url]"
+
+
+@pytest.mark.parametrize("reason", ["error", "content_filter", "something_new", 7])
+def test_an_end_that_is_not_complete_is_said(reason: Any) -> None:
+    taken: list[GenerationEvent] = []
+    with (
+        closing(reply(chunk(content="A"), chunk(reason))) as events,
+        pytest.raises(RdchatError, match=rf"127\.0\.0\.1:1 broke off the reply: {reason}\."),
+    ):
+        taken.extend(iter(events))
+    assert streamed(taken) == "A"

@@ -1,0 +1,128 @@
+"""Reads the deltas of a remote server's reply: words, thoughts and calls, in the forms of all servers."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import StringIO
+from typing import Any
+
+from rdchat.inference.api.messages import ToolCall, parsed_json
+
+_MAX_CALLS = 128
+# Characters of a call's name, of its id (some servers put a signature into it), and of the arguments of all calls.
+_MAX_NAME = 64
+_MAX_ID = 2**15
+_MAX_ARGUMENTS = 2**20
+# Fields with words in a part of a text, and those with a thought in a delta.
+_WORDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
+
+
+def delta_texts(delta: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the texts of a delta in order, each with whether it is a thought.
+
+    A part of the content without words is its type, such as `[image_url]`.
+    """
+    # One thought under several names is one.
+    yield next(filter(None, (_words(delta.get(name)) for name in _THOUGHTS)), ""), True
+    content = delta.get("content")
+    for part in content if isinstance(content, list) else [content]:
+        fields = part if isinstance(part, dict) else {"text": part}
+        kind = str(fields.get("type"))
+        is_thought = "think" in kind or "reason" in kind
+        has_words = is_thought or not fields.keys().isdisjoint(_WORDS)
+        yield _words(fields) if has_words else f"[{kind}]", is_thought
+    yield _words(delta.get("refusal")), False
+
+
+def _words(value: object) -> str:
+    """Return the words in a text, in a part of one, or in a list of parts."""
+    match value:
+        case str():
+            return value
+        case list():
+            return "".join(map(_words, value))
+        case dict():
+            # One text under several names is one.
+            return "".join(dict.fromkeys(_words(value.get(name)) for name in _WORDS))
+        case None | bool():
+            return ""
+    return str(value)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call in the making.
+
+    Attributes:
+        is_whole: Whether all of it came at once.
+    """
+
+    call_id: str = ""
+    name: str = ""
+    arguments: StringIO = field(default_factory=StringIO)
+    is_whole: bool = False
+
+    def is_other(self, call_id: str, name: str, arguments: str) -> bool:
+        """Return whether a piece with the same index, or without one, begins another call."""
+        if not name:
+            return False
+        if call_id and self.call_id:
+            # Some servers give each piece an id of its own, but then it has no name.
+            return call_id != self.call_id
+        return self.arguments.tell() > 0 and (name != self.name or (self.is_whole and bool(arguments)))
+
+
+class StreamedCalls:
+    """The calls in the deltas of one reply.
+
+    Attributes:
+        is_too_long: Whether they are more than a reply may have.
+    """
+
+    def __init__(self) -> None:
+        self.is_too_long = False
+        self._calls: list[_Call] = []
+        # By index; the last one is that of a piece without an index, too.
+        self._open: dict[str, _Call] = {}
+        self._length = 0
+
+    def add_piece(self, piece: object) -> None:
+        """Add a piece: the beginning of a call, more of one, or a whole one."""
+        fields: dict[str, Any] = piece if isinstance(piece, dict) else {}
+        function = fields.get("function") or {}
+        index = str(fields.get("index"))
+        call_id = str(fields.get("id") or "")
+        name = str(function.get("name") or "")
+        given = function.get("arguments") or ""
+        arguments = given if isinstance(given, str) else json.dumps(given)
+        call = self._open.get(index)
+        if call is None or call.is_other(call_id, name, arguments):
+            call = _Call(is_whole=isinstance(parsed_json(arguments), dict))
+            self._calls.append(call)
+            self._open |= {index: call, str(None): call}
+        call.call_id = call.call_id or call_id
+        # A name may come in pieces, or again with each piece of the arguments.
+        if name != call.name and not call.arguments.tell():
+            call.name += name
+        self._length += call.arguments.write(arguments)
+        is_long = len(call.name) > _MAX_NAME or len(call.call_id) > _MAX_ID or self._length > _MAX_ARGUMENTS
+        self.is_too_long |= is_long or len(self._calls) > _MAX_CALLS
+
+    def finished(self) -> tuple[list[ToolCall], list[str]]:
+        """Return the calls, and those without a name or whose arguments are no JSON object as texts."""
+        calls = list[ToolCall]()
+        damaged = list[str]()
+        for call in self._calls:
+            name = whole(call.name)
+            arguments = whole(call.arguments.getvalue()) or "{}"
+            if name and isinstance(parsed_json(arguments), dict):
+                calls.append(ToolCall(name, arguments, whole(call.call_id)))
+            else:
+                damaged.append(f"[a call of a tool that is not valid: {name}({arguments})]")
+        return calls, damaged
+
+
+def whole(text: str) -> str:
+    """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
