@@ -49,10 +49,14 @@ class _Element:
         self.attributes = dict(attributes)
         self.children: list[_Element | str] = []
 
+    def number(self, name: str, default: int) -> int:
+        """Return the number in an attribute."""
+        value = self.attributes.get(name) or ""
+        return int(value) if value.isdecimal() and len(value) < 6 else default
+
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""
-        value = self.attributes.get(name) or ""
-        return min(int(value), _MAX_SPANNED) if value.isdecimal() and len(value) < 6 and int(value) else 1
+        return min(self.number(name, 1) or 1, _MAX_SPANNED)
 
 
 class _TreeParser(HTMLParser):
@@ -144,11 +148,14 @@ def _blocks_of(element: _Element) -> list[str]:
 
 
 def _items(element: _Element) -> Iterator[str]:
-    number = 0
+    """Yield the items of a list; a `label`, which is no HTML, stands instead of the number or dash."""
+    number = element.number("start", 1) - 1
     for child in element.children:
         if isinstance(child, _Element) and (text := "\n".join(_blocks_of(child))):
-            number += child.tag == "li"
-            bullet = "" if child.tag != "li" else f"{number}. " if element.tag == "ol" else "- "
+            bullet = ""
+            if child.tag == "li":
+                number = child.number("value", number + 1)
+                bullet = (child.attributes.get("label") or (f"{number}." if element.tag == "ol" else "-")) + " "
             yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
 
 

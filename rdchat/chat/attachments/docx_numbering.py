@@ -1,0 +1,103 @@
+"""Numbers of lists and headings in a DOCX, as Word writes them; elements are matched by their local names."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
+_PLACE = re.compile(r"%([1-9])")
+# Styles may be based on each other in a circle.
+_DEEPEST = 32
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ROMAN = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
+# Word's names of forms begin with `lower` or `upper`.
+_FORMS: dict[str, list[str]] = {
+    "Letter": ["", *_LETTERS],
+    "Roman": [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ROMAN],
+}
+
+
+class ListNumbers:
+    """Counts the items of a document's lists, which go on where Word lets them go on.
+
+    Args:
+        parts: The roots of its numbering and its styles.
+
+    Attributes:
+        is_sure: False once a number may not be what Word writes.
+    """
+
+    def __init__(self, parts: Iterable[Element]) -> None:
+        self.is_sure = True
+        self._named = {
+            (name, own): each for root in parts for each in root for name, own in attributes_of(each).items()
+        }
+        self._counts: dict[str, dict[str, int]] = defaultdict(dict)
+        self._begun: set[str] = set()
+
+    def next_label(self, paragraph: Element) -> str | None:
+        """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet."""
+        use, depth = self._place(paragraph)
+        number = self._named.get(("numId", use))
+        if number is None:
+            return None
+        counted = value_of(number, "abstractNumId")
+        shared = self._named.get(("abstractNumId", counted), number)
+        sources = [*shared.iterfind("{*}lvl"), *number.iterfind("{*}lvlOverride/{*}lvl")]
+        levels = {attributes_of(each).get("ilvl", "0"): each for each in sources}
+        if depth not in levels or value_of(levels[depth], "numFmt") == "bullet":
+            self.is_sure &= depth in levels
+            return None
+        counts = self._counts[counted]
+        if use not in self._begun:
+            self._begun.add(use)
+            for each in number.iterfind("{*}lvlOverride/{*}startOverride/.."):
+                counts[attributes_of(each)["ilvl"]] = _start(each, "startOverride") - 1
+        counts[depth] = counts.get(depth, _start(levels[depth]) - 1) + 1
+        for deeper in [each for each in counts if each > depth]:
+            del counts[deeper]
+
+        def numeral_at(place: re.Match[str]) -> str:
+            above = str(int(place[1]) - 1)
+            level = levels.get(above, levels[depth])
+            return self._numeral(counts.setdefault(above, _start(level)), value_of(level, "numFmt"))
+
+        return _PLACE.sub(numeral_at, value_of(levels[depth], "lvlText"))
+
+    def _place(self, paragraph: Element) -> tuple[str, str]:
+        """Return the list and the depth of a paragraph: its own, or those of its style."""
+        own: Element | None = paragraph
+        use = depth = ""
+        style = value_of(paragraph, "pPr/{*}pStyle")
+        for _ in range(_DEEPEST):
+            if own is None:
+                break
+            use = use or value_of(own, "pPr/{*}numPr/{*}numId")
+            depth = depth or value_of(own, "pPr/{*}numPr/{*}ilvl")
+            own = self._named.get(("styleId", style))
+            style = "" if own is None else value_of(own, "basedOn")
+        return use, depth or "0"
+
+    def _numeral(self, number: int, form: str) -> str:
+        """Return a number in one of Word's forms, or as digits."""
+        numerals = _FORMS.get(form[5:], [])
+        if 0 < number < len(numerals):
+            return numerals[number].upper() if form.startswith("upper") else numerals[number]
+        self.is_sure &= form in ("", "decimal")
+        return str(number)
+
+
+def attributes_of(element: Element) -> dict[str, str]:
+    """Return an element's attributes by their local names."""
+    return {name.rpartition("}")[2]: value for name, value in element.items()}
+
+
+def value_of(element: Element, path: str) -> str:
+    """Return the value of a property below an element; empty without it."""
+    found = element.find(f"{{*}}{path}")
+    return "" if found is None else attributes_of(found).get("val", "")
+
+
+def _start(level: Element, name: str = "start") -> int:
+    value = value_of(level, name)
+    return int(value) if value.isdecimal() and len(value) < 6 else 0
