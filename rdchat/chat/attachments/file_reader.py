@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refuse_protected, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
@@ -326,9 +326,11 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     """
     from rdchat.chat.attachments.docx_text import docx_text  # noqa: PLC0415  only the child needs it
     from rdchat.chat.attachments.html_text import html_to_text  # noqa: PLC0415  as above
+    from rdchat.chat.attachments.notebook_text import notebook_text  # noqa: PLC0415  as above
 
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
+    refuse_protected(data, name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
     if kind is FileKind.IMAGE:
         raise refused(NO_TEXT, name)
@@ -336,6 +338,8 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
         texts, note = pdf_texts(data, name, job.report_progress)
     else:
         text, note = docx_text(data, name) if kind is FileKind.DOCX else decoded(data, name, kind is FileKind.HTML)
+        if name.casefold().endswith(".ipynb"):
+            text, note = notebook_text(text)
         texts = [html_to_text(text) if kind is FileKind.HTML else text]
         if not texts[0].strip():
             raise refused(_EMPTY, name)
