@@ -1,11 +1,9 @@
 """Numbers of lists and headings in a DOCX, as Word writes them; elements are matched by their local names."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
-_PLACE = re.compile(r"%([1-9])")
 # Styles may be based on each other in a circle.
 _DEEPEST = 32
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -43,26 +41,26 @@ class ListNumbers:
             return None
         counted = value_of(number, "abstractNumId")
         shared = self._named.get(("abstractNumId", counted), number)
-        sources = [*shared.iterfind("{*}lvl"), *number.iterfind("{*}lvlOverride/{*}lvl")]
-        levels = {attributes_of(each).get("ilvl", "0"): each for each in sources}
-        if depth not in levels or value_of(levels[depth], "numFmt") == "bullet":
-            self.is_sure &= depth in levels
+        changed = number.iterfind("{*}lvlOverride/{*}lvl")
+        levels = {attributes_of(each).get("ilvl", "0"): each for each in (*shared.iterfind("{*}lvl"), *changed)}
+        level = levels.get(depth)
+        if level is None or value_of(level, "numFmt") == "bullet":
+            self.is_sure &= level is not None
             return None
         counts = self._counts[counted]
         if use not in self._begun:
             self._begun.add(use)
             for each in number.iterfind("{*}lvlOverride/{*}startOverride/.."):
                 counts[attributes_of(each)["ilvl"]] = _start(each, "startOverride") - 1
-        counts[depth] = counts.get(depth, _start(levels[depth]) - 1) + 1
+        counts[depth] = counts.get(depth, _start(level) - 1) + 1
         for deeper in [each for each in counts if each > depth]:
             del counts[deeper]
-
-        def numeral_at(place: re.Match[str]) -> str:
-            above = str(int(place[1]) - 1)
-            level = levels.get(above, levels[depth])
-            return self._numeral(counts.setdefault(above, _start(level)), value_of(level, "numFmt"))
-
-        return _PLACE.sub(numeral_at, value_of(levels[depth], "lvlText"))
+        label = value_of(level, "lvlText")
+        for place, (above, each) in enumerate(sorted(levels.items()), start=1):
+            if f"%{place}" in label:
+                numeral = self._numeral(counts.get(above, _start(each)), value_of(each, "numFmt"))
+                label = label.replace(f"%{place}", numeral)
+        return label
 
     def _place(self, paragraph: Element) -> tuple[str, str]:
         """Return the list and the depth of a paragraph: its own, or those of its style."""

@@ -68,10 +68,13 @@ class DocxParts:
         # If mammoth needs this part, it refuses the file.
         if root is None:
             return xml
-        # Inner ones first, so that each is searched once.
+        with_text: set[ElementTree.Element] = set()
+        # Inner ones come first.
         for each in reversed(list(root.iter())):
             if _name(each) == "AlternateContent":
-                each[:] = [child for child in each if _plain(child)][:1]
+                each[:] = [child for child in each if child in with_text][:1]
+            if _name(each) == "t" or any(child in with_text for child in each):
+                with_text.add(each)
         if _name(root) not in _TEXT_ROOTS | _UNSEEN_ROOTS:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
             label = _SIMPLE_ROOTS.get(_name(root), "Drawing")
@@ -94,14 +97,14 @@ class DocxParts:
             mark = "$" if name == "oMath" else "$$"
             parent[index] = _run(space, f"{mark}{_tex(each)}{mark}")
         elif name == "ruby":
-            readings = [_plain(child) for child in each if _name(child) == "rt"]
-            parent[index] = _run(space, _plain(each).removeprefix(*readings) + f"({readings[0]})")
+            texts = defaultdict(str, ((_name(child), _plain(child)) for child in each))
+            parent[index] = _run(space, f"{texts['rubyBase']}({texts['rt']})")
         elif name == "fldChar":
             parent.insert(index + 1, _run(space, _chosen_entry(each)))
         elif name in ("ins", "del", "moveFrom", "moveTo"):
             self.has_changes = True
-            if name == "del" and len(each):
-                parent[index] = _run(space, f"~~{_plain(each, 'delText')}~~")
+            if name == "del" and (text := _plain(each, "delText")):
+                parent[index] = _run(space, f"~~{text}~~")
             elif name == "moveFrom" or _name(parent) == "trPr":
                 each.clear()
                 each.tag = f"{space}ins"
@@ -171,8 +174,9 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         "It has tracked changes: deleted text is struck through.": parts.has_changes,
         "Some numbers of its lists may not be as Word shows them.": not parts.numbers.is_sure,
         "Some of its symbols were left out.": has_signs_lost,
-        f"Files in it were left out: {printable_name(', '.join(inner))}. Word may take them in: save it again.": inner,
-        f"{len(lost)} pieces of its text were left out, such as “{printable_name(''.join(lost[:1]))}”.": lost,
+        f"Files inside it were not read ({printable_name(', '.join(inner))}). If Word shows their text, save it again"
+        " in Word.": inner,
+        f"Some of its text was left out, such as “{printable_name(''.join(lost[:1]))}”.": lost,
     }
     note = " ".join(each for each, is_so in notes.items() if is_so)
     if not text.strip():

@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ _DEEPEST = 32
 _SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_MAX_INNER_FILES = 8
 _WARNING = 80
 
 
@@ -190,10 +188,10 @@ def _kept_elsewhere(reader: "pypdf.PdfReader") -> list[str]:
     notes = []
     if "/XFA" in form and (catalog.get("/NeedsRendering") or not form.get("/Fields")):
         notes.append("It is an XFA form, which only Adobe Acrobat shows: print it to a PDF there and attach that.")
-    names = _tried(lambda: [each.name for each in islice(reader.attachment_list, _MAX_INNER_FILES)], ["?"])
+    names = _tried(lambda: [each.name for each in reader.attachment_list], ["?"])
     if names:
         kind = "It is a portfolio" if "/Collection" in catalog else "Files are attached to it"
-        listed = ", ".join(map(printable_name, names))
+        listed = printable_name(", ".join(names))
         notes.append(f"{kind}, and rdchat does not read the files in it ({listed}): save and attach them.")
     return notes
 
