@@ -4,15 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
+from rdchat.chat.attachments.numerals import numeral
+
 # Styles may be based on each other in a circle.
 _DEEPEST = 32
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_ROMAN = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
-# Word's names of forms begin with `lower` or `upper`.
-_FORMS: dict[str, list[str]] = {
-    "Letter": ["", *_LETTERS],
-    "Roman": [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ROMAN],
-}
 
 
 class ListNumbers:
@@ -58,8 +53,10 @@ class ListNumbers:
         label = value_of(level, "lvlText")
         for place, (above, each) in enumerate(sorted(levels.items()), start=1):
             if f"%{place}" in label:
-                numeral = self._numeral(counts.get(above, _start(each)), value_of(each, "numFmt"))
-                label = label.replace(f"%{place}", numeral)
+                count = counts.get(above, _start(each))
+                text = numeral(count, value_of(each, "numFmt"))
+                self.is_sure &= bool(text)
+                label = label.replace(f"%{place}", text or str(count))
         return label
 
     def _place(self, paragraph: Element) -> tuple[str, str]:
@@ -75,14 +72,6 @@ class ListNumbers:
             own = self._named.get(("styleId", style))
             style = "" if own is None else value_of(own, "basedOn")
         return use, depth or "0"
-
-    def _numeral(self, number: int, form: str) -> str:
-        """Return a number in one of Word's forms, or as digits."""
-        numerals = _FORMS.get(form[5:], [])
-        if 0 < number < len(numerals):
-            return numerals[number].upper() if form.startswith("upper") else numerals[number]
-        self.is_sure &= form in ("", "decimal")
-        return str(number)
 
 
 def attributes_of(element: Element) -> dict[str, str]:

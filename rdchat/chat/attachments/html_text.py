@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
+from rdchat.chat.attachments.numerals import numeral
+
 _SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
 _BLOCKS = {
@@ -132,7 +134,7 @@ def _parts(element: _Element) -> Iterator[str | list[str]]:
             yield child
         elif child.tag == "br":
             yield "\n"
-        elif child.tag in _BLOCKS:
+        elif child.tag in _BLOCKS | _CELLS:
             yield _blocks_of(child)
         elif child.tag in _RAISED:
             yield _raised(child)
@@ -146,7 +148,8 @@ def _blocks_of(element: _Element) -> list[str]:
     tag = element.tag
     if tag in ("ul", "ol"):
         return ["\n".join(_items(element))]
-    if tag in ("table", "tr"):
+    # A row has no place for lines of code.
+    if tag in ("table", "tr") and not any(_elements(element, {"pre"}, set())):
         return [*_blocks_among(_beside_cells(element)), "\n".join(_rows(element))]
     if tag == "hr":
         return ["---"]
@@ -160,12 +163,16 @@ def _blocks_of(element: _Element) -> list[str]:
 
 def _items(element: _Element) -> Iterator[str]:
     """Yield the items of a list; a `label`, which is no HTML, stands instead of the number or dash."""
-    number = element.number("start", 1) - 1
+    form = element.attributes.get("type") or ""
+    step = -1 if "reversed" in element.attributes else 1
+    count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
+    number = element.number("start", count if step < 0 else 1) - step
     for child in element.children:
         bullet = ""
         if isinstance(child, _Element) and child.tag == "li":
-            number = child.number("value", number + 1)
-            bullet = (child.attributes.get("label") or (f"{number}." if element.tag == "ol" else "-")) + " "
+            number = child.number("value", number + step)
+            numbered = f"{numeral(number, form) or number}." if element.tag == "ol" else "-"
+            bullet = (child.attributes.get("label") or numbered) + " "
         if text := "\n".join(_blocks_among([child])):
             yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
 

@@ -82,8 +82,8 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
     if begins_as_image(head):
         return FileKind.IMAGE
     # A text may be about PDFs.
-    is_named = name.casefold().endswith(".pdf")
-    if b"%PDF-" in head[:_PDF_WITHIN] and (is_named or not _is_text(head) or (head[:1] == b"%" and b" obj" in head)):
+    is_named = name.casefold().endswith(".pdf") or "." not in name
+    if b"%PDF-" in head[:_PDF_WITHIN] and (is_named or not _is_text(head)):
         return FileKind.PDF
     if head.startswith(b"PK\x03\x04"):
         return None

@@ -30,9 +30,10 @@ def _blocks_of(cell: dict[str, Any]) -> Iterator[str]:
     for output in cell.get("outputs", ()):
         lines = output.get("text") or "\n".join(output.get("traceback", ()))
         data = output.get("data", {"text/plain": lines})
-        kind = next((each for each in (*_FORMATS, *data) if each in data), "")
-        shown = "".join(data.get(kind, ""))
+        kind = next(each for each in (*_FORMATS, *data) if each in data)
         if kind == "text/html":
-            yield html_to_text(shown)
+            yield html_to_text("".join(data[kind]))
+        elif kind.startswith("text/"):
+            yield fenced(_COLOUR.sub("", "".join(data[kind])))
         else:
-            yield fenced(_COLOUR.sub("", shown)) if kind.startswith("text/") else f"[{kind}]"
+            yield f"[{kind}]"

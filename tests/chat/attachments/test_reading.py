@@ -126,7 +126,7 @@ def test_all_that_a_quote_holds_is_marked_and_nothing_behind_it(page: str, text:
     ("name", "text"),
     [
         ("a.md", 'A PDF begins with %PDF-1.7, then "1 0 obj".'),
-        ("a.txt", "%PDF- is the mark of a PDF."),
+        ("a.txt", "%PDF-1.7 begins a PDF, then: 1 0 obj"),
         ("a.txt", "GGUF is a format."),
         ("a.txt", "bplist00 and SQLite format 3 are formats."),
         ("a.txt", "RIFF, or ftyp: containers."),
