@@ -131,11 +131,11 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
             report(page / len(pages))
             warnings = log.count
             text = _text_of(pages, page)
+            noted = "" if text is None else "\n".join(added_lines(pages[page]))
             if text is None:
                 unreadable.append(page + 1)
             elif log.count > warnings or "\ufffd" in text:
                 doubtful.append(page + 1)
-            noted = "" if text is None else "\n".join(added_lines(pages[page]))
             texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
     empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
     if len(unreadable) == len(texts):
@@ -188,7 +188,7 @@ def _kept_elsewhere(reader: "pypdf.PdfReader") -> list[str]:
     notes = []
     if "/XFA" in form and (catalog.get("/NeedsRendering") or not form.get("/Fields")):
         notes.append("It is an XFA form, which only Adobe Acrobat shows: print it to a PDF there and attach that.")
-    names = _tried(lambda: [each.name for each in reader.attachment_list], ["?"])
+    names = _tried(lambda: [str(each.name) for each in reader.attachment_list], ["?"])
     if names:
         kind = "It is a portfolio" if "/Collection" in catalog else "Files are attached to it"
         listed = printable_name(", ".join(names))
@@ -249,7 +249,7 @@ def _name_minus(page: "pypdf.PageObject") -> None:
     resources: Any = page["/Resources"]
     for each in resources["/Font"].values():
         font = each.get_object()
-        if "CMSY" in font["/BaseFont"] and "/Encoding" not in font:
+        if "CMSY" in font.get("/BaseFont", "") and "/Encoding" not in font:
             names = ArrayObject([NumberObject(0), NameObject("/minus")])
             font[NameObject("/Encoding")] = DictionaryObject({NameObject("/Differences"): names})
 
