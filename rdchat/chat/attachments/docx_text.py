@@ -1,16 +1,19 @@
-"""Reads a DOCX: mammoth makes HTML of it, and silently drops equations, deleted text, headers and footers.
+"""Reads a DOCX: mammoth makes HTML of it, and silently drops each element that it does not know, with the words in it.
 
-So these are replaced or collected first. Elements are matched by their local names, since Word has two sets of
-namespaces.
+So an element with words becomes one that mammoth reads through, unless the structure needs it; equations, headers and
+the like are replaced or collected first. Each word is marked, and the note names what did not arrive. Elements are
+matched by their local names, since Word has two sets of namespaces.
 """
 
 import io
+import re
 import zipfile
 from collections import defaultdict
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from rdchat.chat.attachments.attached_file import FileRefusedError
+from rdchat.chat.attachments.attached_file import FileRefusedError, printable_name
+from rdchat.chat.attachments.docx_numbering import ListNumbers, attributes_of, value_of
 from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import refused
 
@@ -18,10 +21,19 @@ _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
 _MAX_XML_BYTES = 32 << 20
 _PICTURES = "word/media/"
+_WORDLESS = ".xml", ".rels", ".bin", ".odttf", "/"
 _DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
+_NOTES = {"footnote", "endnote", "comment"}
 _TEXT_ROOTS = {"document", "footnotes", "endnotes", "comments"}
 _SIMPLE_ROOTS = {"hdr": "Header", "ftr": "Footer"}
+# Building blocks, and a second copy of a diagram's words.
+_UNSEEN_ROOTS = {"glossaryDocument", "drawing"}
+_STRUCTURE = _TEXT_ROOTS | _NOTES | {"body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "sdt", "sdtContent"}
+_BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
+# No text has these characters: the number of a word, and the label of an item.
+_WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
+_ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
           "\u0304": r"\bar", "\u0305": r"\bar", "\u20d7": r"\vec", "\u0307": r"\dot", "\u0308": r"\ddot"}  # fmt: skip
 # TeX by elements of Office Math.
@@ -39,30 +51,42 @@ class DocxParts:
     """Content that mammoth would drop from the parts of a DOCX.
 
     Attributes:
-        headers_and_footers: Texts of its headers and footers, each once.
+        numbers: Counts the items of its lists.
+        beside: Texts of its headers, footers and drawings, each once.
+        words: Each piece of its text, which is marked by its place here.
         has_changes: Whether changes are tracked.
     """
 
-    headers_and_footers: dict[str, list[str]] = field(default_factory=lambda: {"Header": [], "Footer": []})
+    numbers: ListNumbers
+    beside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    words: list[str] = field(default_factory=list)
     has_changes: bool = False
 
     def prepared(self, xml: bytes) -> bytes:
-        """Return a part with equations as TeX and with deleted text struck out; collect headers and footers."""
-        try:
-            root = ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
-        except ElementTree.ParseError:
-            # If mammoth needs this part, it refuses the file.
+        """Return a part as mammoth reads all of it; collect the text of one that it does not read."""
+        root = _parsed(xml)
+        # If mammoth needs this part, it refuses the file.
+        if root is None:
             return xml
-        if label := _SIMPLE_ROOTS.get(_name(root)):
-            text = "\n".join(line for each in root.iter() if _name(each) == "p" and (line := _plain(each)))
-            if text and text not in self.headers_and_footers[label]:
-                self.headers_and_footers[label].append(text)
+        with_text: set[ElementTree.Element] = set()
+        # Inner ones come first.
+        for each in reversed(list(root.iter())):
+            if _name(each) == "AlternateContent":
+                each[:] = [child for child in each if child in with_text][:1]
+            if _name(each) == "t" or any(child in with_text for child in each):
+                with_text.add(each)
+        if _name(root) not in _TEXT_ROOTS | _UNSEEN_ROOTS:
+            text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
+            label = _SIMPLE_ROOTS.get(_name(root), "Drawing")
+            if text and text not in self.beside[label]:
+                self.beside[label].append(text)
         if _name(root) not in _TEXT_ROOTS:
             return xml
         space = root.tag.rpartition("}")[0] + "}"
         for parent in list(root.iter()):
             for index, each in enumerate(parent):
                 self._prepare(parent, index, each, space)
+        self._open(root, space)
         changed: bytes = ElementTree.tostring(root, "utf-8")
         return changed
 
@@ -71,17 +95,48 @@ class DocxParts:
         name = _name(each)
         if name in ("oMath", "oMathPara"):
             mark = "$" if name == "oMath" else "$$"
-            parent[index] = run = ElementTree.Element(f"{space}r")
-            ElementTree.SubElement(run, f"{space}t").text = f"{mark}{_tex(each)}{mark}"
+            parent[index] = _run(space, f"{mark}{_tex(each)}{mark}")
+        elif name == "ruby":
+            texts = defaultdict(str, ((_name(child), _plain(child)) for child in each))
+            parent[index] = _run(space, f"{texts['rubyBase']}({texts['rt']})")
+        elif name == "fldChar":
+            parent.insert(index + 1, _run(space, _chosen_entry(each)))
         elif name in ("ins", "del", "moveFrom", "moveTo"):
             self.has_changes = True
-            if name == "del" and _name(parent) != "rPr":
-                _strike(each, space)
+            if name == "del" and (text := _plain(each, "delText")):
+                parent[index] = _run(space, f"~~{text}~~")
+            elif name == "moveFrom" or _name(parent) == "trPr":
+                each.clear()
+                each.tag = f"{space}ins"
         elif name == "dstrike":
             each.tag = f"{space}strike"
-        elif name == "AlternateContent" and all(_name(child) != "Fallback" for child in each):
-            parent[index] = box = ElementTree.Element(f"{space}pict")
-            box.extend([child for child in each.iter() if _name(child) == "txbxContent"])
+        elif name in _BREAKS:
+            each.tag = f"{space}{_BREAKS[name]}"
+            each.attrib.clear()
+
+    def _open(self, root: ElementTree.Element, space: str) -> None:
+        """Mark each piece of text, and let mammoth read through what it is in; put the numbers of lists in."""
+        parents = {child: parent for parent in root.iter() for child in parent}
+        opened = {root}
+        for each in list(parents):
+            if _name(each) == "p" and (label := self.numbers.next_label(each)) is not None:
+                each.insert(each.find("{*}pPr") is not None, _run(space, f"\ufdd2{label}\ufdd3"))
+            if _name(each) != "t":
+                continue
+            text = each.text or ""
+            each.text = f"\ufdd0{len(self.words)}\ufdd1{text}"
+            self.words.append(text)
+            has_paragraph = False
+            element = each
+            while element not in opened:
+                opened.add(element)
+                name = _name(element)
+                parent = parents[element]
+                if name not in _STRUCTURE:
+                    name = "pict" if has_paragraph and _name(parent) == "r" else "smartTag"
+                has_paragraph |= name == "p"
+                element.tag = f"{space}{name}"
+                element = parent
 
 
 def docx_text(data: bytes, name: str) -> tuple[str, str]:
@@ -94,25 +149,39 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
 
     try:
         prepared, parts = _prepared(data, name)
-        html = mammoth.convert_to_html(
+        result = mammoth.convert_to_html(
             io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
-        ).value
+        )
     except (FileRefusedError, MemoryError):
         raise
     # Anything can be wrong in a foreign file.
     except Exception as error:
         raise refused(_DAMAGED, name) from error
-    headers, footers = (
-        [f"{kind}: {text}" for text in parts.headers_and_footers[kind]] for kind in ("Header", "Footer")
+    shown = set(_WORD.findall(result.value))
+    html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
+    body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
+    headers, footers, drawings = (
+        [f"{kind}: {text}" for text in parts.beside[kind]] for kind in ("Header", "Footer", "Drawing")
     )
-    text = "\n\n".join(each for each in (*headers, html_to_text(html), *footers) if each.strip())
-    if not text.strip():
-        raise FileRefusedError(f"{name} has no text.", "It may have only pictures, which rdchat cannot read yet.")
+    text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        has_pictures = any(each.startswith(_PICTURES) for each in archive.namelist())
-    notes = ["Its pictures were left out."] if has_pictures else []
-    notes += ["It has tracked changes: deleted text is struck through."] if parts.has_changes else []
-    return text, " ".join(notes)
+        members = [each for each in archive.namelist() if each.startswith("word/")]
+    inner = [each[5:] for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS)]
+    lost = [word for place, word in enumerate(parts.words) if str(place) not in shown and re.search(r"\w", word)]
+    has_signs_lost = any("unsupported character" in each.message for each in result.messages)
+    notes = {
+        "Its pictures were left out.": any(each.startswith(_PICTURES) for each in members),
+        "It has tracked changes: deleted text is struck through.": parts.has_changes,
+        "Some numbers of its lists may not be as Word shows them.": not parts.numbers.is_sure,
+        "Some of its symbols were left out.": has_signs_lost,
+        f"Files inside it were not read ({printable_name(', '.join(inner))}). If Word shows their text, save it again"
+        " in Word.": inner,
+        f"Some of its text was left out, such as “{printable_name(''.join(lost[:1]))}”.": lost,
+    }
+    note = " ".join(each for each, is_so in notes.items() if is_so)
+    if not text.strip():
+        raise FileRefusedError(f"{name} has no text.", note or "It may have only pictures: attach them as images.")
+    return text, note
 
 
 def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
@@ -130,7 +199,9 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
         is_large = any(each.file_size > _MAX_XML_BYTES for each in xml_parts)
         if is_large or sum(each.file_size for each in members) > _MAX_BYTES:
             raise refused(_LARGE, name)
-        copy, parts = io.BytesIO(), DocxParts()
+        lists = [each for each in xml_parts if each.filename.startswith(("word/numbering", "word/styles"))]
+        roots = [root for each in lists if (root := _parsed(archive.read(each))) is not None]
+        copy, parts = io.BytesIO(), DocxParts(ListNumbers(roots))
         with zipfile.ZipFile(copy, "w") as copied:
             for each in xml_parts:
                 xml = archive.read(each)
@@ -138,30 +209,40 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
         return copy.getvalue(), parts
 
 
+def _parsed(xml: bytes) -> ElementTree.Element | None:
+    """Return the root of a part; None if it is damaged."""
+    try:
+        return ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
+    except ElementTree.ParseError:
+        return None
+
+
 def _name(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def _plain(paragraph: ElementTree.Element) -> str:
-    """Return the words of a paragraph."""
+def _run(space: str, text: str) -> ElementTree.Element:
+    """Return a run with a text."""
+    run = ElementTree.Element(f"{space}r")
+    ElementTree.SubElement(run, f"{space}t").text = text
+    return run
+
+
+def _chosen_entry(field: ElementTree.Element) -> str:
+    """Return the entry that a field shows which is an old drop-down list."""
+    entries = [attributes_of(each).get("val", "") for each in field.iter() if _name(each) == "listEntry"]
+    chosen = value_of(field, "ffData/{*}ddList/{*}result") or value_of(field, "ffData/{*}ddList/{*}default") or "0"
+    return "".join(entries[int(chosen) :][:1]) if chosen.isdecimal() else ""
+
+
+def _plain(element: ElementTree.Element, *more: str) -> str:
+    """Return the words of a paragraph, or of a value in a chart; `more` names other elements of text."""
     parts = (
-        "\t" if _name(each) == "tab" else each.text or "" for each in paragraph.iter() if _name(each) in ("t", "tab")
+        "\t" if _name(each) == "tab" else each.text or ""
+        for each in element.iter()
+        if _name(each) in ("t", "tab", "v", *more)
     )
     return "".join(parts).strip()
-
-
-def _strike(deleted: ElementTree.Element, space: str) -> None:
-    """Make deleted runs inserted ones that are struck out."""
-    deleted.tag = f"{space}ins"
-    for each in list(deleted.iter()):
-        if _name(each) == "delText":
-            each.tag = f"{space}t"
-        elif _name(each) == "r":
-            properties = next((child for child in each if _name(child) == "rPr"), None)
-            if properties is None:
-                properties = ElementTree.Element(f"{space}rPr")
-                each.insert(0, properties)
-            ElementTree.SubElement(properties, f"{space}strike")
 
 
 def _tex(element: ElementTree.Element) -> str:

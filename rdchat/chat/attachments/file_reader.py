@@ -6,17 +6,19 @@ only, and nothing is kept.
 """
 
 import io
+import logging
 import os
 import re
 import unicodedata
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refuse_protected, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
@@ -45,6 +47,8 @@ _BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13
 _DEEPEST = 32
 _SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_WARNING = 80
 
 
 class FileReader:
@@ -115,32 +119,84 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
     Raises:
         FileRefusedError: If it is damaged, protected, or has no text.
     """
-    pages = _opened(data, name)
     texts: list[str] = []
     unreadable: list[int] = []
-    for page in range(len(pages)):
-        report(page / len(pages))
-        text = _text_of(pages, page)
-        if text is None:
-            unreadable.append(page + 1)
-        noted = "" if text is None else "\n".join(added_lines(pages[page]))
-        texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
+    doubtful: list[int] = []
+    with closing(_WarningLog()) as log:
+        reader = _opened(data, name)
+        notes = _kept_elsewhere(reader)
+        pages = reader.pages
+        is_damaged = log.count > 0
+        for page in range(len(pages)):
+            report(page / len(pages))
+            warnings = log.count
+            text = _text_of(pages, page)
+            noted = "" if text is None else "\n".join(added_lines(pages[page]))
+            if text is None:
+                unreadable.append(page + 1)
+            elif log.count > warnings or "\ufffd" in text:
+                doubtful.append(page + 1)
+            texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
     empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
     if len(unreadable) == len(texts):
         raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
     if len(unreadable) + len(empty) == len(texts):
+        if notes:
+            raise FileRefusedError(f"{name} has no text on its pages.", " ".join(notes))
         is_scan = any(_tried(lambda page=page: len(page.images) > 0, False) for page in pages)  # type: ignore[misc]
         raise FileRefusedError(
             f"{name} is a scan: its pages are pictures without text." if is_scan else f"{name} has no text.",
             "Recognise the text in another app and save the result, or attach its pages as images.",
         )
-    notes = [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
+    notes += [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
     verb = "has" if len(empty) == 1 else "have"
     notes += [f"{_pages_text(empty)} {verb} no text, perhaps pictures."] if empty else []
+    if is_damaged or doubtful:
+        where = "The file" if is_damaged else _pages_text(doubtful)
+        reason = f" (pypdf: {log.first})" if log.first else ""
+        notes.append(f"{where} may have signs that are wrong or missing{reason}.")
     return texts, " ".join(notes)
 
 
-def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
+class _WarningLog(logging.Handler):
+    """Counts pypdf's warnings: it logs what it cannot decode, and goes on. `close` ends it.
+
+    Attributes:
+        count: Number of warnings.
+        first: The first one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+        self.first = ""
+        logging.getLogger("pypdf").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        self.first = self.first or printable_name(record.getMessage()[:_WARNING])
+
+    def close(self) -> None:
+        logging.getLogger("pypdf").removeHandler(self)
+        super().close()
+
+
+def _kept_elsewhere(reader: "pypdf.PdfReader") -> list[str]:
+    """Return a note for each place beside its pages where a PDF keeps what its app shows."""
+    catalog = reader.root_object
+    form: dict[Any, Any] = _tried(lambda: dict(catalog["/AcroForm"]), {})  # type: ignore[call-overload]
+    notes = []
+    if "/XFA" in form and (catalog.get("/NeedsRendering") or not form.get("/Fields")):
+        notes.append("It is an XFA form, which only Adobe Acrobat shows: print it to a PDF there and attach that.")
+    names = _tried(lambda: [str(each.name) for each in reader.attachment_list], ["?"])
+    if names:
+        kind = "It is a portfolio" if "/Collection" in catalog else "Files are attached to it"
+        listed = printable_name(", ".join(names))
+        notes.append(f"{kind}, and rdchat does not read the files in it ({listed}): save and attach them.")
+    return notes
+
+
+def _opened(data: bytes, name: str) -> "pypdf.PdfReader":
     import pypdf  # noqa: PLC0415  only the reading process needs it
 
     try:
@@ -162,7 +218,7 @@ def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
         raise FileRefusedError(
             f"{name} has {count:,} pages, and rdchat reads at most {_MAX_PAGES:,}.", "Split it first."
         )
-    return reader.pages  # type: ignore[return-value]  # a sequence, read when asked for
+    return reader
 
 
 def _tried[T, D](read: Callable[[], T], otherwise: D) -> T | D:
@@ -175,14 +231,27 @@ def _tried[T, D](read: Callable[[], T], otherwise: D) -> T | D:
         return otherwise
 
 
-def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
-    """Return the text of a page; None where it cannot be read."""
+def _text_of(pages: "Sequence[pypdf.PageObject]", page: int) -> str | None:
+    """Return the text of a page, with U+FFFD for a sign without a letter; None where it cannot be read."""
+    _tried(lambda: _name_minus(pages[page]), None)
     text = _tried(lambda: str(pages[page].extract_text()), None)
     if text is None:
         return None
     lines = (_SPACES.sub(" ", line).rstrip() for line in text.replace("\r", "\n").split("\n"))
     joined = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
-    return "".join(each if each >= " " or each in "\n\t" else "" for each in joined.translate(_LIGATURES))
+    return _CONTROLS.sub("\ufffd", joined.translate(_LIGATURES))
+
+
+def _name_minus(page: "pypdf.PageObject") -> None:
+    """Name code 0 in TeX's symbol fonts, the minus sign: fontTools leaves it out of a font's own encoding."""
+    from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject  # noqa: PLC0415  as above
+
+    resources: Any = page["/Resources"]
+    for each in resources["/Font"].values():
+        font = each.get_object()
+        if "CMSY" in font.get("/BaseFont", "") and "/Encoding" not in font:
+            names = ArrayObject([NumberObject(0), NameObject("/minus")])
+            font[NameObject("/Encoding")] = DictionaryObject({NameObject("/Differences"): names})
 
 
 def _pages_text(pages: list[int]) -> str:
@@ -255,9 +324,11 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     """
     from rdchat.chat.attachments.docx_text import docx_text  # noqa: PLC0415  only the child needs it
     from rdchat.chat.attachments.html_text import html_to_text  # noqa: PLC0415  as above
+    from rdchat.chat.attachments.notebook_text import notebook_text  # noqa: PLC0415  as above
 
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
+    refuse_protected(data, name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
     if kind is FileKind.IMAGE:
         raise refused(NO_TEXT, name)
@@ -265,6 +336,8 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
         texts, note = pdf_texts(data, name, job.report_progress)
     else:
         text, note = docx_text(data, name) if kind is FileKind.DOCX else decoded(data, name, kind is FileKind.HTML)
+        if name.casefold().endswith(".ipynb"):
+            text, note = notebook_text(text)
         texts = [html_to_text(text) if kind is FileKind.HTML else text]
         if not texts[0].strip():
             raise refused(_EMPTY, name)

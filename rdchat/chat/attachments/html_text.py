@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-_SILENT = {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas"}
+from rdchat.chat.attachments.numerals import numeral
+
+_SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
 _BLOCKS = {
     "p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "figure", "figcaption", "address",
     "form", "fieldset", "dl", "dt", "dd", "details", "summary", "blockquote", "hr", "table", "caption", "body", "tr",
-    "title", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "pre",
+    "title", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "pre", "text",
 }  # fmt: skip
 _HEADINGS = {"title": "# "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "s": "~~", "del": "~~", "strike": "~~"}
@@ -28,9 +30,11 @@ _ENDS = {
     "th": (_CELLS, _TABLE),
     "tr": ({"tr"} | _CELLS, _TABLE),
 }
+_DRAWN = {"text", "foreignobject"}
 # Content of deeper elements belongs to the last one.
 _DEEPEST = 40
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
+_BACKTICKS = re.compile("`{3,}")
 
 
 def html_to_text(html: str) -> str:
@@ -41,6 +45,12 @@ def html_to_text(html: str) -> str:
     return "\n\n".join(_blocks(parser.root))
 
 
+def fenced(code: str) -> str:
+    """Return a block of code, in a fence that is longer than any in it."""
+    fence = max(["```", *(f"{each}`" for each in _BACKTICKS.findall(code))], key=len)
+    return f"{fence}\n{code.strip('\n')}\n{fence}"
+
+
 class _Element:
     """An element of a page, with its texts and elements in order."""
 
@@ -49,10 +59,14 @@ class _Element:
         self.attributes = dict(attributes)
         self.children: list[_Element | str] = []
 
+    def number(self, name: str, default: int) -> int:
+        """Return the number in an attribute."""
+        value = self.attributes.get(name) or ""
+        return int(value) if value.isdecimal() and len(value) < 6 else default
+
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""
-        value = self.attributes.get(name) or ""
-        return min(int(value), _MAX_SPANNED) if value.isdecimal() and len(value) < 6 and int(value) else 1
+        return min(self.number(name, 1) or 1, _MAX_SPANNED)
 
 
 class _TreeParser(HTMLParser):
@@ -66,6 +80,8 @@ class _TreeParser(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _ENDS:
             self._end(*_ENDS[tag])
+        if tag == "math":
+            self.handle_data(f"[formula {dict(attrs).get('alttext') or ''}]")
         if tag == "img" and (alt := dict(attrs).get("alt")):
             self.handle_data(f"[image: {alt}]")
         elif tag == "input":
@@ -91,8 +107,9 @@ class _TreeParser(HTMLParser):
             del self._open[first:]
 
     def handle_data(self, data: str) -> None:
-        in_code = any(element.tag == "pre" for element in self._open)
-        self._open[-1].children.append(data if in_code else _SPACES.sub(" ", data))
+        tags = {element.tag for element in self._open}
+        if "svg" not in tags or tags & _DRAWN:
+            self._open[-1].children.append(data if "pre" in tags else _SPACES.sub(" ", data))
 
 
 def _blocks(element: _Element) -> list[str]:
@@ -106,7 +123,7 @@ def _blocks(element: _Element) -> list[str]:
         if text := "\n".join(each.strip() for each in line.split("\n")).strip():
             blocks.append(text)
         line = ""
-        blocks += part
+        blocks += filter(None, part)
     return blocks
 
 
@@ -117,11 +134,11 @@ def _parts(element: _Element) -> Iterator[str | list[str]]:
             yield child
         elif child.tag == "br":
             yield "\n"
-        elif child.tag in _BLOCKS:
+        elif child.tag in _BLOCKS | _CELLS:
             yield _blocks_of(child)
         elif child.tag in _RAISED:
             yield _raised(child)
-        elif child.tag not in _SILENT and _is_chosen(child):
+        elif _is_shown(child):
             yield _MARKS.get(child.tag, "")
             yield from _parts(child)
             yield _MARKS.get(child.tag, "")
@@ -131,12 +148,13 @@ def _blocks_of(element: _Element) -> list[str]:
     tag = element.tag
     if tag in ("ul", "ol"):
         return ["\n".join(_items(element))]
-    if tag in ("table", "tr"):
-        return ["\n".join(_rows(element))]
+    # A row has no place for lines of code.
+    if tag in ("table", "tr") and not any(_elements(element, {"pre"}, set())):
+        return [*_blocks_among(_beside_cells(element)), "\n".join(_rows(element))]
     if tag == "hr":
         return ["---"]
     if tag == "pre":
-        return ["```\n" + "".join(_texts(element)).strip("\n") + "\n```"]
+        return [fenced("".join(_code(element)))]
     blocks = _blocks(element)
     if tag == "blockquote":
         return [_prefixed(block, "> ") for block in blocks]
@@ -144,19 +162,52 @@ def _blocks_of(element: _Element) -> list[str]:
 
 
 def _items(element: _Element) -> Iterator[str]:
-    number = 0
+    """Yield the items of a list; a `label`, which is no HTML, stands instead of the number or dash."""
+    form = element.attributes.get("type") or ""
+    step = -1 if "reversed" in element.attributes else 1
+    count = sum(isinstance(child, _Element) and child.tag == "li" for child in element.children)
+    number = element.number("start", count if step < 0 else 1) - step
     for child in element.children:
-        if isinstance(child, _Element) and (text := "\n".join(_blocks_of(child))):
-            number += child.tag == "li"
-            bullet = "" if child.tag != "li" else f"{number}. " if element.tag == "ol" else "- "
+        bullet = ""
+        if isinstance(child, _Element) and child.tag == "li":
+            number = child.number("value", number + step)
+            numbered = f"{numeral(number, form) or number}." if element.tag == "ol" else "-"
+            bullet = (child.attributes.get("label") or numbered) + " "
+        if text := "\n".join(_blocks_among([child])):
             yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
+
+
+def _blocks_among(children: Iterable[_Element | str]) -> list[str]:
+    """Return the blocks of some children of an element."""
+    holder = _Element("")
+    holder.children.extend(children)
+    return _blocks(holder)
+
+
+def _beside_cells(element: _Element) -> Iterator[_Element | str]:
+    """Yield what a table has in none of its cells, such as its caption; a browser shows it above."""
+    for child in element.children:
+        if isinstance(child, str) or child.tag == "table":
+            yield child
+        elif child.tag not in _CELLS and _is_shown(child):
+            yield from _beside_cells(child)
+
+
+def _code(element: _Element) -> Iterator[str]:
+    """Yield the text of a block of code, with its line ends and without marks."""
+    for child in element.children:
+        if isinstance(child, str):
+            yield child
+        elif _is_shown(child):
+            yield from _code(child)
+            yield "\n" * (child.tag in _BLOCKS | {"br", "li"})
 
 
 def _rows(element: _Element) -> Iterator[str]:
     """Yield the lines of a table; a merged cell is followed, or stands above, empty ones."""
     below: dict[int, int] = {}
     first = True
-    for row in _elements(element, {"tr"}, {"table"}):
+    for row in _elements(element, {"tr"} | _CELLS, {"table"}):
         cells = _cells(row, below)
         if cells:
             yield f"| {' | '.join(cells)} |"
@@ -199,12 +250,16 @@ def _typed(attributes: dict[str, str | None]) -> str:
     kind = (attributes.get("type") or "text").casefold()
     if kind in ("checkbox", "radio"):
         return "[x] " if "checked" in attributes else "[ ] "
-    return "" if kind in ("hidden", "password", "image") else attributes.get("value") or ""
+    return (
+        ""
+        if kind in ("hidden", "password", "image")
+        else attributes.get("value") or attributes.get("placeholder") or ""
+    )
 
 
-def _is_chosen(element: _Element) -> bool:
+def _is_shown(element: _Element) -> bool:
     """Return whether an element is shown: of a list of choices, the chosen ones are."""
-    return element.tag != "option" or "selected" in element.attributes
+    return element.tag not in _SILENT and (element.tag != "option" or "selected" in element.attributes)
 
 
 def _elements(element: _Element, tags: set[str], but: set[str]) -> Iterator[_Element]:
@@ -224,7 +279,7 @@ def _texts(element: _Element) -> Iterator[str]:
             yield child
         elif child.tag in _RAISED:
             yield _raised(child)
-        elif child.tag not in _SILENT and _is_chosen(child):
+        elif _is_shown(child):
             ends = " " if child.tag in _BLOCKS | _CELLS | {"br", "li"} else _MARKS.get(child.tag, "")
             yield " - " if child.tag == "li" else ends
             yield from _texts(child)

@@ -19,6 +19,7 @@ from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
 _NAMES = {
     ".md": FileKind.MARKDOWN,
     ".markdown": FileKind.MARKDOWN,
+    ".ipynb": FileKind.MARKDOWN,
     ".csv": FileKind.CSV,
     ".tsv": FileKind.CSV,
     ".html": FileKind.HTML,
@@ -33,15 +34,17 @@ _IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."
 _ARCHIVE = "{name} is an archive.", "Unpack it and choose files from it."
+_RTF = "{name} is RTF, which rdchat does not read.", "Save it as DOCX or as plain text."
+_PROTECTED = "{name} is protected by a password.", "Save a copy without a password."
+# An old Office file, or a new one that is encrypted, and the name of the stream in it.
+_OLE = b"\xd0\xcf\x11\xe0"
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 # First bytes of files that cannot be read; a text may begin with the same letters.
-_MAYBE_TEXT = (
+_NO_TEXT = (
     ((b"ID3", b"\xff\xfb", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"), _SOUND),
     ((b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ"), _PROGRAM),
-)
-_NO_TEXT = (
     ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"\x28\xb5\x2f\xfd"), _ARCHIVE),
-    (b"\xd0\xcf\x11\xe0", ("{name} is in an old Office format.", "Save it as DOCX, CSV or PDF.")),
-    (b"{\\rtf", ("{name} is RTF, which rdchat does not read.", "Save it as DOCX or as plain text.")),
+    (_OLE, ("{name} is in an old Office format.", "Save it as DOCX, CSV or PDF.")),
     (b"SQLite format 3\0", ("{name} is a database.", "Export what you need from it as CSV.")),
     (b"GGUF", ("{name} is a model, not a text.", "Drop it on the window by itself to load it.")),
     (b"bplist", ("{name} is a binary property list.", "Convert it to XML first.")),
@@ -78,7 +81,9 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
     """
     if begins_as_image(head):
         return FileKind.IMAGE
-    if b"%PDF-" in head[:_PDF_WITHIN]:
+    # A text may be about PDFs.
+    is_named = name.casefold().endswith(".pdf") or "." not in name
+    if b"%PDF-" in head[:_PDF_WITHIN] and (is_named or not _is_text(head)):
         return FileKind.PDF
     if head.startswith(b"PK\x03\x04"):
         return None
@@ -88,6 +93,12 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
         return _NAMES[ending]
     beginning = head[:_PDF_WITHIN].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return FileKind.HTML if beginning.startswith((b"<!doctype html", b"<html")) else FileKind.TEXT
+
+
+def refuse_protected(data: bytes, name: str) -> None:
+    """Refuse a whole file that Office has encrypted."""
+    if data.startswith(_OLE) and _ENCRYPTED in data:
+        raise refused(_PROTECTED, name)
 
 
 def is_image(path: Path) -> bool:
@@ -110,9 +121,13 @@ def _brand(head: bytes) -> bytes:
 
 
 def _refuse_known(head: bytes, name: str) -> None:
+    if head.startswith(b"{\\rtf"):
+        raise refused(_RTF, name)
+    if _is_text(head):
+        return
     if _brand(head):
         raise refused(_SOUND, name)
-    for beginnings, refusal in _NO_TEXT if _is_text(head) else (*_MAYBE_TEXT, *_NO_TEXT):
+    for beginnings, refusal in _NO_TEXT:
         if head.startswith(beginnings):
             raise refused(refusal, name)
     # A header's length in 64 bits is followed by JSON.
@@ -127,7 +142,8 @@ def _is_text(head: bytes) -> bool:
 
 def kind_in_zip(members: set[str], name: str) -> FileKind:
     """Return the kind of a ZIP by the names in it; raises FileRefusedError for formats that cannot be read."""
-    if "word/document.xml" in members:
+    # Word for the web writes `document2.xml`.
+    if any(each.startswith("word/document") for each in members):
         return FileKind.DOCX
     if "xl/workbook.xml" in members:
         raise refused(("{name} is a spreadsheet.", "Save the sheet that you need as CSV."), name)

@@ -28,9 +28,24 @@ _STYLES = (
 )
 
 
-def pdf(pages: Sequence[str], *, encrypt: str = "") -> bytes:
-    """Return a PDF with a line of text for each line of each page; of an empty one, a page without any."""
-    objects: list[bytes] = [b"", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+def pdf(
+    pages: Sequence[str],
+    *,
+    encrypt: str = "",
+    font: bytes = b"/BaseFont /Helvetica",
+    catalog: bytes = b"",
+    more: Sequence[bytes] = (),
+) -> bytes:
+    """Return a PDF with a line of text for each line of each page; of an empty one, a page without any.
+
+    Args:
+        pages: Their texts.
+        encrypt: Its password.
+        font: Entries of its font's dictionary.
+        catalog: Entries of its catalog.
+        more: Objects, of which the first has number 4.
+    """
+    objects: list[bytes] = [b"", b"", b"<< /Type /Font /Subtype /Type1 %b >>" % font, *more]
     kids = []
     for page in pages:
         lines = "".join(f"({line}) Tj T* " for line in page.splitlines())
@@ -41,7 +56,7 @@ def pdf(pages: Sequence[str], *, encrypt: str = "") -> bytes:
             b" /Resources << /Font << /F1 3 0 R >> >> >>" % len(objects)
         )
         kids.append(b"%d 0 R" % len(objects))
-    objects[0] = b"<< /Type /Catalog /Pages 2 0 R >>"
+    objects[0] = b"<< /Type /Catalog /Pages 2 0 R %b >>" % catalog
     objects[1] = b"<< /Type /Pages /Count %d /Kids [%b] >>" % (len(kids), b" ".join(kids))
     written = b"%PDF-1.4\n"
     places = []

@@ -1,6 +1,8 @@
 """Reading each kind of file in the child process."""
 
+import io
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +122,36 @@ def test_all_that_a_quote_holds_is_marked_and_nothing_behind_it(page: str, text:
     assert html_to_text(f"<blockquote>{page}</blockquote><p>after") == f"{text}\n\nafter"
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.md", 'A PDF begins with %PDF-1.7, then "1 0 obj".'),
+        ("a.txt", "%PDF-1.7 begins a PDF, then: 1 0 obj"),
+        ("a.txt", "GGUF is a format."),
+        ("a.txt", "bplist00 and SQLite format 3 are formats."),
+        ("a.txt", "RIFF, or ftyp: containers."),
+        ("a.txt", "Rar! and BZh are archives."),
+    ],
+)
+def test_a_text_about_a_format_is_text(read: Reading, name: str, text: str) -> None:
+    assert read(name, text).parts == (text,)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.txt"])
+def test_a_pdf_is_known_by_its_content(read: Reading, name: str) -> None:
+    assert read(name, pdf(["Hi"])).kind is FileKind.PDF
+    assert read("b.pdf", b"From a scanner\n" + pdf(["Hi"])).kind is FileKind.PDF
+
+
+def test_a_docx_of_word_for_the_web_has_its_parts_under_other_names(read: Reading) -> None:
+    with zipfile.ZipFile(io.BytesIO(docx(paragraph("Hi", listed=True)))) as archive:
+        members = {name: archive.read(name).decode() for name in archive.namelist()}
+    for old, new in (("word/document.xml", "word/document2.xml"), ("numbering.xml", "numbering2.xml")):
+        members = {name.replace(old, new): text.replace(old, new) for name, text in members.items()}
+    members["word/_rels/document2.xml.rels"] = members.pop("word/_rels/document.xml.rels")
+    assert read("a.docx", zipped(members)).parts == ("- Hi",)
+
+
 def test_a_page_says_its_own_encoding(read: Reading) -> None:
     assert read("a.html", '<meta charset="iso-8859-2"><p>żółw'.encode("iso-8859-2")).parts == ("żółw",)
 
@@ -163,6 +195,11 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
         ("film.mp4", b"\0\0\0\x18ftypmp42\0\0", "which rdchat cannot read"),
         ("tool", b"\xcf\xfa\xed\xfe\0\1", "is a program"),
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1", "old Office format"),
+        (
+            "new.docx",
+            b"\xd0\xcf\x11\xe0" + bytes(5000) + "EncryptedPackage".encode("utf-16-le"),
+            "protected by a password",
+        ),
         ("a.rtf", b"{\\rtf1 Hi}", "is RTF"),
         ("a.tar.gz", b"\x1f\x8b\x08\0", "is an archive"),
         ("chats.db", b"SQLite format 3\0\x10", "is a database"),

@@ -1,0 +1,15 @@
+"""Numbers of list items, in the forms of Word and of HTML."""
+
+_ONES = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
+_ROMAN = [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ONES]
+_LETTERS = ["", *"abcdefghijklmnopqrstuvwxyz"]
+_FORMS = {"a": _LETTERS, "lowerletter": _LETTERS, "i": _ROMAN, "lowerroman": _ROMAN}
+
+
+def numeral(number: int, form: str) -> str:
+    """Return a number in a form; empty if it is too high for it, or the form is unknown."""
+    if form in ("", "1", "decimal"):
+        return str(number)
+    numerals = _FORMS.get(form.lower().replace("upper", "lower"), [])
+    text = "".join(numerals[max(number, 0) :][:1])
+    return text.upper() if form[0] in "AIu" else text

@@ -1,0 +1,152 @@
+"""Each word that Word shows is in the text of a DOCX, or the note says what is not; numbers are as shown."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdchat.chat.attachments.attached_file import FileRefusedError
+from rdchat.chat.attachments.docx_text import docx_text
+from tests.chat.attachments.documents import docx, paragraph
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+RUN = "<w:r><w:t>sentinel</w:t></w:r>"
+SPACES = (
+    'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:x="urn:unknown" xmlns:v="urn:schemas-micros'
+    'oft-com:vml" xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006" xmlns:wp="http://schemas.openx'
+    'mlformats.org/drawingml/2006/wordprocessingDrawing"'
+)
+WRAPPERS = [
+    "w:bdo", "w:dir", "w:fldSimple", "w:smartTag", "w:customXml", "w:ins", "w:moveTo", "w:hyperlink", "w:object",
+    "w:drawing", "w:pict", "w:sdt", "w:later", "wp:inline", "wp:anchor", "v:shape", "v:textbox", "a:graphic", "x:a",
+    "w:subDoc", "w:conflictIns", "mc:AlternateContent", "w:p", "w:r", "w:txbxContent", "a:p", "w:del",
+]  # fmt: skip
+
+
+def read(body: str, **more: bytes) -> tuple[str, str]:
+    parts = {f"word/{name}.xml": f"<w:{name} {W}>".encode() + part for name, part in more.items()}
+    return docx_text(docx(body, more={name: part + f"</w:{name[5:-4]}>".encode() for name, part in parts.items()}), "a")
+
+
+def wrapped(inner: str, names: list[str]) -> str:
+    for name in reversed(names):
+        inner = f"<w:sdtContent>{inner}</w:sdtContent>" if name == "w:sdt" else inner
+        inner = f"<{name} {SPACES}>{inner}</{name}>"
+    return inner
+
+
+NAMES = st.lists(st.sampled_from(WRAPPERS), max_size=5)
+
+
+@given(NAMES, NAMES, st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_no_element_takes_its_words_away(around: list[str], within: list[str], in_table: bool) -> None:
+    body = wrapped(f"<w:p><w:r><w:t>before</w:t></w:r>{wrapped(RUN, within)}</w:p>", around)
+    if in_table:
+        body = f"<w:tbl><w:tr><w:tc>{body}</w:tc></w:tr></w:tbl>"
+    text, note = read(body + paragraph("after"))
+    for word in ("before", "sentinel", "after"):
+        # A run that holds paragraphs and stands in none is no document of Word.
+        assert text.count(word) == 1 or ("w:r" in around and word not in text and "of its text was left out" in note)
+
+
+def test_what_the_rule_does_not_save_is_named() -> None:
+    """A picture of a box takes its only letter away."""
+    box = "<w14:checkbox xmlns:w14='http://schemas.microsoft.com/office/word/2010/wordml'/>"
+    text, note = read(f"<w:p><w:sdt><w:sdtPr>{box}</w:sdtPr><w:sdtContent>{RUN}</w:sdtContent></w:sdt></w:p>")
+    assert text == "[ ]"
+    assert note == "Some of its text was left out, such as “sentinel”."
+
+
+def field(chosen: str) -> str:
+    entries = "<w:listEntry w:val='a'/><w:listEntry w:val='b'/>"
+    inner = f"<w:ffData><w:ddList>{chosen}{entries}</w:ddList></w:ffData>"
+    return f"<w:fldChar w:fldCharType='begin'>{inner}</w:fldChar>"
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        ("<w:ruby><w:rt><w:r><w:t>かんじ</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>漢字</w:t></w:r></w:rubyBase></w:ruby>",
+         "漢字(かんじ)"),
+        ("<w:ruby><w:rubyBase><w:r><w:t>漢字</w:t></w:r></w:rubyBase></w:ruby>", "漢字()"),
+        ("<w:t>a</w:t><w:cr/><w:t>b</w:t><w:ptab w:alignment='left'/><w:t>c</w:t><w:br w:type='page'/><w:t>d</w:t>",
+         "a\nb c\nd"),
+        ("<mc:AlternateContent><mc:Choice><w:t>new</w:t></mc:Choice><mc:Fallback><w:t>old</w:t></mc:Fallback></mc:Alte"
+         "rnateContent>", "new"),
+        ("<mc:AlternateContent><mc:Choice/><mc:Fallback><w:t>old</w:t></mc:Fallback></mc:AlternateContent>", "old"),
+        (field("<w:result w:val='1'/>"), "b"),
+        (field("<w:default w:val='1'/>"), "b"),
+        (field(""), "a"),
+        (field("<w:result w:val='2'/>") + "<w:t>c</w:t>", "c"),
+        (field("<w:result w:val='x'/>") + "<w:t>c</w:t>", "c"),
+    ],
+)  # fmt: skip
+def test_what_a_run_shows(inner: str, text: str) -> None:
+    assert read(f"<w:p {SPACES}><w:r>{inner}</w:r></w:p>") == (text, "")
+
+
+def level(depth: int, form: str, text: str, start: int = 1) -> str:
+    about = f'<w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/>'
+    return f'<w:lvl w:ilvl="{depth}">{about}</w:lvl>'
+
+
+def use(number: int, of: int, more: str = "") -> str:
+    return f'<w:num w:numId="{number}"><w:abstractNumId w:val="{of}"/>{more}</w:num>'
+
+
+def item(text: str, number: int, depth: int | None = 0) -> str:
+    place = "" if depth is None else f'<w:ilvl w:val="{depth}"/>'
+    about = f'<w:pPr><w:numPr>{place}<w:numId w:val="{number}"/></w:numPr></w:pPr>'
+    return f"<w:p>{about}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+OUTLINE = (
+    f'<w:abstractNum w:abstractNumId="0"><w:nsid w:val="1"/>{level(0, "decimal", "%1.")}'
+    f'{level(1, "lowerLetter", "(%2)")}{level(2, "upperRoman", "%1.%2.%3")}{level(3, "ordinal", "%4")}</w:abstractNum>'
+    f'<w:abstractNum w:abstractNumId="1">{level(0, "decimal", "%1.", 3)}</w:abstractNum>'
+    + use(1, 0) + use(2, 1) + use(3, 0, '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="7"/></w:lvlOverride>')
+    + use(4, 0, f'<w:lvlOverride w:ilvl="0">{level(0, "decimal", "§ %1")}</w:lvlOverride>') + use(5, 9)
+).encode()  # fmt: skip
+STYLES = (
+    b'<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:basedOn w:val="Base"/></w:style>'
+    b'<w:style w:type="paragraph" w:styleId="Base"><w:basedOn w:val="Heading1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
+    b"</w:numPr></w:pPr></w:style>"
+)
+UNSURE = "Some numbers of its lists may not be as Word shows them."
+
+
+@pytest.mark.parametrize(
+    ("body", "lines", "note"),
+    [
+        (item("Rent", 2) + item("Term", 2), ["3. Rent", "4. Term"], ""),
+        (item("a", 1) + paragraph("p") + item("b", 1), ["1. a", "p", "2. b"], ""),
+        (item("a", 1) + item("b", 3) + item("c", 3) + item("d", 1), ["1. a", "7. b", "8. c", "9. d"], ""),
+        (item("a", 1) + item("b", 1, 1) + item("c", 1, 1) + item("d", 1) + item("e", 1, 1),
+         ["1. a", "(a) b", "(b) c", "2. d", "(a) e"], ""),
+        (item("a", 1) + item("b", 1, 2) + item("c", 1, 2), ["1. a", "1.a.I b", "1.a.II c"], ""),
+        (item("a", 4), ["§ 1 a"], ""),
+        (item("a", 1, None), ["1. a"], ""),
+        (item("a", 1) + paragraph("Title", "Heading1") + item("b", 1), ["1. a", "# 2. Title", "3. b"], ""),
+        (item("x", 1, 3), ["1 x"], UNSURE),
+        (item("x", 5) + item("a", 1), ["x", "1. a"], UNSURE),
+        (item("x", 8) + item("y", 0), ["x", "y"], ""),
+    ],
+)  # fmt: skip
+def test_lists_have_the_numbers_that_word_shows(body: str, lines: list[str], note: str) -> None:
+    text, said = read(body, numbering=OUTLINE, styles=STYLES)
+    assert [line.lstrip(" -") for line in text.split("\n") if line] == lines
+    assert said == note
+
+
+def test_words_of_charts_and_names_of_inner_files() -> None:
+    chart = (
+        b"<c:chartSpace xmlns:c='c' xmlns:a='a'><a:p><a:r><a:t>Revenue</a:t></a:r></a:p><c:v>42</c:v></c:chartSpace>"
+    )
+    more = {"word/charts/chart1.xml": chart, "word/afchunk.html": b"<p>4711", "word/fonts/a.odttf": b"x"}
+    text, note = docx_text(docx(paragraph("See:"), more=more), "a.docx")
+    assert text == "See:\n\nDrawing: Revenue\n42"
+    assert note == "Files inside it were not read (afchunk.html). If Word shows their text, save it again in Word."
+    with pytest.raises(FileRefusedError) as refusal:
+        docx_text(docx("", more={"word/afchunk.html": b"<p>4711"}), "a.docx")
+    assert "afchunk.html" in refusal.value.hint
