@@ -136,7 +136,7 @@ def test_words_and_images_keep_their_order(openai: OpenAI, anthropic: Anthropic,
 
 
 def test_an_old_image_that_cannot_be_read_keeps_its_place(openai: OpenAI, gate: SeeingGate) -> None:
-    damaged = image(f"data:image/png;base64,{b64encode(b"no picture").decode()}")
+    damaged = image(f"data:image/png;base64,{b64encode(b'no picture').decode()}")
     parts: Any = [{"type": "text", "text": "a"}, damaged, {"type": "text", "text": "b"}, image()]
     turns: Any = [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]
     openai.chat.completions.create(model="", messages=[*turns, {"role": "user", "content": "d"}])
