@@ -51,7 +51,7 @@ type TextOf = Callable[[FullChat, Path], str]
 """Returns a chat's Markdown; its images are written to a folder with this path."""
 
 
-def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str] | None = None, *, details: bool) -> str:
+def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str], *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
@@ -68,7 +68,7 @@ def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str] | 
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for number, message in enumerate(path, start=1):
-        parts.append("\n\n".join(_message(chat, message, images or {}, details=details)))
+        parts.append("\n\n".join(_message(chat, message, images, details=details)))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
