@@ -121,7 +121,8 @@ class _FileReader:
                 return
             self.taken.append(key)
             self.report.messages += len(chat.messages)
-            self.report.without += [PartialChat(title_of(chat), parts)] if parts else []
+            if parts:
+                self.report.without.append(PartialChat(title_of(chat), parts))
 
     def _leave(self, title: str, reason: str) -> None:
         self.report.not_taken.append(SkippedChat(title, reason))

@@ -65,8 +65,7 @@ def _parse(chat: ForeignChat, message: Json) -> Content:
             raise DamagedChatError("A message has an unknown role")
         is_user = sender.casefold() == "user"
     parts = chat.take_text(message, "content")
-    texts = [with_copy(parts, chat.take_text(message, "text")), chat.take_text(message, "files")]
-    text = joined(texts)
+    text = joined([with_copy(parts, chat.take_text(message, "text")), chat.take_text(message, "files")])
     facts: Json = {"created_at": date(message.pop("createdAt", None))}
     chat.leave_out(message, {"attachments": "attachment"})
     if is_user:

@@ -114,8 +114,7 @@ def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
         model = name(made.pop("identifier", None)) or model
         # Copies of the chat's prompt, and what the model needs to run.
         chat.leave_out(made, {"predictionConfig": "", "loadModelConfig": ""})
-        stopped = chat.inner(made, "stats").get("stopReason")
-        reason = _FINISH_REASONS.get(stopped, reason) if isinstance(stopped, str) else reason
+        reason = _FINISH_REASONS.get(str(chat.inner(made, "stats").get("stopReason")), reason)
     sender = name(chat.inner(version, "senderInfo").pop("senderName", None))
     return joined(texts), {"model": sender or model, "finish_reason": reason}
 

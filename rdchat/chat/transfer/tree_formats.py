@@ -72,8 +72,7 @@ def _claude_message(chat: ForeignChat, message: Json) -> Content:
     unique = {str(each.pop("file_uuid", number)): each for number, each in enumerate(files)}
     chat.without["file"] += len(unique)
     texts += [f"[{name(each.pop('file_name', None)) or 'file'}]" for each in unique.values()]
-    facts = {"created_at": date(message.pop("created_at", None))}
-    return role, joined(texts), facts
+    return role, joined(texts), {"created_at": date(message.pop("created_at", None))}
 
 
 CLAUDE = ChatFormat("Claude", lambda chat: "chat_messages" in chat, _claude_chat)
