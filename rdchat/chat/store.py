@@ -276,9 +276,16 @@ class ConversationStore(Database):
             ids = [reply.id]
             for call in calls:
                 result = Message(
-                    0, reply.conversation_id, ids[-1], Role.TOOL, "", MessageStatus.STREAMING, self._clock()
+                    0,
+                    reply.conversation_id,
+                    ids[-1],
+                    Role.TOOL,
+                    "",
+                    MessageStatus.STREAMING,
+                    self._clock(),
+                    tool_call_id=call.call_id,
+                    tool_name=call.name,
                 )
-                result = replace(result, tool_call_id=call.call_id, tool_name=call.name)
                 ids.append(self._add(connection, result))
             return ids[1:]
 

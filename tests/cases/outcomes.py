@@ -167,9 +167,9 @@ def chat(case: Case, tokenizers: Tokenizers) -> str:
             lines = jan.lines_of((path / "messages.jsonl").read_bytes())
             whole = jan.read(json.loads((path / "thread.json").read_text()), lines)
         elif ".chatgpt." in case["file"]:
-            whole = chatgpt.read(_json(case)[0])
+            whole = chatgpt.FORMAT.read(_json(case)[0])
         else:
-            whole = lm_studio.read(_json(case))
+            whole = lm_studio.FORMAT.read(_json(case))
     except DamagedChatError as error:
         return f"REFUSED {error}"
     texts = " | ".join(f"{each.role.value}: {each.text}" for each in whole.messages)

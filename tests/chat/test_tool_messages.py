@@ -147,7 +147,7 @@ def test_a_copy_up_to_a_reply_has_its_calls(store: ConversationStore, path: list
 def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
     with reading(store.path) as connection:
         chat = read_chat(connection, path[0].conversation_id)
-    text = as_markdown(chat, OptionOrder(Settings()).values(chat.about), details=True)
+    text = as_markdown(chat, OptionOrder(Settings()).values(chat.about), {}, details=True)
     assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
     assert f"**Calls rm**\n\n```json\n{{}}\n```\n\n*Not run: {REFUSED.refusal}*" in text
     assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text

@@ -364,7 +364,7 @@ def finish(data: Path, database: Path, settings: Path) -> Restored | None:
 
 def _keep(path: Path, companions: tuple[str, ...]) -> str:
     """Move a file aside and return its new path; empty if there is none."""
-    if not path.exists() and not path.is_symlink():
+    if not path.exists(follow_symlinks=False):
         return ""
     return str(set_aside(path, _LABEL, companions))
 

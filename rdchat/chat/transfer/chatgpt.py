@@ -7,12 +7,12 @@ last node that was kept.
 
 import re
 from collections import Counter
-from functools import partial
-from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
-    FindImage,
+    ROLES,
+    TOO_LARGE,
+    ChatFormat,
     ForeignChat,
     Json,
     date,
@@ -20,16 +20,15 @@ from rdchat.chat.transfer.foreign_chats import (
     joined,
     mapping,
     name,
-    no_image,
     string,
     texts_in,
     thinking,
 )
-from rdchat.chat.transfer.message_trees import ChatFormat, Content, MessageTree
+from rdchat.chat.transfer.message_trees import Content, MessageTree
 from rdchat.files.plain_data import json_or_none
 from rdchat.inference.api.messages import Role
 
-_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
+_ROLES = ROLES | {"tool": Role.ASSISTANT}
 # Names for people of what is left out, by content type; empty ones are not mentioned.
 _LEFT_OUT = {
     "code": "tool call",
@@ -55,15 +54,8 @@ _SOURCE_ID = re.compile(r"turn\d[\w, ]*|L\d+(?:-L?\d+)?")
 _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
-def read(data: Any, find: FindImage = no_image) -> FullChat:
-    """Return one chat; `find` finds its images.
-
-    Raises:
-        DamagedChatError: If it has no messages by their names, or all of them are damaged.
-    """
-    fields = mapping(data, "The chat")
-    chat = ForeignChat(find=find)
-    tree = MessageTree(chat, partial(_parse, chat), "parent", joins=True)
+def _convert(chat: ForeignChat, fields: Json) -> FullChat:
+    tree = MessageTree(chat, _parse, "parent", joins=True)
     tree.add(fields.pop("mapping", None), fields.pop("current_node", None))
     return chat.finish(fields, ("title", "create_time", "update_time"), {})
 
@@ -74,10 +66,8 @@ def _parse(chat: ForeignChat, node: Json) -> Content:
     role, text = _content(chat, message, metadata)
     if role is not None:
         chat.leave_out(metadata, _METADATA)
-    facts: Json = {"created_at": date(message.pop("create_time", None))}
-    if role is Role.ASSISTANT:
-        facts["model"] = name(metadata.pop("model_slug", None))
-    return role, text, facts
+    facts = {"created_at": date(message.pop("create_time", None)), "model": name(metadata.pop("model_slug", None))}
+    return role, text.strip("\n"), facts
 
 
 def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | None, str]:
@@ -91,25 +81,23 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
     if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
         return _canvas(content, chat)
-    if kind in _LEFT_OUT or is_hidden:
+    if kind in _LEFT_OUT or is_hidden or not message:
         called = _LEFT_OUT.get(kind, "hidden message")
         # Most chats have empty ones of these.
         is_there = called not in ("hidden message", "remembered text") or any(texts_in(content))
         return _left_out(chat, message, called if is_there else "")
-    if not message:
-        return None, ""
     if author not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
     counted = without.total()
     text = _thoughts(content, chat) if kind == "thoughts" else _text_of(chat, content, metadata)
     is_counted = without.total() > counted
     if author == "tool" or is_call:
-        report = _research_report(metadata) if author == "tool" else ""
+        report = _research_report(chat, metadata) if author == "tool" else ""
         if text.strip() or not (report or chat.files or is_counted):
             without["tool result" if author == "tool" else "tool call"] += 1
-        return (
-            (Role.ASSISTANT, _without_marks(report, without)) if report or chat.files else _left_out(chat, message, "")
-        )
+        if not report and not chat.files:
+            return _left_out(chat, message, "")
+        return Role.ASSISTANT, _without_marks(report, without)
     if kind not in ("", "text", "multimodal_text") and not is_counted and not text.strip():
         return _left_out(chat, message, "other message")
     return _ROLES[author], text if author == "user" else _without_marks(text, without)
@@ -123,12 +111,12 @@ def _left_out(chat: ForeignChat, message: Json, called: str) -> tuple[None, str]
 
 
 def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
-    taken = ForeignChat(find=chat.find, files=chat.files, texts=chat.texts)
-    text = taken.text_of(items(content.pop("parts", None), "A message's content"))
+    before = chat.without.copy()
+    text = chat.take_text(content, "parts")
     # An image may be among the parts and the attachments, so the larger count of both is taken.
-    lost = taken.without | _attachments(chat, metadata) - Counter(image=taken.found_images)
-    chat.damage = chat.damage or taken.damage
-    chat.without.update(lost)
+    lost = chat.without - before
+    images = len(chat.files) + lost[TOO_LARGE]
+    chat.without.update(_attachments(chat, metadata) - Counter(image=images) - lost)
     return text or chat.take_text(content, "text")
 
 
@@ -162,35 +150,29 @@ def _visible_text(field: str) -> str:
 def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
     parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
-    call = _object(string(content.get("text"), "A canvas") or "".join(parts))
+    call = json_or_none(string(content.get("text"), "A canvas") or "".join(parts))
     content.clear()
-    updates = call.get("updates")
-    if isinstance(updates, list) and len(updates) == 1 and isinstance(updates[0], dict):
-        call |= {"content": updates[0].get("replacement")} if updates[0].get("pattern") == ".*" else {}
-    text = call.get("content")
-    if not isinstance(text, str):
-        chat.without["change of a canvas document" if "updates" in call else "canvas part"] += 1
-        return None, ""
-    language = str(call.get("type")).partition("/")[2]
-    title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
-    return Role.ASSISTANT, title + (
-        f"````{language}\n{string(text, 'A canvas')}\n````" if language else string(text, "A canvas")
-    )
+    match call:
+        case {"updates": [{"pattern": ".*", "replacement": str(text)}]} | {"content": str(text)}:
+            document = string(text, "A canvas")
+            language = str(call.get("type")).partition("/")[2]
+            title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
+            return Role.ASSISTANT, title + (f"````{language}\n{document}\n````" if language else document)
+        case {"updates": _}:
+            chat.without["change of a canvas document"] += 1
+        case _:
+            chat.without["canvas part"] += 1
+    return None, ""
 
 
-def _research_report(metadata: Json) -> str:
+def _research_report(chat: ForeignChat, metadata: Json) -> str:
     """Return the report that a research tool keeps in the state of its widget; empty if there is none."""
-    sdk = metadata.pop("chatgpt_sdk", None)
-    state = sdk.get("widget_state") if isinstance(sdk, dict) else None
-    report = _object(state).get("report_message") if isinstance(state, str) else None
-    content = report.get("content") if isinstance(report, dict) else None
-    return ForeignChat().text_of(content.get("parts")) if isinstance(content, dict) else ""
-
-
-def _object(text: str) -> Json:
-    """Return a JSON object; an empty one for anything else."""
-    value = json_or_none(text)
-    return value if isinstance(value, dict) else {}
+    match metadata.pop("chatgpt_sdk", None):
+        case {"widget_state": str(state)}:
+            match json_or_none(state):
+                case {"report_message": {"content": {"parts": parts}}}:
+                    return chat.text_of(parts)
+    return ""
 
 
 def _attachments(chat: ForeignChat, metadata: Json) -> Counter[str]:
@@ -212,4 +194,4 @@ def _thoughts(content: Json, chat: ForeignChat) -> str:
     return thinking(joined(parts))
 
 
-FORMAT = ChatFormat("ChatGPT", lambda data: isinstance(data, dict) and "mapping" in data, read)
+FORMAT = ChatFormat("ChatGPT", lambda chat: "mapping" in chat, _convert)

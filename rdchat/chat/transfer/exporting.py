@@ -51,7 +51,7 @@ type TextOf = Callable[[FullChat, Path], str]
 """Returns a chat's Markdown; its images are written to a folder with this path."""
 
 
-def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str] | None = None, *, details: bool) -> str:
+def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str], *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
@@ -68,7 +68,7 @@ def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str] | 
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for number, message in enumerate(path, start=1):
-        parts.append("\n\n".join(_message(chat, message, images or {}, details=details)))
+        parts.append("\n\n".join(_message(chat, message, images, details=details)))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
@@ -92,19 +92,25 @@ def _settings(chat: FullChat, sampling: SamplingParams) -> Iterator[str]:
     models = dict.fromkeys(message.model for message in chat.messages if message.model)
     if models:
         yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
-    yield f"- Sampling: {_sampling(sampling)}"
+    yield f"- Sampling: {', '.join(_sampling(sampling))}"
 
 
-def _sampling(sampling: SamplingParams) -> str:
-    parts = [f"temperature {sampling.temperature:g}", f"top-p {sampling.top_p:g}"]
-    parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
-    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p else []
-    parts += [f"repetition penalty {sampling.repetition_penalty:g}"] if sampling.repetition_penalty != 1 else []
-    parts += [f"presence penalty {sampling.presence_penalty:g}"] if sampling.presence_penalty else []
-    parts += [f"frequency penalty {sampling.frequency_penalty:g}"] if sampling.frequency_penalty else []
-    parts += [f"at most {sampling.max_tokens:,} tokens"]
-    parts += [f"stop at {', '.join(map(repr, sampling.stop))}"] if sampling.stop else []
-    return ", ".join(parts)
+def _sampling(sampling: SamplingParams) -> Iterator[str]:
+    yield f"temperature {sampling.temperature:g}"
+    yield f"top-p {sampling.top_p:g}"
+    if sampling.top_k:
+        yield f"top-k {sampling.top_k}"
+    if sampling.min_p:
+        yield f"min-p {sampling.min_p:g}"
+    if sampling.repetition_penalty != 1:
+        yield f"repetition penalty {sampling.repetition_penalty:g}"
+    if sampling.presence_penalty:
+        yield f"presence penalty {sampling.presence_penalty:g}"
+    if sampling.frequency_penalty:
+        yield f"frequency penalty {sampling.frequency_penalty:g}"
+    yield f"at most {sampling.max_tokens:,} tokens"
+    if sampling.stop:
+        yield f"stop at {', '.join(map(repr, sampling.stop))}"
 
 
 def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, details: bool) -> Iterator[str]:
@@ -186,8 +192,8 @@ def _figures(chat: FullChat, message: Message) -> Iterator[str]:
     family = message.parent_id, message.role
     others = [each for each in chat.messages if (each.parent_id, each.role) == family]
     if len(others) > 1:
-        number = next(number for number, each in enumerate(others, start=1) if each is message)
-        yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {number} of {len(others)}"
+        kind = "reply" if message.role is Role.ASSISTANT else "version"
+        yield f"{kind} {others.index(message) + 1} of {len(others)}"
     if message.created_at is not None:
         yield _date(message.created_at)
     if message.finish_reason in _ENDS:
@@ -303,7 +309,7 @@ def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
 def _write_one(path: Path, chat: FullChat, text_of: TextOf) -> None:
     """Write a chat to a file, and its images to a new folder beside it."""
     names = chain([f"{path.stem} images"], (f"{path.stem} images {number}" for number in count(2)))
-    images = next(each for each in map(path.with_name, names) if not each.exists() and not each.is_symlink())
+    images = next(each for each in map(path.with_name, names) if not each.exists(follow_symlinks=False))
     try:
         with atomic_file(path) as temporary:
             temporary.write_text(text_of(chat, images), encoding="utf-8")
@@ -314,7 +320,7 @@ def _write_one(path: Path, chat: FullChat, text_of: TextOf) -> None:
 
 def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> None:
     """Write chats to files of a new folder, which appears when it is complete or not at all."""
-    if folder.exists() or folder.is_symlink():
+    if folder.exists(follow_symlinks=False):
         raise StorageError(f"{folder} already exists.", "Choose another name.")
     partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
     try:

@@ -6,7 +6,7 @@ still there at the end (`count_rest`), so that no field is dropped unseen.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -31,29 +31,36 @@ _PARTS = {
     "image": "image", "image_url": "image", "image_file": "image", "image_asset_pointer": "image",
     "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
     "video_container_asset_pointer": "video", "file": "file",
-    "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call", "function_call": "tool call",
+    "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call", "toolStatus": "tool call",
+    "function_call": "tool call",
     "open_webui:code_interpreter": "tool call",
     "tool_result": "tool result", "toolCallResult": "tool result", "function_call_output": "tool result",
     "SEARCH": "tool result", "READ_LINK": "tool result",
 }  # fmt: skip
 # The kinds of parts that are thoughts, and the fields where parts have their text.
-_THOUGHTS = {"reasoning", "thinking", "think"}
+_THOUGHTS = ("reasoning", "thinking", "think")
 _TEXTS = ("text", "thinking", "think", "error")
 _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
     "topP": "top_p", "topK": "top_k", "repeat_penalty": "repetition_penalty", "maxOutputTokens": "max_tokens",
     "num_predict": "max_tokens",
+    "llm.prediction.temperature": "temperature", "llm.prediction.topPSampling": "top_p",
+    "llm.prediction.topKSampling": "top_k", "llm.prediction.minPSampling": "min_p",
+    "llm.prediction.repeatPenalty": "repetition_penalty", "llm.prediction.maxPredictedTokens": "max_tokens",
+    "llm.prediction.stopStrings": "stop",
 }  # fmt: skip
 # Ends of the names of fields without words.
 _NOT_WORDS = ("type", "id", "_at", "timestamp")
 _MOST_KINDS = 100
 
-_TOO_LARGE = "too large image"
+TOO_LARGE = "too large image"
 # Of a chat, which is one message between processes.
 _MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
 type FindImage = Callable[[str], bytes | None]
 # Where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
+ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+"""The names of most programs."""
 
 
 def no_image(_name: str) -> None:
@@ -62,18 +69,18 @@ def no_image(_name: str) -> None:
 
 def mapping(value: Any, what: str) -> Json:
     """Return a JSON object; an empty one for null."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DamagedChatError(f"{what} has the wrong type")
-    return value
+    return _of_type(dict, value, what)
 
 
 def items(value: Any, what: str) -> list[Any]:
     """Return a JSON array; an empty one for null."""
+    return _of_type(list, value, what)
+
+
+def _of_type[T](kind: type[T], value: Any, what: str) -> T:
     if value is None:
-        return []
-    if not isinstance(value, list):
+        return kind()
+    if not isinstance(value, kind):
         raise DamagedChatError(f"{what} has the wrong type")
     return value
 
@@ -112,8 +119,7 @@ def date(value: Any) -> float | None:
     # Dividing a huge integer would overflow.
     if not 0 < value < END_OF_DATES * 1000:
         return None
-    seconds = value / 1000 if value > _MILLISECONDS_FROM else float(value)
-    return seconds if seconds < END_OF_DATES else None
+    return value / 1000 if value > _MILLISECONDS_FROM else float(value)
 
 
 def take_sampling(data: Json) -> Json:
@@ -150,7 +156,7 @@ def _check_length(characters: int, what: str) -> None:
 
 def thinking(text: str) -> str:
     """Return a text as a thought, which the transcript folds."""
-    return f"<think>\n{text.strip()}\n</think>\n\n" if text.strip() else ""
+    return f"<think>\n{text.strip()}\n</think>" if text.strip() else ""
 
 
 def attached_text(label: Any, text: str) -> str:
@@ -231,16 +237,16 @@ class ForeignChat:
             self.without["system message"] += 1
 
     def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
-        """Add a message below the one at index `parent`, with the images that were read; return its own index."""
+        """Add a message below the one at index `parent`, with the images that were read; return its own index.
+
+        Only a reply has a model.
+        """
         index = len(self.messages)
+        if role is not Role.ASSISTANT:
+            fields["model"] = None
         files = self.take_files()
         self.messages.append(Message(index, 0, parent, role, text, files=files, **{"activated": index} | fields))
         return index
-
-    @property
-    def found_images(self) -> int:
-        """The number of images of the next message that the export has."""
-        return len(self.files) + self.without[_TOO_LARGE]
 
     def take_files(self) -> tuple[AttachedFile, ...]:
         """Return the images that were read since the last message."""
@@ -252,15 +258,14 @@ class ForeignChat:
         """Read the image of a part; return what is left out, which is nothing if it was read."""
         address = part.get("image_url") or part.get("url")
         address = address.get("url") if isinstance(address, dict) else address
-        pointer = next((each for name in _POINTERS if isinstance(each := part.get(name), str)), "")
+        pointers = [part.pop(each, None) for each in _POINTERS]
+        pointer = next((each for each in pointers if isinstance(each, str)), "")
         data = _data_of(address) or self.find(pointer)
         if not data or not begins_as_image(data):
             return "image"
         if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
-            return _TOO_LARGE
+            return TOO_LARGE
         file, text = image_file(data, name(part.pop("name", None)) or f"image {len(self.files) + 1}")
-        for each in _POINTERS:
-            part.pop(each, None)
         self.files.append(file)
         self.texts[file.digest] = text
         return ""
@@ -289,7 +294,7 @@ class ForeignChat:
                 del part[key]
                 self.count_rest(part)
                 text = string(text, "A message")
-                return thinking(text).rstrip("\n") if isinstance(kind, str) and kind in _THOUGHTS else text
+                return thinking(text) if kind in _THOUGHTS else text
         if not isinstance(kind, str):
             raise DamagedChatError("A part of a message has the wrong type")
         file_kind = part.get("fileType")
@@ -331,12 +336,33 @@ class ForeignChat:
 
 def _data_of(address: Any) -> bytes | None:
     """Return the data of an address that has it, `data:image/png;base64,...`; None for another one."""
-    if not isinstance(address, str) or not address.startswith("data:"):
-        return None
-    try:
-        return image_data(address.partition(";base64,")[2])
-    except ValueError:
-        return None
+    if isinstance(address, str) and address.startswith("data:"):
+        with suppress(ValueError):
+            return image_data(address.partition(";base64,")[2])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """The export of one program.
+
+    Attributes:
+        name: The program.
+        is_ours: Returns whether an object is one of its chats.
+        convert: Adds the messages of a chat's object, and returns the whole of it.
+    """
+
+    name: str
+    is_ours: Callable[[Json], bool]
+    convert: Callable[[ForeignChat, Json], FullChat]
+
+    def read(self, data: Any, find: FindImage = no_image) -> FullChat:
+        """Return one chat; `find` finds its images.
+
+        Raises:
+            DamagedChatError: If it has no list of messages, or all of them are damaged.
+        """
+        return self.convert(ForeignChat(find=find), mapping(data, "The chat"))
 
 
 def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:

@@ -3,11 +3,11 @@
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat
 from rdchat.chat.transfer import chatgpt, jan, librechat, lm_studio, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
-from rdchat.chat.transfer.foreign_chats import name
-from rdchat.chat.transfer.message_trees import ChatFormat
+from rdchat.chat.transfer.foreign_chats import ChatFormat, name
 from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.chat.transfer.tree_formats import CLAUDE, DEEPSEEK, OPEN_WEBUI
@@ -28,7 +27,7 @@ _MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
-type Chats = Iterator[tuple[float, str, Callable[[], FullChat]]]
+type Chats = Iterable[tuple[float, str, Callable[[], FullChat]]]
 """For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
 
 _KINDS = (
@@ -122,7 +121,8 @@ class _FileReader:
                 return
             self.taken.append(key)
             self.report.messages += len(chat.messages)
-            self.report.without += [PartialChat(title_of(chat), parts)] if parts else []
+            if parts:
+                self.report.without.append(PartialChat(title_of(chat), parts))
 
     def _leave(self, title: str, reason: str) -> None:
         self.report.not_taken.append(SkippedChat(title, reason))
@@ -176,29 +176,27 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         UnreadableFileError: If rdchat cannot read it, or it is damaged as a whole; also raised by the chats.
     """
     if source.base == jan.MESSAGES:
-        return jan.NAME, _one(source.name, partial(_read_jan, source.sibling(jan.THREAD), source))
+        return jan.NAME, [(0.0, source.name, partial(_read_jan, source.sibling(jan.THREAD), source))]
     beginning = source.beginning()
     if beginning.lstrip()[:1] not in {"{", "[", ""}:
         raise _of_another_kind(source)
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _listed(source, start, '{"chats": [', rdchat_json.read)
+        return rdchat_json.NAME, _listed(source.values(start, '{"chats": ['), rdchat_json.read)
     if not beginning.lstrip().startswith("["):
         return _recognised_file(source, parsed(source.read(), source.name))
     start = beginning.index("[") + 1
-    chats = islice(source.values(start, "["), _LOOKED_AT)
-    first = next(chats, None)
-    if first is None:
-        raise UnreadableFileError(f"{source.name} has no chats.")
-    kind = next(filter(None, (_format_of(chat) for _, chat in chain([first], chats))), None)
-    if kind is None:
-        raise _of_another_kind(source)
-    return kind.name, _listed(source, start, "[", lambda chat: kind.read(chat, source.image))
+    is_empty = True
+    for _, chat in islice(source.values(start, "["), _LOOKED_AT):
+        is_empty = False
+        if (kind := _format_of(chat)) is not None:
+            return kind.name, _listed(source.values(start, "["), partial(kind.read, find=source.image))
+    raise UnreadableFileError(f"{source.name} has no chats.") if is_empty else _of_another_kind(source)
 
 
 def _format_of(chat: Any) -> ChatFormat | None:
-    return next((kind for kind in FORMATS if kind.is_ours(chat)), None)
+    return next((kind for kind in FORMATS if isinstance(chat, dict) and kind.is_ours(chat)), None)
 
 
 def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
@@ -206,12 +204,12 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
         _refuse_newer(source, data)
         if not isinstance(data.get("chats"), list):
             raise UnreadableFileError(f"{source.name} is damaged: it has no list of chats.")
-        chats = enumerate(data["chats"])
-        return rdchat_json.NAME, ((0.0, f"Chat {n + 1}", partial(rdchat_json.read, chat)) for n, chat in chats)
+        return rdchat_json.NAME, _listed(((0.0, chat) for chat in data["chats"]), rdchat_json.read)
     if (kind := _format_of(data)) is not None:
-        return kind.name, _one(name(data.get("title")) or source.base, partial(kind.read, data, source.image))
+        title = name(data.get("title")) or source.base
+        return kind.name, [(0.0, title, partial(kind.read, data, source.image))]
     if jan.is_ours(data):
-        return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
+        return jan.NAME, [(0.0, source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))]
     if source.base.endswith(".chat.json"):
         raise UnreadableFileError(f"{source.name} is from LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
     raise _of_another_kind(source)
@@ -228,13 +226,9 @@ def _refuse_newer(source: SourceFile, head: Any) -> None:
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
 
 
-def _one(title: str, make: Callable[[], FullChat]) -> Chats:
-    return iter([(0.0, title, make)])
-
-
-def _listed(source: SourceFile, start: int, end: str, read: Callable[[Any], FullChat]) -> Chats:
-    """Yield the chats of a list that begins at an offset, one at a time in memory."""
-    for number, (share, chat) in enumerate(source.values(start, end), start=1):
+def _listed(values: Iterable[tuple[float, Any]], read: Callable[[Any], FullChat]) -> Chats:
+    """Yield the chats of a list, each with the share of the file before it, one at a time in memory."""
+    for number, (share, chat) in enumerate(values, start=1):
         title = name(chat.get("title") or chat.get("name")) if isinstance(chat, dict) else None
         yield share, title or f"Chat {number}", partial(read, chat)
 

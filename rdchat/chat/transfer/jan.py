@@ -9,6 +9,7 @@ from typing import Any
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
+    ROLES,
     ForeignChat,
     Json,
     attached_text,
@@ -27,7 +28,7 @@ NAME = "Jan"
 THREAD, MESSAGES = "thread.json", "messages.jsonl"
 # What Jan says of an assistant, in no chat.
 _OF_ASSISTANT = {"name": "", "description": "", "tools": ""}
-_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": None}
+_ROLES = ROLES | {"tool": None}
 
 
 def is_ours(data: Any) -> bool:
@@ -78,7 +79,7 @@ def _add(chat: ForeignChat, message: Json, wrote: str | None) -> None:
         return
     metadata = chat.inner(message, "metadata")
     chat.leave_out(metadata, {"assistant": ""})
-    texts = [chat.text_of(message.pop("content", None))]
+    texts = [chat.take_text(message, "content")]
     for each in chat.listed(metadata, "inline_file_contents"):
         texts.append(attached_text(each.pop("name", None), chat.take_text(each, "content")))
     text = joined(texts)

@@ -3,24 +3,22 @@
 The format is that of LibreChat's sources (`useExportConversation`, and the schema of messages).
 """
 
-from functools import partial
 from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
-    FindImage,
+    ChatFormat,
     ForeignChat,
     Json,
     date,
     items,
     joined,
-    mapping,
     name,
     take_sampling,
     with_copy,
 )
-from rdchat.chat.transfer.message_trees import ChatFormat, Content, MessageTree
+from rdchat.chat.transfer.message_trees import Content, MessageTree
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
@@ -28,20 +26,13 @@ _OWN = "messageId"
 _PARENT = "parentMessageId"
 
 
-def _is_ours(data: Any) -> bool:
-    return isinstance(data, dict) and "conversationId" in data and ("messages" in data or "messagesTree" in data)
+def _is_ours(chat: Json) -> bool:
+    return "conversationId" in chat and ("messages" in chat or "messagesTree" in chat)
 
 
-def read(data: Any, find: FindImage) -> FullChat:
-    """Return one chat.
-
-    Raises:
-        DamagedChatError: If it has no list of messages, or all of them are damaged.
-    """
-    fields = mapping(data, "The chat")
-    chat = ForeignChat(find=find)
+def _convert(chat: ForeignChat, fields: Json) -> FullChat:
     tree = fields.pop("messagesTree", None) or fields.pop("messages", None)
-    MessageTree(chat, partial(_parse, chat), _PARENT, own=_OWN).add(_flat(items(tree, "Its list of messages")))
+    MessageTree(chat, _parse, _PARENT, own=_OWN).add(_flat(items(tree, "Its list of messages")))
     options = chat.inner(fields, "options")
     for each in ("promptPrefix", "system", "instructions"):
         chat.add_system(chat.take_text(options, each), is_first=True)
@@ -73,9 +64,8 @@ def _parse(chat: ForeignChat, message: Json) -> Content:
         if sender is None:
             raise DamagedChatError("A message has an unknown role")
         is_user = sender.casefold() == "user"
-    parts = chat.text_of(message.pop("content", None))
-    texts = [with_copy(parts, chat.take_text(message, "text")), chat.text_of(message.pop("files", None))]
-    text = joined(texts)
+    parts = chat.take_text(message, "content")
+    text = joined([with_copy(parts, chat.take_text(message, "text")), chat.take_text(message, "files")])
     facts: Json = {"created_at": date(message.pop("createdAt", None))}
     chat.leave_out(message, {"attachments": "attachment"})
     if is_user:
@@ -89,4 +79,4 @@ def _parse(chat: ForeignChat, message: Json) -> Content:
     return Role.ASSISTANT, text, facts
 
 
-FORMAT = ChatFormat("LibreChat", _is_ours, read)
+FORMAT = ChatFormat("LibreChat", _is_ours, _convert)

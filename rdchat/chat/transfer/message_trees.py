@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.storage.whole_chat import FullChat
-from rdchat.chat.transfer.foreign_chats import FindImage, ForeignChat, Json, items, joined, mapping
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, items, joined, mapping
 from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.messages import Role
 
@@ -19,21 +18,6 @@ type Key = str | int
 """A message's own name, or its place in the file where it has none of its own."""
 type Content = tuple[Role | None, str, Json]
 """A message's role, text and further fields; without a role it is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatFormat:
-    """The export of one program.
-
-    Attributes:
-        name: The program.
-        is_ours: Returns whether a value is one of its chats.
-        read: Reads one, with a function that finds its images; raises DamagedChatError if nothing of it can be read.
-    """
-
-    name: str
-    is_ours: Callable[[Any], bool]
-    read: Callable[[Any, FindImage], FullChat]
 
 
 @dataclass(slots=True)
@@ -64,7 +48,7 @@ class MessageTree:
     """
 
     chat: ForeignChat
-    parse: Callable[[Json], Content]
+    parse: Callable[[ForeignChat, Json], Content]
     parent: str
     own: str = ""
     joins: bool = False
@@ -107,7 +91,7 @@ class MessageTree:
             is_damaged = not isinstance(fields.get(self.parent), str | None)
             named = f"message {len(self._nodes)}" if is_damaged else None
             node.parent = chat.take_text(fields, self.parent) or named
-            node.role, node.text, node.facts = self.parse(fields)
+            node.role, node.text, node.facts = self.parse(chat, fields)
             chat.count_rest(fields)
         node.files = chat.take_files()
         if node.role is None:
@@ -176,8 +160,8 @@ class MessageTree:
             if reply.role is node.role:
                 model = node.facts.get("model") or reply.model
                 chat.messages[above] = replace(reply, files=(*reply.files, *node.files), model=model)
-                self._texts[above].append(node.text.strip("\n"))
+                self._texts[above].append(node.text)
                 return above
         chat.files += node.files
-        self._texts.append([node.text.strip("\n") if self.joins else node.text])
+        self._texts.append([node.text])
         return chat.add(node.role, "", above, **node.facts)

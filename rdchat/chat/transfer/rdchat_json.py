@@ -118,13 +118,11 @@ def read(data: Any) -> FullChat:
         archived=fields.get("archived") is True,
         answer_shape=shape_from(fields.get("answer_shape")),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in ThinkingChoice else None,
-        own=from_plain(OwnOptions(), fields["own"])[0].portable
-        if isinstance(fields.get("own"), dict)
-        else OwnOptions(),
+        own=from_plain(OwnOptions(), chat.inner(fields, "own"))[0].portable,
     )
     names: list[str] = []
     with chat.skip_damaged("folder"):
-        names += [string(each, "Its folder") for each in items(fields.get("folder") or [], "Its folder")]
+        names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
     traces: dict[int, bytes] = {}
     # For each message of the file, the one that it became, or else the one above it.
     places: list[int | None] = []
@@ -222,18 +220,22 @@ def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
 def plain_chat(chat: FullChat) -> Json:
     """Return a chat in the form that `read` accepts."""
     conversation = chat.about
+    own = conversation.own.portable
+    optional: Json = {
+        "thinking": conversation.thinking_choice,
+        "answer_shape": conversation.answer_shape and asdict(conversation.answer_shape),
+        "own": None if own == OwnOptions() else asdict(own),
+        "pinned": conversation.pinned_at is not None,
+        "archived": conversation.archived,
+        "folder": list(chat.folder),
+    }
     return {
         "title": conversation.title,
         "created_at": conversation.created_at,
         "updated_at": conversation.updated_at,
         "system_prompt": conversation.system_prompt,
         "sampling": asdict(conversation.sampling) if conversation.sampling else None,
-        **({"thinking": conversation.thinking_choice.value} if conversation.thinking_choice else {}),
-        **({"answer_shape": asdict(conversation.answer_shape)} if conversation.answer_shape else {}),
-        **({"own": asdict(own)} if (own := conversation.own.portable) != OwnOptions() else {}),
-        **({"pinned": True} if conversation.pinned_at is not None else {}),
-        **({"archived": True} if conversation.archived else {}),
-        **({"folder": list(chat.folder)} if chat.folder else {}),
+        **{field: value for field, value in optional.items() if value},
         "messages": [_plain_message(message, chat) for message in chat.messages],
     }
 

@@ -8,13 +8,12 @@ None of the formats is documented; they are those of exports of 2024 to 2026.
 """
 
 import html
-from functools import partial
-from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.transfer.foreign_chats import (
-    FindImage,
+    ROLES,
+    ChatFormat,
     ForeignChat,
     Json,
     attached_text,
@@ -28,11 +27,10 @@ from rdchat.chat.transfer.foreign_chats import (
     thinking,
     with_copy,
 )
-from rdchat.chat.transfer.message_trees import ChatFormat, Content, MessageTree
+from rdchat.chat.transfer.message_trees import Content, MessageTree
 from rdchat.inference.api.messages import Role
 
 _CLAUDE_ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
-_OPEN_WEBUI_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _LEFT_OUT = {
     "sources": "source",
     "citations": "source",
@@ -52,16 +50,9 @@ _FOLDED = {"reasoning", "tool_calls", "code_interpreter"}
 # Claude
 
 
-def read_claude(data: Any, find: FindImage) -> FullChat:
-    """Return one chat.
-
-    Raises:
-        DamagedChatError: If it has no list of messages, or all of them are damaged.
-    """
-    fields = mapping(data, "The chat")
-    chat = ForeignChat(find=find)
+def _claude_chat(chat: ForeignChat, fields: Json) -> FullChat:
     shown = fields.pop("current_leaf_message_uuid", None)
-    tree = MessageTree(chat, partial(_claude_message, chat), "parent_message_uuid", own="uuid")
+    tree = MessageTree(chat, _claude_message, "parent_message_uuid", own="uuid")
     tree.add(fields.pop("chat_messages", None), shown)
     return chat.finish(fields, ("name", "created_at", "updated_at"), {})
 
@@ -71,7 +62,7 @@ def _claude_message(chat: ForeignChat, message: Json) -> Content:
     role = role_of(message.pop("sender", None), _CLAUDE_ROLES)
     counted = chat.without.total()
     whole = chat.take_text(message, "text")
-    text = chat.text_of(message.pop("content", None))
+    text = chat.take_text(message, "content")
     # Where there are blocks, this is a copy of what can be shown of them.
     texts = [text if text.strip() or chat.without.total() > counted else whole]
     for each in chat.listed(message, "attachments"):
@@ -81,32 +72,24 @@ def _claude_message(chat: ForeignChat, message: Json) -> Content:
     unique = {str(each.pop("file_uuid", number)): each for number, each in enumerate(files)}
     chat.without["file"] += len(unique)
     texts += [f"[{name(each.pop('file_name', None)) or 'file'}]" for each in unique.values()]
-    facts = {"created_at": date(message.pop("created_at", None))}
-    return role, joined(texts), facts
+    return role, joined(texts), {"created_at": date(message.pop("created_at", None))}
 
 
-CLAUDE = ChatFormat("Claude", lambda data: isinstance(data, dict) and "chat_messages" in data, read_claude)
+CLAUDE = ChatFormat("Claude", lambda chat: "chat_messages" in chat, _claude_chat)
 
 
 # DeepSeek
 
 
-def _is_deepseek(data: Any) -> bool:
-    nodes = data.get("mapping") if isinstance(data, dict) else None
+def _is_deepseek(chat: Json) -> bool:
+    nodes = chat.get("mapping")
     listed = nodes.values() if isinstance(nodes, dict) else ()
     messages = (each.get("message") for each in listed if isinstance(each, dict))
     return any(isinstance(each, dict) and "fragments" in each for each in messages)
 
 
-def read_deepseek(data: Any, find: FindImage) -> FullChat:
-    """Return one chat.
-
-    Raises:
-        DamagedChatError: If it has no messages by their names, or all of them are damaged.
-    """
-    fields = mapping(data, "The chat")
-    chat = ForeignChat(find=find)
-    MessageTree(chat, partial(_deepseek_message, chat), "parent").add(fields.pop("mapping", None))
+def _deepseek_chat(chat: ForeignChat, fields: Json) -> FullChat:
+    MessageTree(chat, _deepseek_message, "parent").add(fields.pop("mapping", None))
     return chat.finish(fields, ("title", "inserted_at", "updated_at"), {})
 
 
@@ -119,44 +102,34 @@ def _deepseek_message(chat: ForeignChat, node: Json) -> Content:
     for fragment in chat.listed(message, "fragments"):
         kind = fragment.get("type")
         if kind not in ("REQUEST", "THINK", "RESPONSE"):
-            chat.text_of([fragment])
+            texts.append(chat.text_of([fragment]))
             continue
         role = Role.USER if kind == "REQUEST" else Role.ASSISTANT
         text = chat.take_text(fragment, "content")
-        texts.append(thinking(text).rstrip("\n") if kind == "THINK" else text)
-    facts: Json = {"created_at": date(message.pop("inserted_at", None))}
-    model = name(message.pop("model", None))
-    if role is Role.ASSISTANT:
-        facts["model"] = model
+        texts.append(thinking(text) if kind == "THINK" else text)
+    facts = {"created_at": date(message.pop("inserted_at", None)), "model": name(message.pop("model", None))}
     return role, joined(texts), facts
 
 
-DEEPSEEK = ChatFormat("DeepSeek", _is_deepseek, read_deepseek)
+DEEPSEEK = ChatFormat("DeepSeek", _is_deepseek, _deepseek_chat)
 
 
 # Open WebUI
 
 
-def _is_open_webui(data: Any) -> bool:
-    inner = data.get("chat") if isinstance(data, dict) else None
+def _is_open_webui(chat: Json) -> bool:
+    inner = chat.get("chat")
     return isinstance(inner, dict) and ("history" in inner or "messages" in inner)
 
 
-def read_open_webui(data: Any, find: FindImage) -> FullChat:
-    """Return one chat.
-
-    Raises:
-        DamagedChatError: If it has no messages by their names, or all of them are damaged.
-    """
-    fields = mapping(data, "The chat")
+def _open_webui_chat(chat: ForeignChat, fields: Json) -> FullChat:
     inner = mapping(fields.get("chat"), "The chat")
-    chat = ForeignChat(find=find)
     history = chat.inner(inner, "history")
     # Older versions have the path that is shown only, and newer ones a copy of it.
     entries = history.pop("messages", None) or inner.get("messages")
     params = chat.inner(inner, "params")
     chat.system_prompt = chat.take_text(params, "system") or chat.take_text(inner, "system")
-    tree = MessageTree(chat, partial(_open_webui_message, chat), "parentId", own="id")
+    tree = MessageTree(chat, _open_webui_message, "parentId", own="id")
     tree.add(entries, history.pop("currentId", None))
     sampling = take_sampling(params)
     chat.leave_out(inner, _OF_CHAT)
@@ -165,22 +138,19 @@ def read_open_webui(data: Any, find: FindImage) -> FullChat:
 
 
 def _open_webui_message(chat: ForeignChat, message: Json) -> Content:
-    role = role_of(message.pop("role", None), _OPEN_WEBUI_ROLES)
-    facts: Json = {"created_at": date(message.pop("timestamp", None))}
-    model = name(message.pop("model", None))
+    role = role_of(message.pop("role", None), ROLES)
+    facts: Json = {"created_at": date(message.pop("timestamp", None)), "model": name(message.pop("model", None))}
     error = message.pop("error", None)
     content = message.pop("content", None)
     output = chat.listed(message, "output")
     is_folded = isinstance(content, str) and role is Role.ASSISTANT
     text = _unfolded(chat, content, is_copy=bool(output)) if is_folded else chat.text_of(content)
     texts = [with_copy(_output(chat, output), text)]
-    texts.append(chat.text_of(message.pop("files", None)))
-    if role is Role.ASSISTANT:
-        facts["model"] = model
-        if error:
-            words = error.get("content") if isinstance(error, dict) else error
-            facts["status"] = MessageStatus.FAILED
-            facts["error"] = words if isinstance(words, str) else "It failed in Open WebUI."
+    texts.append(chat.take_text(message, "files"))
+    if role is Role.ASSISTANT and error:
+        words = error.get("content") if isinstance(error, dict) else error
+        facts["status"] = MessageStatus.FAILED
+        facts["error"] = words if isinstance(words, str) else "It failed in Open WebUI."
     chat.leave_out(message, _LEFT_OUT)
     return role, joined(texts), facts
 
@@ -191,10 +161,10 @@ def _output(chat: ForeignChat, output: list[Json]) -> str:
     for each in output:
         kind = each.get("type")
         if kind == "message":
-            texts.append(chat.text_of(each.pop("content", None)))
+            texts.append(chat.take_text(each, "content"))
         elif kind == "reasoning":
-            parts = [chat.text_of(each.pop(field, None)) for field in ("summary", "content")]
-            texts.append(thinking(joined(parts)).rstrip("\n"))
+            parts = [chat.take_text(each, field) for field in ("summary", "content")]
+            texts.append(thinking(joined(parts)))
         else:
             texts.append(chat.text_of([each]))
     return joined(texts)
@@ -223,7 +193,8 @@ def _unfolded(chat: ForeignChat, content: str, *, is_copy: bool) -> str:
         if kind == "reasoning":
             body = folded.partition(">")[2]
             lines = html.unescape(body.partition("</summary>")[2] or body).splitlines()
-            texts.append(thinking("\n".join(line.removeprefix(">").removeprefix(" ") for line in lines)))
+            thought = thinking("\n".join(line.removeprefix(">").removeprefix(" ") for line in lines))
+            texts.append(f"{thought}\n\n")
         elif kind in _FOLDED:
             chat.without["tool call"] += 1
             chat.without["tool result"] += ' result="' in folded or ' output="' in folded
@@ -231,4 +202,4 @@ def _unfolded(chat: ForeignChat, content: str, *, is_copy: bool) -> str:
     return string("".join(texts), "A message")
 
 
-OPEN_WEBUI = ChatFormat("Open WebUI", _is_open_webui, read_open_webui)
+OPEN_WEBUI = ChatFormat("Open WebUI", _is_open_webui, _open_webui_chat)

@@ -313,11 +313,12 @@ class PendingFiles(QObject):
 
     def _on_read(self, file: PendingFile, outcome: _Read | RdchatError) -> None:
         file.job = None
-        if file.id in self._files and isinstance(outcome, RdchatError):
-            self.remove(file.id)
-            self.refused.emit(str(outcome))
-        elif file.id in self._files and not isinstance(outcome, RdchatError):
-            self._take(file, *outcome)
+        if file.id in self._files:
+            if isinstance(outcome, RdchatError):
+                self.remove(file.id)
+                self.refused.emit(str(outcome))
+            else:
+                self._take(file, *outcome)
         if not any(each.job for each in self._files.values()):
             # The next file starts another child.
             self._reading.do(self._reader.close)

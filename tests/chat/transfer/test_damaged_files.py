@@ -14,6 +14,7 @@ from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, importing, source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
@@ -93,7 +94,7 @@ def test_a_chat_whose_tree_is_damaged_keeps_its_messages_in_their_order(
         ("mapping.a", [1], "message"),
         ("mapping.a.message", "text", "part"),
         ("mapping.a.message.content", 5, "part"),
-        ("mapping.a.message.content.parts", "letters", "message"),
+        ("mapping.a.message.content.parts", 7, "part"),
         ("mapping.a.message.content.parts", [3.5], "part"),
         ("mapping.a.message.content.parts", [None], "part"),
         ("mapping.a.message.content.parts", [{"content_type": []}], "part"),
@@ -165,12 +166,12 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
     error: type[Exception],
 ):
 
-    def fail(chat: dict[str, Any], find: Callable[[str], bytes | None]) -> FullChat:
-        if chat["title"] == "Odd":
+    def fail(chat: ForeignChat, fields: dict[str, Any]) -> FullChat:
+        if fields["title"] == "Odd":
             raise error
-        return chatgpt.read(chat, find)
+        return chatgpt.FORMAT.convert(chat, fields)
 
-    monkeypatch.setattr(importing, "FORMATS", (replace(chatgpt.FORMAT, read=fail),))
+    monkeypatch.setattr(importing, "FORMATS", (replace(chatgpt.FORMAT, convert=fail),))
     report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))
     assert [each.title for each in store.conversations()] == ["Good"]
     assert report.not_taken == (SkippedChat("Odd", "It is damaged."),)

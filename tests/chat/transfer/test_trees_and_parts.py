@@ -262,6 +262,18 @@ def test_notes_and_unsent_words_of_lm_studio_are_counted():
     }
 
 
+def test_a_part_of_a_kind_that_is_not_known_keeps_its_text():
+    """In replies of DeepSeek and LM Studio it was lost without a count."""
+    note = {"type": "TIP", "text": "Words of a note"}
+    reply = deepseek_node("2", "1", ("RESPONSE", "A"))
+    reply["message"]["fragments"].append(note)
+    deepseek = read("DeepSeek", {"mapping": {"1": deepseek_node("1", None, ("REQUEST", "Q")), "2": reply}})
+    steps = (lm_studio_step({"type": "text", "text": "A"}), note)
+    messages = [lm_studio_question({"type": "text", "text": "Q"}), {"versions": [lm_studio_reply(*steps)]}]
+    for chat in (deepseek, read("LM Studio", lm_studio_file(messages))):
+        assert (shown(chat), counted(chat)) == (["Q", "A\n\nWords of a note"], {})
+
+
 LIBRECHAT = [
     librechat_message("1", LIBRECHAT_ROOT, "A story?", user=True),
     librechat_message("2", "1", "Once", user=False, model="gpt-4o", unfinished=True),

@@ -16,7 +16,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
+from rdchat.ui.transcript.markdown.formulas import OBJECT, run_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_parts import MessageEditor
@@ -133,7 +133,7 @@ def highlighted(cursor: QTextCursor) -> str:
     while not formula.isNull() and len(sources) < len(parts) - 1:
         table = cursor.currentTable()
         if table is None or QTextCursor(formula).currentTable() == table:
-            sources.append(source_of(formula.charFormat()))
+            sources.append(run_of(formula.charFormat()).text)
         formula = cursor.document().find(OBJECT, formula)
     return "".join(part + source for part, source in zip_longest(parts, sources, fillvalue=""))
 

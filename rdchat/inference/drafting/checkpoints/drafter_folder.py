@@ -191,7 +191,7 @@ def _name_fit(named: str | None, name: str) -> TargetMatch:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
-    if not path.exists() and not path.is_symlink():
+    if not path.exists(follow_symlinks=False):
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
     return read_object(path, HINT, MAX_CONFIG_BYTES)
 

@@ -269,9 +269,11 @@ def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
         start = cell.firstPosition()
         runs = block.rows[cell.row()][::step][cell.column()]
         return Block(Kind.TEXT, tuple(_part(runs, cursor.selectionStart() - start, cursor.selectionEnd() - start)))
+    if step < 0:
+        first_column = table.columns() - first_column - columns
     selected = slice(first_column, first_column + columns)
-    cut_rows = tuple(row[::step][selected][::step] for row in block.rows[first_row : first_row + rows])
-    return Block(Kind.TABLE, rows=cut_rows, alignments=block.alignments[::step][selected][::step])
+    cut_rows = tuple(row[selected] for row in block.rows[first_row : first_row + rows])
+    return Block(Kind.TABLE, rows=cut_rows, alignments=block.alignments[selected])
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:

@@ -50,7 +50,7 @@ class DocumentWriter:
         undrawn: The indices of the blocks with formulas that are not drawn yet.
     """
 
-    def __init__(self, document: QTextDocument, theme: Theme, muted: bool = False) -> None:
+    def __init__(self, document: QTextDocument, theme: Theme, muted: bool) -> None:
         self._document = document
         self._theme = theme
         self._muted = muted

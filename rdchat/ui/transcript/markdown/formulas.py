@@ -118,12 +118,7 @@ def is_drawn(look: QTextCharFormat) -> bool:
 def run_of(look: QTextCharFormat) -> Run:
     """Return the formula that a character stands for."""
     display = look.boolProperty(_DISPLAY)
-    return Run(source_of(look), maths=str(look.property(_TEX) or ""), display=display)
-
-
-def source_of(look: QTextCharFormat) -> str:
-    """Return the source of a formula by its character's format."""
-    return str(look.property(_SOURCE) or OBJECT)
+    return Run(str(look.property(_SOURCE) or OBJECT), maths=str(look.property(_TEX) or ""), display=display)
 
 
 @lru_cache(maxsize=256)
@@ -156,14 +151,14 @@ class FormulaObject(QPyTextObject):
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
     ) -> None:
         rect = QRectF(rect)
-        drawn = is_drawn(look.toCharFormat())
-        formula = FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY)) if drawn else None
         text = look.toCharFormat()
+        run = run_of(text)
+        formula = FORMULAS.find(run.maths, run.display) if is_drawn(text) else None
         color = text.foreground().color()
         if formula is None:
             painter.setFont(text.font())
             painter.setPen(color)
-            painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, source_of(text))
+            painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, run.text)
             return
         scale = look.doubleProperty(_SIZE) / UNITS * _shrink(document, look)
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()

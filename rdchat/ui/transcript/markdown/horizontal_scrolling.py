@@ -111,8 +111,7 @@ class HorizontalScrolling:
 
     def _at_height(self, y: float) -> ScrollBar | None:
         """Return the bar of the part at a height of the viewport."""
-        areas = ((bar, bar.part.area) for bar in self._bars.values())
-        return next((bar for bar, area in areas if area.top() <= y <= area.bottom()), None)
+        return next((bar for bar in self._bars.values() if bar.part.area.top() <= y <= bar.part.area.bottom()), None)
 
     def _draw_shifted(self) -> None:
         """Repaint scrolled parts: Qt only repaints where the selection would be without the offset."""

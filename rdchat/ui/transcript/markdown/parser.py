@@ -132,7 +132,6 @@ class Parsed:
     Attributes:
         starts: The line and the index in `blocks` of each top-level block.
         closed: Numbers of the code blocks that are complete.
-        codes: Number of code blocks before and in this piece.
         last_item: The line, the index in `blocks` and the number of the last list's last item.
         references: Link definitions known after this piece.
     """
@@ -140,7 +139,6 @@ class Parsed:
     blocks: list[Block] = field(default_factory=list)
     starts: list[tuple[int, int]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
-    codes: int = 0
     last_item: tuple[int, int, int] | None = None
     references: dict[str, Any] = field(default_factory=dict)
 
@@ -239,7 +237,7 @@ class PlainParser:
 
     def parse(self, source: str, first_code: int, references: dict[str, Any], number: int | None) -> Parsed:
         """Parse a piece, as `MarkdownParser.parse` does."""
-        parsed = Parsed(codes=first_code, references=references)
+        parsed = Parsed(references=references)
         lines = source.split("\n")
         if lines[-1] == "":
             lines.pop()
@@ -260,7 +258,9 @@ class _Walk:
     """One pass over markdown-it's block tokens."""
 
     def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
-        self.parsed = Parsed(codes=first_code)
+        self.parsed = Parsed()
+        # The number of the next code block.
+        self._codes = first_code
         self._runs = runs
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
@@ -349,8 +349,8 @@ class _Walk:
             self._add(Block(Kind.TEXT, (Run(piece),), tight=index > 0 or self._tight))
 
     def _visit_fence(self, token: Token) -> None:
-        number = self.parsed.codes
-        self.parsed.codes += 1
+        number = self._codes
+        self._codes += 1
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
         lines = token.content.removesuffix("\n").split("\n")
         for index, line in enumerate(lines):

@@ -39,6 +39,7 @@ _FIGURES = {
     "sup": ("^", str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")),
     "sub": ("_", str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")),
 }
+# The longer of two signs that begin alike comes first.
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -72,7 +73,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
     source, start = state.src, state.pos
     if source[start] not in "$\\":
         return False
-    opening = next((each for each in ("$$", "\\(", "\\[", "$") if source.startswith(each, start)), "")
+    opening = next((each for each in _CLOSINGS if source.startswith(each, start)), "")
     if not opening or (start and source[start - 1] == "\\"):
         return False
     closing, begin = _CLOSINGS[opening], start + len(opening)

@@ -68,7 +68,7 @@ class TextFormats:
         option.setTabStopDistance(self._code_advance * 4)
         return option
 
-    def block_format(self, block: Block, above: Block | None, wraps: bool = False) -> QTextBlockFormat:
+    def block_format(self, block: Block, above: Block | None, wraps: bool) -> QTextBlockFormat:
         """Return the format of a block below another one; `wraps`: code whose long lines are broken."""
         look = QTextBlockFormat()
         code = block.kind is Kind.CODE
