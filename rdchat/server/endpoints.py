@@ -96,8 +96,9 @@ class Endpoints:
         is_models = path == _MODELS_PATH or path.startswith(f"{_MODELS_PATH}/")
         if not is_models and path not in self._interfaces:
             raise ApiError(404, f"There is nothing at {path[:200]}.")
-        if scope["method"] not in ({"GET", "HEAD"} if is_models else {"POST"}):
-            raise ApiError(405, f"Method Not Allowed: {path[:200]}")
+        allowed = "GET, HEAD" if is_models else "POST"
+        if scope["method"] not in allowed.split(", "):
+            raise ApiError(405, f"Method Not Allowed: {path[:200]}", headers={"allow": allowed})
         if is_models:
             await self._send_models(path.removeprefix(_MODELS_PATH).removeprefix("/"), response)
             return
@@ -188,9 +189,8 @@ async def _send_error(path: str, response: Response, error: ApiError) -> None:
     body = error.anthropic() if path.startswith(_ANTHROPIC_PATH) else error.openai()
     # The body of such a request is not read.
     closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}
-    allowed = {"allow": "GET, HEAD" if path.startswith(_MODELS_PATH) else "POST"} if error.status == 405 else {}
     with suppress(DisconnectedError):
-        await response.json(error.status, body, error.headers | closed | allowed)
+        await response.json(error.status, body, error.headers | closed)
 
 
 class Answer:

@@ -10,7 +10,7 @@ from functools import partial
 from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, one_line
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
-from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError, wrong
+from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.interfaces.reply_request import ReplyRequest
 from rdchat.server.reply_parts import Part, ReplyParts
 from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_model
@@ -121,7 +121,7 @@ class RequestQueue:
             raise _closing()
         if self._running is not None and len(self._waiting) >= self._settings.queue_length:
             wait_s = min(max(1, round(len(self._waiting) * self._mean_s)), _LONGEST_WAIT_S)
-            raise ApiError(429, "Too many requests wait for the model.", retry_s=wait_s)
+            raise ApiError(429, "Too many requests wait for the model.", headers={"retry-after": str(wait_s)})
         self._submitted += 1
         names = one_line(user_agent)[:200], one_line(request.model)[:200]
         job = Job(client, request, RequestFacts(self._submitted, path, *names, Phase.WAITING))
@@ -215,7 +215,7 @@ class RequestQueue:
             try:
                 generation = request.request(index, info, self.engine.draft, self._settings.partition)
             except InvalidSettingError as error:
-                raise wrong("prompt" if request.raw else "messages", str(error)) from error
+                raise ApiError(400, str(error), "prompt" if request.raw else "messages") from error
             made = ReplyParts(index, request, generation.seed)
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
@@ -290,4 +290,4 @@ class RequestQueue:
 
 
 def _closing() -> ApiError:
-    return ApiError(503, "The server is closing.", retry_s=5)
+    return ApiError(503, "The server is closing.", headers={"retry-after": "5"})

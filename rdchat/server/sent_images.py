@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,12 +14,14 @@ from rdchat.errors import ImageRefusedError
 from rdchat.inference.api.images import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
-from rdchat.server.interfaces.api_error import wrong
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.images import SentImage
 from rdchat.server.interfaces.reply_request import ReplyRequest
 
 # Images whose sizes are remembered: clients send those of a conversation with each of its requests.
 _MAX_SIZES = 1000
+# Stands in the place of an image that the model does not get.
+_UNSEEN = "[image]"
 
 
 class SentImages:
@@ -50,24 +52,29 @@ class SentImages:
 
     def _request(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> ReplyRequest:
         (prompt,) = request.prompts
-        left_out = _too_old(prompt.messages)
-        messages = tuple(self._message(each, left_out, folder, waiting) for each in prompt.messages)
-        ignored = (*request.ignored, *sorted(set(left_out.values())))
-        return replace(request, prompts=(replace(prompt, messages=messages),), ignored=ignored)
+        room = MAX_IMAGES
+        left_out = set[str]()
+        messages = list[ChatMessage]()
+        # The newest images are kept.
+        for message in reversed(prompt.messages):
+            sent = [image for image in message.images if isinstance(image, SentImage)]
+            kept = min(len(sent), MAX_MESSAGE_IMAGES, room)
+            room -= kept
+            oldest = len(sent) - kept
+            left_out |= {image.field for image in sent[:oldest]}
+            seen = [_UNSEEN] * oldest + [self._seen(image, folder, waiting) for image in sent[oldest:]]
+            messages.append(message.with_lines(seen))
+        ignored = (*request.ignored, *sorted(left_out))
+        return replace(request, prompts=(replace(prompt, messages=tuple(reversed(messages))),), ignored=ignored)
 
-    def _message(self, message: ChatMessage, left_out: dict[str, str], folder: Path, waiting: Waiting) -> ChatMessage:
-        seen = list[ChatImage | str]()
-        for image in message.images:
-            assert isinstance(image, SentImage)
-            try:
-                if image.name in left_out:
-                    raise ImageRefusedError("It is one too many.")
-                seen.append(self._image(image, folder, waiting))
-            except ImageRefusedError as error:
-                if image.strict:
-                    raise wrong(image.name, str(error)) from error
-                seen.append("[image]")
-        return message.with_lines(seen) if seen else message
+    def _seen(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
+        """Return an image as a file, or the line in its place."""
+        try:
+            return self._image(image, folder, waiting)
+        except ImageRefusedError as error:
+            if image.strict:
+                raise ApiError(400, str(error), image.name) from error
+            return _UNSEEN
 
     def _image(self, image: SentImage, folder: Path, waiting: Waiting) -> SentImage:
         digest = hashlib.sha256(image.data).hexdigest()
@@ -81,18 +88,6 @@ class SentImages:
         while len(self._sizes) > _MAX_SIZES:
             self._sizes.pop(next(iter(self._sizes)), None)
         return replace(image, path=path, digest=digest, width=size[0], height=size[1], data=b"")
-
-
-def _too_old(messages: Sequence[ChatMessage]) -> dict[str, str]:
-    """Return the names and fields of the oldest images, where a message or all of them have too many."""
-    room = MAX_IMAGES
-    left_out = dict[str, str]()
-    for message in reversed(messages):
-        kept = min(len(message.images), MAX_MESSAGE_IMAGES, room)
-        room -= kept
-        oldest = message.images[: len(message.images) - kept]
-        left_out |= {each.name: each.field for each in oldest if isinstance(each, SentImage)}
-    return left_out
 
 
 def _check(ended: threading.Event) -> None:

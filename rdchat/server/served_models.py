@@ -118,4 +118,4 @@ class ServedModels:
 
 def no_model() -> ApiError:
     """Return the error for a request that no model can answer."""
-    return ApiError(503, "No model is loaded.", retry_s=5)
+    return ApiError(503, "No model is loaded.", headers={"retry-after": "5"})

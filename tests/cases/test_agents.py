@@ -92,7 +92,7 @@ def test_claude_code(
     anthropic.messages.create(model="m", max_tokens=8, system=system, messages=messages, tools=tools)
 
     prompt = prompt_of(gate, tokenizers, template)
-    assert_in_order(prompt, "YOU ARE", "REMINDER", "FIRST", "I READ", "Read", "(an image", "NO FILE", "GO ON", "LATE")
+    assert_in_order(prompt, "YOU ARE", "REMINDER", "FIRST", "I READ", "Read", "NO FILE", "(an image", "GO ON", "LATE")
     assert prompt.count(CALL_ID) in {0, 1}, "a call's id stands in its call alone, or is mapped"
 
 

@@ -218,6 +218,7 @@ def test_the_highest_detail_chooses_the_cap(
         (image(f"data:image/png;base64,{b64encode(PNG[:60]).decode()}"), "is damaged"),
         (image("data:image/png;base64,AAAA"), "no PNG"),
         (image(detail="huge"), "must be one of low, auto, high, original"),
+        (image(detail={"x": 1}), "must be one of low, auto, high, original"),
         ({"type": "input_image", "file_id": "f"}, "send the image itself"),
     ],
 )

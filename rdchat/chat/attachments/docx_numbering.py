@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
-from rdchat.chat.attachments.numerals import numeral
+from rdchat.chat.attachments.numerals import numeral, whole_number
 
 # Styles may be based on each other in a circle.
 _DEEPEST = 32
@@ -62,7 +62,8 @@ class ListNumbers:
     def _place(self, paragraph: Element) -> tuple[str, str]:
         """Return the list and the depth of a paragraph: its own, or those of its style."""
         own: Element | None = paragraph
-        use = depth = ""
+        use = ""
+        depth = ""
         style = value_of(paragraph, "pPr/{*}pStyle")
         for _ in range(_DEEPEST):
             if own is None:
@@ -79,12 +80,11 @@ def attributes_of(element: Element) -> dict[str, str]:
     return {name.rpartition("}")[2]: value for name, value in element.items()}
 
 
-def value_of(element: Element, path: str) -> str:
-    """Return the value of a property below an element; empty without it."""
+def value_of(element: Element, path: str, default: str = "") -> str:
+    """Return the value of a property below an element, or `default` without it."""
     found = element.find(f"{{*}}{path}")
-    return "" if found is None else attributes_of(found).get("val", "")
+    return default if found is None else attributes_of(found).get("val", "")
 
 
 def _start(level: Element, name: str = "start") -> int:
-    value = value_of(level, name)
-    return int(value) if value.isdecimal() and len(value) < 6 else 0
+    return whole_number(value_of(level, name))

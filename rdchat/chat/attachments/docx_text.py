@@ -16,6 +16,7 @@ from rdchat.chat.attachments.attached_file import FileRefusedError, printable_na
 from rdchat.chat.attachments.docx_numbering import ListNumbers, attributes_of, value_of
 from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import refused
+from rdchat.chat.attachments.numerals import whole_number
 
 _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
@@ -75,12 +76,14 @@ class DocxParts:
                 each[:] = [child for child in each if child in with_text][:1]
             if _name(each) == "t" or any(child in with_text for child in each):
                 with_text.add(each)
-        if _name(root) not in _TEXT_ROOTS | _UNSEEN_ROOTS:
+        kind = _name(root)
+        if kind in _UNSEEN_ROOTS:
+            return xml
+        if kind not in _TEXT_ROOTS:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
-            label = _SIMPLE_ROOTS.get(_name(root), "Drawing")
+            label = _SIMPLE_ROOTS.get(kind, "Drawing")
             if text and text not in self.beside[label]:
                 self.beside[label].append(text)
-        if _name(root) not in _TEXT_ROOTS:
             return xml
         space = root.tag.rpartition("}")[0] + "}"
         for parent in list(root.iter()):
@@ -148,7 +151,9 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     import mammoth  # noqa: PLC0415  only the reading process needs it
 
     try:
-        prepared, parts = _prepared(data, name)
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [each for each in archive.namelist() if each.startswith("word/")]
+            prepared, parts = _prepared(archive, name)
         result = mammoth.convert_to_html(
             io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
         )
@@ -164,8 +169,6 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         [f"{kind}: {text}" for text in parts.beside[kind]] for kind in ("Header", "Footer", "Drawing")
     )
     text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [each for each in archive.namelist() if each.startswith("word/")]
     inner = [each[5:] for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS)]
     lost = [word for place, word in enumerate(parts.words) if str(place) not in shown and re.search(r"\w", word)]
     has_signs_lost = any("unsupported character" in each.message for each in result.messages)
@@ -184,7 +187,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     return text, note
 
 
-def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
+def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
     """Return a DOCX that mammoth reads, without its pictures, and what stands beside its text.
 
     Entities cannot grow without end: expat, which parses all parts, limits them.
@@ -192,21 +195,20 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
     Raises:
         FileRefusedError: If it is too large.
     """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # Reading a member gives no more bytes than listed here.
-        members = archive.infolist()
-        xml_parts = [each for each in members if each.filename.endswith((".xml", ".rels"))]
-        is_large = any(each.file_size > _MAX_XML_BYTES for each in xml_parts)
-        if is_large or sum(each.file_size for each in members) > _MAX_BYTES:
-            raise refused(_LARGE, name)
-        lists = [each for each in xml_parts if each.filename.startswith(("word/numbering", "word/styles"))]
-        roots = [root for each in lists if (root := _parsed(archive.read(each))) is not None]
-        copy, parts = io.BytesIO(), DocxParts(ListNumbers(roots))
-        with zipfile.ZipFile(copy, "w") as copied:
-            for each in xml_parts:
-                xml = archive.read(each)
-                copied.writestr(each.filename, parts.prepared(xml) if each.filename.startswith("word/") else xml)
-        return copy.getvalue(), parts
+    # Reading a member gives no more bytes than listed here.
+    members = archive.infolist()
+    xml_parts = [each for each in members if each.filename.endswith((".xml", ".rels"))]
+    is_large = any(each.file_size > _MAX_XML_BYTES for each in xml_parts)
+    if is_large or sum(each.file_size for each in members) > _MAX_BYTES:
+        raise refused(_LARGE, name)
+    lists = [each for each in xml_parts if each.filename.startswith(("word/numbering", "word/styles"))]
+    roots = [root for each in lists if (root := _parsed(archive.read(each))) is not None]
+    copy, parts = io.BytesIO(), DocxParts(ListNumbers(roots))
+    with zipfile.ZipFile(copy, "w") as copied:
+        for each in xml_parts:
+            xml = archive.read(each)
+            copied.writestr(each.filename, parts.prepared(xml) if each.filename.startswith("word/") else xml)
+    return copy.getvalue(), parts
 
 
 def _parsed(xml: bytes) -> ElementTree.Element | None:
@@ -231,8 +233,9 @@ def _run(space: str, text: str) -> ElementTree.Element:
 def _chosen_entry(field: ElementTree.Element) -> str:
     """Return the entry that a field shows which is an old drop-down list."""
     entries = [attributes_of(each).get("val", "") for each in field.iter() if _name(each) == "listEntry"]
-    chosen = value_of(field, "ffData/{*}ddList/{*}result") or value_of(field, "ffData/{*}ddList/{*}default") or "0"
-    return "".join(entries[int(chosen) :][:1]) if chosen.isdecimal() else ""
+    usual = value_of(field, "ffData/{*}ddList/{*}default", "0")
+    chosen = whole_number(value_of(field, "ffData/{*}ddList/{*}result", usual), len(entries))
+    return "".join(entries[chosen:][:1])
 
 
 def _plain(element: ElementTree.Element, *more: str) -> str:
@@ -256,23 +259,16 @@ def _tex(element: ElementTree.Element) -> str:
     parts = defaultdict(str, texts)
     e, low, high, degree = parts["e"], parts["sub"], parts["sup"], parts["deg"]
     cells = [text for name, text in texts if name in ("e", "mr")]
-    sign = _value(element, "chr", "∫" if _name(element) == "nary" else "\u0302")
+    sign = value_of(element, "*/{*}chr", "∫" if _name(element) == "nary" else "\u0302")
     parts |= {
         "base": e if len(e) == 1 or e.isdigit() else f"{{{e}}}",
         "scripts": (f"_{{{low}}}" if low else "") + (f"^{{{high}}}" if high else ""),
         "degree": f"[{degree}]" if degree else "",
         "sign": _SIGNS.get(sign, sign),
-        "beginning": _value(element, "begChr", "("),
-        "inside": _value(element, "sepChr", "|").join(cells),
-        "end": _value(element, "endChr", ")"),
+        "beginning": value_of(element, "*/{*}begChr", "("),
+        "inside": value_of(element, "*/{*}sepChr", "|").join(cells),
+        "end": value_of(element, "*/{*}endChr", ")"),
         "row": " & ".join(cells),
         "rows": r" \\ ".join(cells),
     }
     return _TEX[_name(element)].format_map(parts)
-
-
-def _value(element: ElementTree.Element, name: str, default: str) -> str:
-    """Return the value of a property, such as the sign of a sum."""
-    groups = (each for each in element if _name(each).endswith("Pr"))
-    value = next((each for group in groups for each in group if _name(each) == name), None)
-    return default if value is None else next(iter(value.attrib.values()), "")

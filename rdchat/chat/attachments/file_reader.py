@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refuse_protected, refused
+from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.work.child_limits import ChildError, Limits
@@ -34,7 +34,6 @@ _STEP_S = 30.0
 _MEMORY_BYTES = 1 << 30
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
 MAX_BYTES = 64 << 20
-_HEAD = 4096
 _MAX_MEMBERS = 10_000
 _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
@@ -131,12 +130,14 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
             report(page / len(pages))
             warnings = log.count
             text = _text_of(pages, page)
-            noted = "" if text is None else "\n".join(added_lines(pages[page]))
             if text is None:
                 unreadable.append(page + 1)
-            elif log.count > warnings or "\ufffd" in text:
+                texts.append("")
+                continue
+            added = "\n".join(added_lines(pages[page]))
+            if log.count > warnings or "\ufffd" in text:
                 doubtful.append(page + 1)
-            texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
+            texts.append("\n\n".join(filter(None, (text, added))))
     empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
     if len(unreadable) == len(texts):
         raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
@@ -148,9 +149,11 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
             f"{name} is a scan: its pages are pictures without text." if is_scan else f"{name} has no text.",
             "Recognise the text in another app and save the result, or attach its pages as images.",
         )
-    notes += [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
-    verb = "has" if len(empty) == 1 else "have"
-    notes += [f"{_pages_text(empty)} {verb} no text, perhaps pictures."] if empty else []
+    if unreadable:
+        notes.append(f"{_pages_text(unreadable)} could not be read.")
+    if empty:
+        verb = "has" if len(empty) == 1 else "have"
+        notes.append(f"{_pages_text(empty)} {verb} no text, perhaps pictures.")
     if is_damaged or doubtful:
         where = "The file" if is_damaged else _pages_text(doubtful)
         reason = f" (pypdf: {log.first})" if log.first else ""
@@ -328,8 +331,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
 
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
-    refuse_protected(data, name)
-    kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
+    kind = kind_of(data, name) or _kind_in_zip(data, name)
     if kind is FileKind.IMAGE:
         raise refused(NO_TEXT, name)
     if kind is FileKind.PDF:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-from rdchat.chat.attachments.numerals import numeral
+from rdchat.chat.attachments.numerals import numeral, whole_number
 
 _SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
@@ -42,7 +42,7 @@ def html_to_text(html: str) -> str:
     parser = _TreeParser()
     parser.feed(html)
     parser.close()
-    return "\n\n".join(_blocks(parser.root))
+    return "\n\n".join(_blocks(parser.root.children))
 
 
 def fenced(code: str) -> str:
@@ -54,15 +54,14 @@ def fenced(code: str) -> str:
 class _Element:
     """An element of a page, with its texts and elements in order."""
 
-    def __init__(self, tag: str, attributes: Iterable[tuple[str, str | None]] = ()) -> None:
+    def __init__(self, tag: str, attributes: dict[str, str | None]) -> None:
         self.tag = tag
-        self.attributes = dict(attributes)
+        self.attributes = attributes
         self.children: list[_Element | str] = []
 
     def number(self, name: str, default: int) -> int:
         """Return the number in an attribute."""
-        value = self.attributes.get(name) or ""
-        return int(value) if value.isdecimal() and len(value) < 6 else default
+        return whole_number(self.attributes.get(name) or "", default)
 
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""
@@ -74,20 +73,21 @@ class _TreeParser(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.root = _Element("")
+        self.root = _Element("", {})
         self._open = [self.root]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
         if tag in _ENDS:
             self._end(*_ENDS[tag])
         if tag == "math":
-            self.handle_data(f"[formula {dict(attrs).get('alttext') or ''}]")
-        if tag == "img" and (alt := dict(attrs).get("alt")):
+            self.handle_data(f"[formula {attributes.get('alttext') or ''}]")
+        if tag == "img" and (alt := attributes.get("alt")):
             self.handle_data(f"[image: {alt}]")
         elif tag == "input":
-            self.handle_data(_typed(dict(attrs)))
+            self.handle_data(_typed(attributes))
         elif len(self._open) < _DEEPEST or tag in _ENDS or tag in _VOID:
-            element = _Element(tag, attrs)
+            element = _Element(tag, attributes)
             self._open[-1].children.append(element)
             if tag not in _VOID:
                 self._open.append(element)
@@ -112,11 +112,11 @@ class _TreeParser(HTMLParser):
             self._open[-1].children.append(data if "pre" in tags else _SPACES.sub(" ", data))
 
 
-def _blocks(element: _Element) -> list[str]:
-    """Return the blocks of an element: paragraphs, lists, tables and so on."""
+def _blocks(children: Iterable[_Element | str]) -> list[str]:
+    """Return the blocks among some children of an element: paragraphs, lists, tables and so on."""
     blocks: list[str] = []
     line = ""
-    for part in (*_parts(element), []):
+    for part in (*_parts(children), []):
         if isinstance(part, str):
             line += part.lstrip(" ") if not line or line[-1] in " \n" else part
             continue
@@ -127,9 +127,9 @@ def _blocks(element: _Element) -> list[str]:
     return blocks
 
 
-def _parts(element: _Element) -> Iterator[str | list[str]]:
-    """Yield an element's text in pieces, and the blocks of each block inside it."""
-    for child in element.children:
+def _parts(children: Iterable[_Element | str]) -> Iterator[str | list[str]]:
+    """Yield the text of some children in pieces, and the blocks of each block among them."""
+    for child in children:
         if isinstance(child, str):
             yield child
         elif child.tag == "br":
@@ -140,7 +140,7 @@ def _parts(element: _Element) -> Iterator[str | list[str]]:
             yield _raised(child)
         elif _is_shown(child):
             yield _MARKS.get(child.tag, "")
-            yield from _parts(child)
+            yield from _parts(child.children)
             yield _MARKS.get(child.tag, "")
 
 
@@ -150,12 +150,12 @@ def _blocks_of(element: _Element) -> list[str]:
         return ["\n".join(_items(element))]
     # A row has no place for lines of code.
     if tag in ("table", "tr") and not any(_elements(element, {"pre"}, set())):
-        return [*_blocks_among(_beside_cells(element)), "\n".join(_rows(element))]
+        return [*_blocks(_beside_cells(element)), "\n".join(_rows(element))]
     if tag == "hr":
         return ["---"]
     if tag == "pre":
         return [fenced("".join(_code(element)))]
-    blocks = _blocks(element)
+    blocks = _blocks(element.children)
     if tag == "blockquote":
         return [_prefixed(block, "> ") for block in blocks]
     return [_HEADINGS[tag] + " ".join(blocks)] if tag in _HEADINGS and blocks else blocks
@@ -173,15 +173,8 @@ def _items(element: _Element) -> Iterator[str]:
             number = child.number("value", number + step)
             numbered = f"{numeral(number, form) or number}." if element.tag == "ol" else "-"
             bullet = (child.attributes.get("label") or numbered) + " "
-        if text := "\n".join(_blocks_among([child])):
+        if text := "\n".join(_blocks([child])):
             yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
-
-
-def _blocks_among(children: Iterable[_Element | str]) -> list[str]:
-    """Return the blocks of some children of an element."""
-    holder = _Element("")
-    holder.children.extend(children)
-    return _blocks(holder)
 
 
 def _beside_cells(element: _Element) -> Iterator[_Element | str]:
@@ -250,11 +243,9 @@ def _typed(attributes: dict[str, str | None]) -> str:
     kind = (attributes.get("type") or "text").casefold()
     if kind in ("checkbox", "radio"):
         return "[x] " if "checked" in attributes else "[ ] "
-    return (
-        ""
-        if kind in ("hidden", "password", "image")
-        else attributes.get("value") or attributes.get("placeholder") or ""
-    )
+    if kind in ("hidden", "password", "image"):
+        return ""
+    return attributes.get("value") or attributes.get("placeholder") or ""
 
 
 def _is_shown(element: _Element) -> bool:

@@ -69,16 +69,17 @@ _MIN = 0.25
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
 
 
-def kind_of(head: bytes, name: str) -> FileKind | None:
+def kind_of(data: bytes, name: str) -> FileKind | None:
     """Return a file's kind; None for a ZIP, whose content decides.
 
     Args:
-        head: Its first 4 KB or more.
+        data: The file, or its first 4 KB or more.
         name: Its name, with the ending.
 
     Raises:
         FileRefusedError: If rdchat cannot read its format.
     """
+    head = data[:_HEAD]
     if begins_as_image(head):
         return FileKind.IMAGE
     # A text may be about PDFs.
@@ -87,18 +88,14 @@ def kind_of(head: bytes, name: str) -> FileKind | None:
         return FileKind.PDF
     if head.startswith(b"PK\x03\x04"):
         return None
+    if data.startswith(_OLE) and _ENCRYPTED in data:
+        raise refused(_PROTECTED, name)
     _refuse_known(head, name)
     ending = f".{name.rpartition('.')[2].casefold()}" if "." in name else ""
     if ending in _NAMES:
         return _NAMES[ending]
     beginning = head[:_PDF_WITHIN].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return FileKind.HTML if beginning.startswith((b"<!doctype html", b"<html")) else FileKind.TEXT
-
-
-def refuse_protected(data: bytes, name: str) -> None:
-    """Refuse a whole file that Office has encrypted."""
-    if data.startswith(_OLE) and _ENCRYPTED in data:
-        raise refused(_PROTECTED, name)
 
 
 def is_image(path: Path) -> bool:

@@ -30,7 +30,10 @@ def _blocks_of(cell: dict[str, Any]) -> Iterator[str]:
     for output in cell.get("outputs", ()):
         lines = output.get("text") or "\n".join(output.get("traceback", ()))
         data = output.get("data", {"text/plain": lines})
-        kind = next(each for each in (*_FORMATS, *data) if each in data)
+        # Some outputs show nothing.
+        kind = next((each for each in (*_FORMATS, *data) if each in data), "")
+        if not kind:
+            continue
         if kind == "text/html":
             yield html_to_text("".join(data[kind]))
         elif kind.startswith("text/"):

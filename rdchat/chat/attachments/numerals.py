@@ -6,6 +6,11 @@ _LETTERS = ["", *"abcdefghijklmnopqrstuvwxyz"]
 _FORMS = {"a": _LETTERS, "lowerletter": _LETTERS, "i": _ROMAN, "lowerroman": _ROMAN}
 
 
+def whole_number(text: str, default: int = 0) -> int:
+    """Return the number in an attribute, or `default` where it has none."""
+    return int(text) if text.isdecimal() and len(text) < 6 else default
+
+
 def numeral(number: int, form: str) -> str:
     """Return a number in a form; empty if it is too high for it, or the form is unknown."""
     if form in ("", "1", "decimal"):

@@ -296,8 +296,10 @@ def reject_unfit(answer: str, schemas: str) -> None:
 
     value, known = json.loads(answer), json.loads(schemas)
     name = ""
-    if isinstance(value, dict) and value.keys() == {"name", "arguments"} and value["name"] in known:
-        name, value = value["name"], value["arguments"]
+    match value:
+        case {"name": str(called), "arguments": arguments, **rest} if called in known and not rest:
+            name = called
+            value = arguments
     schema = known.get(name, True)
     kind = validators.validator_for(schema, default=Draft202012Validator)
     kind = validators.extend(kind, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]

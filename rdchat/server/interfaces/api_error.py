@@ -1,6 +1,6 @@
 """Errors of the APIs: each has a status, and one form for OpenAI's clients and one for Anthropic's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -17,18 +17,14 @@ class ApiError(Exception):
         message: What happened and what to do, for people.
         param: The field of the request that is wrong; empty where none is.
         code: OpenAI's code; empty for none. Some clients recognise `context_length_exceeded` by the message instead.
-        retry_s: After how many seconds the same request may succeed; None where that is unknown.
+        headers: Those of the response, such as `retry-after`.
     """
 
     status: int
     message: str
     param: str = ""
     code: str = ""
-    retry_s: int | None = None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {} if self.retry_s is None else {"retry-after": str(self.retry_s)}
+    headers: dict[str, str] = field(default_factory=dict)
 
     def openai(self) -> dict[str, Any]:
         """Return the body of the error for OpenAI's clients."""
@@ -48,9 +44,9 @@ class ApiError(Exception):
         return {"type": "error", "error": {"type": kind, "message": message}}
 
 
-def wrong(param: str, message: str) -> ApiError:
-    """Return the error for a field with a wrong value."""
-    return ApiError(400, message, param)
+def wrong(param: str, what: str) -> ApiError:
+    """Return the error for a field with a wrong value; `what` says what it must be, or is."""
+    return ApiError(400, f"`{param}` {what}", param)
 
 
 def unsupported(param: str, why: str) -> ApiError:

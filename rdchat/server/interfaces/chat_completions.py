@@ -7,7 +7,7 @@ from typing import Any
 from rdchat.inference.api.events import LikelyToken, TokenEvent
 from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import wrong
-from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages
+from rdchat.server.interfaces.chat_messages import call_for_client, read_messages
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.openai_format import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_thinking
@@ -77,8 +77,7 @@ class ChatCompletions(OpenAIInterface):
         """Read a request; see `Interface.read`."""
         common = read_openai(fields)
         fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
-        fields.refuse("rdchat reads and writes texts only.", "audio")
-        fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
+        fields.refuse("rdchat reads and writes texts only.", "audio", "modalities", neutral=(["text"],))
         fields.refuse("rdchat does not search the web.", "web_search_options")
         return ReplyRequest(
             prompts=(Prompt(read_messages(fields)),),
@@ -94,7 +93,8 @@ class ChatCompletions(OpenAIInterface):
 
     def _effort(self, fields: Fields) -> str:
         """Read how much to think as GLM, DeepSeek and Kimi name it, and as OpenRouter does."""
-        thinking, reasoning = (fields.part(name) or Fields({}) for name in ("thinking", "reasoning"))
+        thinking = fields.part("thinking")
+        reasoning = fields.part("reasoning")
         switches = [thinking.text("type")] if thinking.values else []
         if reasoning.take("enabled") is not None:
             switches.append("enabled" if reasoning.flag("enabled") else "disabled")
@@ -104,14 +104,13 @@ class ChatCompletions(OpenAIInterface):
     def _log_probs(self, fields: Fields) -> int | None:
         requested, top = fields.flag("logprobs"), fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
         if top and not requested:
-            raise wrong("top_logprobs", "`top_logprobs` needs `logprobs`: true.")
+            raise wrong("top_logprobs", "needs `logprobs`: true.")
         return (top or 0) if requested else None
 
 
 def calls_of(choice: Choice, reply_id: str, tools: Tools) -> list[dict[str, Any]]:
     """Return the tool calls of a reply; one without an id gets one."""
-    ids = [id_of_call(call, reply_id, choice.index, at) for at, call in enumerate(choice.calls)]
-    return [call_for_client(call, call_id, tools) for call, call_id in zip(choice.calls, ids, strict=True)]
+    return [call_for_client(call, call_id, tools) for call_id, call in choice.named_calls(reply_id)]
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:

@@ -1,25 +1,23 @@
 """Reads OpenAI's messages."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
-from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, text_of, thought_of
+from rdchat.server.interfaces.parts import is_foreign, is_thought, read_content, thought_of
 from rdchat.server.interfaces.tools import Tools, input_of, origin_of
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
-# Models see the images of these.
-_SEEN = (Role.USER, Role.TOOL)
 
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     """Read `messages`."""
     listed = fields.inners("messages")
     if not listed:
-        raise wrong("messages", "`messages` must have at least one message.")
+        raise wrong("messages", "must have at least one message.")
     return tuple(read_message(each, last=each is listed[-1]) for each in listed)
 
 
@@ -27,39 +25,33 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     """Read a message; see `part_text` of the last one's parts."""
     role = _ROLES.get(fields.text("role"))
     if role is None:
-        raise wrong(fields.name("role"), f"`{fields.name('role')}` must be one of {', '.join(_ROLES)}.")
+        raise wrong(fields.name("role"), f"must be one of {', '.join(_ROLES)}.")
     given, thoughts = fields.take("content", ""), list[object]()
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
         fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
         given = [part for part in given if not is_thought(part) and not is_foreign(part)]
-    if role in _SEEN:
-        content, images, offsets = content_of(given, fields.name("content"), strict=last and role is Role.USER)
-    else:
-        content = text_of(given, fields.name("content"), strict=last)
-        images = ()
-        offsets = ()
+    message = read_content(role, given, fields.name("content"), strict=last and role is not Role.TOOL)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
-        if (former := fields.part("function_call")) is not None:
+        former = fields.part("function_call")
+        if former.values:
             calls = (*calls, ToolCall(former.text("name"), arguments_of(former.take("arguments"))))
         # One thought under several names is one.
         names = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
         thought = next(filter(None, (thought_of(fields.take(name)) for name in names)), "") or thought_of(thoughts)
-        return ChatMessage(role, content, tool_calls=calls, thought=thought)
+        return replace(message, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
-        call_id, name = fields.text("tool_call_id", ""), fields.text("name", "")
-        return ChatMessage(role, content, tool_call_id=call_id, name=name, images=images, image_offsets=offsets)
-    return ChatMessage(role, content, images=images, image_offsets=offsets)
+        return replace(message, tool_call_id=fields.text("tool_call_id", ""), name=fields.text("name", ""))
+    return message
 
 
 def _read_call(fields: Fields) -> ToolCall:
     fields.take("type")  # `function` or `custom`
-    if (custom := fields.part("custom")) is not None:
+    custom = fields.part("custom")
+    if custom.values:
         return ToolCall(custom.text("name"), json.dumps({"input": custom.text("input", "")}), fields.text("id", ""))
     function = fields.part("function")
-    if function is None:
-        raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")
     return ToolCall(function.text("name"), arguments_of(function.take("arguments")), fields.text("id", ""))
 
 
@@ -69,18 +61,6 @@ def arguments_of(given: object) -> str:
     if isinstance(parsed_json(text), dict):
         return text
     return json.dumps({"unfinished": text}) if text.strip() else "{}"
-
-
-def id_of_call(call: ToolCall, reply_id: str, index: int, number: int) -> str:
-    """Return the id of a call for a client: the model's own, or nine letters and digits.
-
-    Args:
-        call: The call.
-        reply_id: The reply's id.
-        index: Number of the reply among those to one request.
-        number: Number of the call in the reply.
-    """
-    return call.call_id or short_id(f"{reply_id}/{index}/{number}")
 
 
 def call_for_client(call: ToolCall, call_id: str, tools: Tools = ()) -> dict[str, Any]:

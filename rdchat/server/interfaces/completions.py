@@ -70,7 +70,7 @@ class Completions(OpenAIInterface):
         prompt = fields.take("prompt")
         texts = [prompt] if isinstance(prompt, str) else prompt
         if not isinstance(texts, list) or not texts:
-            raise wrong("prompt", "`prompt` must be a text, or a list of texts.")
+            raise wrong("prompt", "must be a text, or a list of texts.")
         if not all(isinstance(text, str) for text in texts):
             raise unsupported("prompt", "rdchat takes texts, not token ids.")
         return tuple(Prompt(text=text) for text in texts)

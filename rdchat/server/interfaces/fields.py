@@ -31,7 +31,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
 def object_of(value: Any, name: str) -> Mapping[str, Any]:
     """Return a JSON object as it is; anything else is refused."""
     if not isinstance(value, dict):
-        raise wrong(name, f"`{name}` must be an object.")
+        raise wrong(name, "must be an object.")
     return value
 
 
@@ -43,7 +43,7 @@ def without_numbers(name: str) -> str:
 def check_length(listed: list[Any], name: str) -> None:
     """Raise ApiError if a list has too many entries."""
     if len(listed) > MAX_ENTRIES:
-        raise wrong(name, f"`{name}` has more than {MAX_ENTRIES:,} entries.")
+        raise wrong(name, f"has more than {MAX_ENTRIES:,} entries.")
 
 
 class Fields:
@@ -87,10 +87,9 @@ class Fields:
         check_length(listed, self.name(field))
         return listed
 
-    def part(self, field: str) -> "Fields | None":
-        """Return an object; None where it is absent."""
-        part = self._of_kind(field, dict, {}, "an object")
-        return self.inner(part, field) if part else None
+    def part(self, field: str) -> "Fields":
+        """Return an object; an empty one where it is absent."""
+        return self.inner(self._of_kind(field, dict, {}, "an object"), field)
 
     def inner(self, value: Any, path: str) -> "Fields":
         """Return an object inside this one, by its path from here; its unread fields are unread here too."""
@@ -110,7 +109,7 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise wrong(self.name(field), f"`{self.name(field)}` must be a whole number from {low} to {high}.")
+            raise wrong(self.name(field), f"must be a whole number from {low} to {high}.")
         return value
 
     def stops(self, field: str) -> tuple[str, ...]:
@@ -118,14 +117,12 @@ class Fields:
         given = self.take(field, [])
         listed = [given] if isinstance(given, str) else given
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise wrong(self.name(field), f"`{self.name(field)}` must be a text, or a list of texts.")
+            raise wrong(self.name(field), "must be a text, or a list of texts.")
         # Each token of the reply is searched for all of them.
         if len(listed) > MAX_STOPS:
-            raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MAX_STOPS} texts.")
+            raise wrong(self.name(field), f"may have at most {MAX_STOPS} texts.")
         if any(len(each) > MAX_STOP_CHARACTERS for each in listed):
-            raise wrong(
-                self.name(field), f"A text of `{self.name(field)}` has more than {MAX_STOP_CHARACTERS:,} characters."
-            )
+            raise wrong(self.name(field), f"has a text of more than {MAX_STOP_CHARACTERS:,} characters.")
         return tuple(each for each in listed if each)
 
     def number(self, field: str) -> float | None:
@@ -134,11 +131,11 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise wrong(self.name(field), f"`{self.name(field)}` must be a number.")
+            raise wrong(self.name(field), "must be a number.")
         try:
             return float(value)
         except OverflowError as error:
-            raise wrong(self.name(field), f"`{self.name(field)}` is too large.") from error
+            raise wrong(self.name(field), "is too large.") from error
 
     def refuse(self, why: str, *fields: str, neutral: tuple[Any, ...] = ()) -> None:
         """Refuse known fields that cannot be honoured, unless they have a value that changes nothing."""
@@ -156,5 +153,5 @@ class Fields:
     def _of_kind[T](self, field: str, kind: type[T], default: T | None, label: str) -> T:
         value = self.take(field, default)
         if not isinstance(value, kind):
-            raise wrong(self.name(field), f"`{self.name(field)}` must be {label}.")
+            raise wrong(self.name(field), f"must be {label}.")
         return value

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage, ImageCap
+from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.fields import without_numbers
 
@@ -59,12 +59,6 @@ def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
     return None
 
 
-def check_number(images: int, name: str) -> None:
-    """Raise ApiError if a message has too many images."""
-    if images > MAX_MESSAGE_IMAGES:
-        raise wrong(name, f"`{name}` has {images} images; a message may have {MAX_MESSAGE_IMAGES}.")
-
-
 def _data_of(part: Mapping[str, Any], name: str) -> bytes:
     match part:
         case {"image_url": {"url": str(given)} | str(given)} | {"source": {"type": "url", "url": str(given)}}:
@@ -79,15 +73,16 @@ def _data_of(part: Mapping[str, Any], name: str) -> bytes:
     try:
         data = b64decode("".join(text.split()), validate=True)
     except ValueError as error:
-        raise wrong(name, f"`{name}` is not valid base64.") from error
+        raise wrong(name, "is not valid base64.") from error
     if not data:
-        raise wrong(name, f"`{name}` is empty.")
+        raise wrong(name, "is empty.")
     return data
 
 
 def _cap_of(part: Mapping[str, Any], name: str) -> ImageCap:
     inner = part.get("image_url")
     given = (inner if isinstance(inner, dict) else part).get("detail") or "auto"
-    if given not in _DETAILS:
-        raise wrong(f"{name}.detail", f"`{name}.detail` must be one of {', '.join(_DETAILS)}.")
-    return _DETAILS[given]
+    cap = _DETAILS.get(str(given))
+    if cap is None:
+        raise wrong(f"{name}.detail", f"must be one of {', '.join(_DETAILS)}.")
+    return cap

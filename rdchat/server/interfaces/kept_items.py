@@ -5,7 +5,7 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from typing import Any
 
-from rdchat.server.interfaces.api_error import wrong
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import Fields
 
 # Characters of all items together, as JSON.
@@ -38,7 +38,7 @@ class KeptItems:
         name = item.text("id")
         if name not in self._items:
             why = "Only those of the last responses are kept: with `store: false` clients send the items themselves."
-            raise wrong(item.name("id"), f"There is no item {name[:50]!r} here. {why}")
+            raise ApiError(400, f"There is no item {name[:50]!r} here. {why}", item.name("id"))
         return Fields(json.loads(self._items[name]), item.name(""))
 
 

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call
+from rdchat.server.interfaces.chat_messages import arguments_of
 from rdchat.server.interfaces.fields import Fields, check_length, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import content_of, in_order, is_foreign, part_text, text_of, thought_of
+from rdchat.server.interfaces.parts import in_order, is_foreign, part_text, read_content, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -64,7 +65,7 @@ class MessageFormat:
             blocks.append({"type": "text", "text": choice.answer})
         blocks += [
             {"type": "tool_use", "id": call_id, "name": call.name, "input": json.loads(call.arguments)}
-            for call_id, call in self._calls(choice)
+            for call_id, call in choice.named_calls(self._reply_id)
         ]
         return self._message(_usage(choice)) | {"content": blocks} | self._stop(choice)
 
@@ -90,7 +91,7 @@ class MessageFormat:
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, the tool calls, the counters and why the reply ended."""
         text = self.delta(tail)
-        for call_id, call in self._calls(choice):
+        for call_id, call in choice.named_calls(self._reply_id):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
             text += self._add({"type": "input_json_delta", "partial_json": call.arguments})
         last = {"type": "message_delta", "delta": self._stop(choice), "usage": _usage(choice)}
@@ -135,9 +136,6 @@ class MessageFormat:
         sequence = choice.last.stop if reason == "stop_sequence" else None
         return {"stop_reason": reason, "stop_sequence": sequence} | self._request.ids_of(choice)
 
-    def _calls(self, choice: Choice) -> list[tuple[str, ToolCall]]:
-        return [(id_of_call(call, self._reply_id, choice.index, at), call) for at, call in enumerate(choice.calls)]
-
 
 class Messages:
     """Reads requests and writes replies of `/v1/messages`.
@@ -156,16 +154,16 @@ class Messages:
         """Read a request; see `Interface.read`."""
         common = read_common(fields, "stop_sequences", *_SAMPLING)
         if fields.take("max_tokens") is None and not self._counts:
-            raise wrong("max_tokens", "`max_tokens` is missing.")
+            raise wrong("max_tokens", "is missing.")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         prompt = Prompt(tuple(_read_messages(fields)))
-        output = fields.part("output_config") or Fields({})
+        output = fields.part("output_config")
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
-        kind, effort = thinking.text("type") if thinking else "", read_effort(output, "effort")
+        kind, effort = thinking.text("type") if thinking.values else "", read_effort(output, "effort")
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
-        if thinking and kind == "enabled":
+        if kind == "enabled":
             common["thinking_tokens"] = thinking.whole_number("budget_tokens", 0, MAX_TOKENS)
         return ReplyRequest(
             prompts=(prompt,),
@@ -186,8 +184,7 @@ class Messages:
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
-    system = fields.take("system", "")
-    system_text = text_of(system, "system", strict=True)
+    system_text = read_content(Role.SYSTEM, fields.take("system", ""), "system", strict=True).content
     if system_text.startswith(f"{_BILLING}:"):
         fields.ignored.append(f"system.{_BILLING}")
         system_text = system_text.partition("\n")[2]
@@ -195,17 +192,17 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
     if not listed:
-        raise wrong("messages", "`messages` must have at least one message.")
+        raise wrong("messages", "must have at least one message.")
     for at, each in enumerate(listed):
         name = f"messages[{at}]"
         message = Fields(object_of(each, name), name)
         role = message.text("role")
         if role not in _ROLES:
-            raise wrong(f"{name}.role", f"`{name}.role` must be one of {', '.join(_ROLES)}.")
+            raise wrong(f"{name}.role", f"must be one of {', '.join(_ROLES)}.")
         content = message.take("content", "")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
-            raise wrong(f"{name}.content", f"`{name}.content` must be a text, or a list of blocks.")
+            raise wrong(f"{name}.content", "must be a text, or a list of blocks.")
         check_length(blocks, f"{name}.content")
         inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
         if role == "assistant":
@@ -218,19 +215,15 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
     parts = list[tuple[str, Any]]()
     for block in blocks:
         if block.text("type") == "tool_result":
-            result, found, offsets = content_of(block.take("content", ""), block.name("content"), strict=False)
+            result = read_content(Role.TOOL, block.take("content", ""), block.name("content"), strict=False)
             if block.flag("is_error"):
-                offsets = tuple(len(_FAILED) + at for at in offsets)
-                result = f"{_FAILED}{result}".rstrip()
-            call_id = block.text("tool_use_id")
-            yield ChatMessage(Role.TOOL, result, tool_call_id=call_id, images=found, image_offsets=offsets)
+                offsets = tuple(len(_FAILED) + at for at in result.image_offsets)
+                result = replace(result, content=_FAILED + result.content, image_offsets=offsets)
+            yield replace(result, tool_call_id=block.text("tool_use_id"))
         else:
             parts.append((block.name(""), block.values))
-    if role is Role.SYSTEM and parts:
-        yield ChatMessage(role, "\n".join(part_text(part, name, strict=strict) for name, part in parts))
-    elif parts or not blocks:
-        text, images, offsets = in_order(parts, "messages.content", strict=strict)
-        yield ChatMessage(role, text, images=images, image_offsets=offsets)
+    if parts or not blocks:
+        yield in_order(role, parts, "messages.content", strict=strict)
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:

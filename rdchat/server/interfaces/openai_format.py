@@ -8,17 +8,16 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.reply_request import Choice, ReplyRequest, drafting_usage, read_common
+from rdchat.server.interfaces.reply_request import EFFORTS, Choice, ReplyRequest, drafting_usage, read_common
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def read_effort(fields: Fields, field: str) -> str:
     """Read how much to think; empty where it is left to the model."""
     effort = fields.text(field, "")
-    if effort and effort not in _EFFORTS:
-        raise wrong(fields.name(field), f"`{fields.name(field)}` must be one of {', '.join(_EFFORTS)}.")
+    if effort and effort not in EFFORTS:
+        raise wrong(fields.name(field), f"must be one of {', '.join(EFFORTS)}.")
     return effort
 
 
@@ -26,8 +25,7 @@ def read_openai(fields: Fields) -> dict[str, Any]:
     """Read what both interfaces have; return it as fields of `ReplyRequest`."""
     common = read_common(fields, "stop", *SAMPLING)
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
-    options = fields.part("stream_options")
-    include_usage = options is not None and options.flag("include_usage")
+    include_usage = fields.part("stream_options").flag("include_usage")
     return common | {"choices": fields.whole_number("n", 1, 128) or 1, "include_usage": include_usage}
 
 

@@ -2,13 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rdchat.inference.api.images import MAX_MESSAGE_IMAGES
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import check_length, object_of
-from rdchat.server.interfaces.images import SentImage, check_number, image_of
+from rdchat.server.interfaces.images import SentImage, image_of
 
+# Models see the images of these.
+_SEEN = (Role.USER, Role.TOOL)
 # Sources of a text, which are not the text; see `notes_in`.
 _NOTES = ("annotations", "citations")
 # Fields that hold no text for the model.
@@ -27,57 +31,47 @@ _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
 _FILES = ("base64", "url", "file")
 
 
-def text_of(content: Any, name: str, *, strict: bool) -> str:
-    """Return the text of a field that is a text or a list of parts; see `part_text`."""
+def read_content(role: Role, content: Any, name: str, *, strict: bool) -> ChatMessage:
+    """Return the message in a field that is a text or a list of parts; see `in_order`."""
     if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        if strict:
-            raise wrong(name, f"`{name}` must be a text, or a list of parts.")
-        # A tool may return any JSON.
-        written = json.dumps(content, ensure_ascii=False)
-        return part_text(content, name, strict=False) if _BASE64 in written else written
-    check_length(content, name)
-    return "\n".join(part_text(part, f"{name}[{at}]", strict=strict) for at, part in enumerate(content))
-
-
-def content_of(content: Any, name: str, *, strict: bool) -> tuple[str, tuple[SentImage, ...], tuple[int, ...]]:
-    """Return text, images and their offsets, as `in_order`, of a field that is a text or a list of parts."""
+        return ChatMessage(role, content)
     if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
         content = [content]
-    if not isinstance(content, list):
-        return text_of(content, name, strict=strict), (), ()
-    check_length(content, name)
-    return in_order([(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
+    if isinstance(content, list):
+        check_length(content, name)
+        return in_order(role, [(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
+    if strict:
+        raise wrong(name, "must be a text, or a list of parts.")
+    # A tool may return any JSON.
+    written = json.dumps(content, ensure_ascii=False)
+    return ChatMessage(role, part_text(content, name, strict=False) if _BASE64 in written else written)
 
 
-def in_order(
-    parts: Sequence[tuple[str, Any]], name: str, *, strict: bool
-) -> tuple[str, tuple[SentImage, ...], tuple[int, ...]]:
-    """Return the text and the images of parts, and the offset of each image in the text; none if all stand before it.
+def in_order(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, strict: bool) -> ChatMessage:
+    """Return a message with the texts of its parts, and the images between them where models see its images.
 
     Args:
+        role: Its role.
         parts: Each with its name in errors.
         name: That of all, in errors.
         strict: See `part_text`.
     """
-    texts = list[str]()
+    content = ""
+    gap = ""
     images = list[SentImage]()
     offsets = list[int]()
-    length = 0
-    gap = ""
     for part_name, part in parts:
-        image = image_of(part, part_name, strict=strict)
+        image = image_of(part, part_name, strict=strict) if role in _SEEN else None
         if image is None:
-            texts.append(gap + part_text(part, part_name, strict=strict))
-            length += len(texts[-1])
+            content += gap + part_text(part, part_name, strict=strict)
             gap = "\n"
         else:
             images.append(image)
-            offsets.append(length)
+            offsets.append(len(content))
             gap = ""
-    check_number(len(images) if strict else 0, name)
-    return "".join(texts), tuple(images), tuple(offsets) if any(offsets) else ()
+    if strict and len(images) > MAX_MESSAGE_IMAGES:
+        raise wrong(name, f"has {len(images)} images; a message may have {MAX_MESSAGE_IMAGES}.")
+    return ChatMessage(role, content, images=tuple(images), image_offsets=tuple(offsets) if any(offsets) else ())
 
 
 def part_text(given: Any, name: str, *, strict: bool) -> str:
@@ -97,7 +91,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     part = object_of(given, name)
     kind = part.get("type", "text")
     if not isinstance(kind, str):
-        raise wrong(f"{name}.type", f"`{name}.type` must be a text.")
+        raise wrong(f"{name}.type", "must be a text.")
     texts = [*_texts(part)]
     # A title alone says what is not there.
     if texts and texts != [part.get("title")] and not (strict and _is_file(part)):
@@ -105,7 +99,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     if kind in _TEXTS and any(isinstance(part.get(each), str | list) for each in ("text", kind)):
         return ""
     if strict and kind == "text":
-        raise wrong(f"{name}.text", f"`{name}.text` must be a text.")
+        raise wrong(f"{name}.text", "must be a text.")
     if strict:
         raise unsupported(f"{name}.type", f"rdchat reads texts and images only, and this is {kind[:50]!r}.")
     return "\n".join([_placeholder(kind), *texts])

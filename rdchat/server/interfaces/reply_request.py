@@ -17,7 +17,8 @@ from rdchat.inference.api.requests import (
     fresh_seed,
     reply_seed,
 )
-from rdchat.server.interfaces.api_error import unsupported, wrong
+from rdchat.inference.prompts.template_fitting import short_id
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.images import SentImage
 from rdchat.server.interfaces.parts import notes_in
@@ -26,7 +27,7 @@ from rdchat.server.interfaces.shapes import for_template
 MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
 """A top-p that keeps the best token alone, as 0 means it; above 0, as `SamplingParams` wants it."""
-_EFFORTS = {
+EFFORTS = {
     "none": ThinkingChoice.OFF,
     **dict.fromkeys(("minimal", "low"), ThinkingChoice.LOW),
     "medium": ThinkingChoice.MEDIUM,
@@ -166,7 +167,7 @@ class ReplyRequest:
         """Return the model's nearest choice; None where it has none, or the client left it open."""
         if not self.effort:
             return None
-        requested = _EFFORTS.get(self.effort, ThinkingChoice.ON)
+        requested = EFFORTS.get(self.effort, ThinkingChoice.ON)
         near = (requested, *(() if requested is ThinkingChoice.OFF else (ThinkingChoice.ON, ThinkingChoice.MEDIUM)))
         return next((each for each in near if each in info.thinking), None)
 
@@ -200,6 +201,10 @@ class Choice:
     @property
     def finish(self) -> FinishReason:
         return self.last.finish_reason
+
+    def named_calls(self, reply_id: str) -> list[tuple[str, ToolCall]]:
+        """Return its calls with their ids for a client: the model's own, or nine letters and digits."""
+        return [(call.call_id or short_id(f"{reply_id}/{self.index}/{at}"), call) for at, call in enumerate(self.calls)]
 
     def listed(self) -> list[TokenEvent]:
         """Return the tokens whose text the client has: without a final EOS, and without what a stop string cuts."""
@@ -279,19 +284,19 @@ def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
     names_of_limit = ("max_completion_tokens", "max_output_tokens", "max_tokens")
     limits = {name: fields.whole_number(name, -1, MAX_TOKENS) for name in names_of_limit}
     if 0 in limits.values():
-        raise wrong(min(limits, key=lambda name: limits[name] != 0), "A limit of tokens is at least 1, or -1 for none.")
+        raise wrong(min(limits, key=lambda name: limits[name] != 0), "must be at least 1, or -1 for no limit.")
     limit = next((each for each in limits.values() if each is not None), -1)
     for name, value in given.items():
         try:
             SamplingParams(**{name: value})
         except InvalidSettingError as error:
-            raise wrong(name, str(error)) from error
+            raise ApiError(400, str(error), name) from error
     return given if limit == -1 else given | {"max_tokens": limit}
 
 
 def read_thinking(fields: Fields, effort: str) -> str:
     """Return how much to think: `effort`, unless clients switch it on or off by one of its other names."""
-    template = fields.part("chat_template_kwargs") or Fields({})
+    template = fields.part("chat_template_kwargs")
     switches = [(fields, "enable_thinking"), (template, "enable_thinking"), (template, "thinking")]
     given = [each.flag(name) for each, name in switches if each.take(name) is not None]
     if False in given:

@@ -3,20 +3,21 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
-from rdchat.inference.api.events import FinishReason, PrefillProgress
+from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.chat_completions import log_probs
-from rdchat.server.interfaces.chat_messages import arguments_of, id_of_call, read_message
+from rdchat.server.interfaces.chat_messages import arguments_of, read_message
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
-from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, read_effort
-from rdchat.server.interfaces.parts import content_of, text_of
+from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, finish_of, read_effort
+from rdchat.server.interfaces.parts import read_content, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -104,11 +105,11 @@ class ResponseFormat:
 
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, and the tool calls."""
-        is_cut = choice.finish in {FinishReason.LENGTH, FinishReason.CONTEXT_FULL} and not choice.calls
+        is_cut = finish_of(choice) == "length"
         status = "incomplete" if is_cut else "completed"
         text = self.delta(tail) + self._close(status)
-        for number, call in enumerate(choice.calls):
-            text += self._call(call, id_of_call(call, self._reply_id, choice.index, number))
+        for call_id, call in choice.named_calls(self._reply_id):
+            text += self._call(call, call_id)
         self._ending = {"status": status, "usage": _usage(choice)} | self._request.ids_of(choice)
         if is_cut:
             self._ending["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -227,7 +228,7 @@ class Responses(OpenAIInterface):
         fields.refuse("rdchat has no stored prompts; send the text.", "prompt")
         if fields.flag("store"):
             fields.ignored.append("store")
-        reasoning, text = fields.part("reasoning") or Fields({}), fields.part("text") or Fields({})
+        reasoning, text = fields.part("reasoning"), fields.part("text")
         reasoning.text("summary", "")
         limit = reasoning.whole_number("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
@@ -236,7 +237,7 @@ class Responses(OpenAIInterface):
         repeated = {name: fields.take(name, usual) for name, usual in _REPEATED.items()}
         for name in ("reasoning", "text"):
             repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
-        listed = [{"type": "function", "strict": bool(each.get("strict"))} | each["function"] for each in tools]
+        listed = [{"type": "function", "strict": each["strict"]} | each["function"] for each in tools]
         return ReplyRequest(
             prompts=(Prompt(tuple(_read_conversation(fields, self._kept))),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
@@ -264,7 +265,7 @@ def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]
     given = fields.take("input")
     items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
     if given is None or given == []:
-        raise wrong("input", "`input` must be a text, or a list with at least one item.")
+        raise wrong("input", "must be a text, or a list with at least one item.")
     if isinstance(given, str):
         yield ChatMessage(Role.USER, given)
     messages = (_read_item(item, fields, last=item is items[-1]) for item in items)
@@ -299,11 +300,10 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result, images, offsets = content_of(item.take("output", ""), item.name("output"), strict=False)
-            call_id, name = item.text("call_id", ""), item.text("name", "")
-            return ChatMessage(Role.TOOL, result, tool_call_id=call_id, name=name, images=images, image_offsets=offsets)
+            result = read_content(Role.TOOL, item.take("output", ""), item.name("output"), strict=False)
+            return replace(result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
         case "reasoning":
-            texts = [text_of(item.items(name), item.name(name), strict=False) for name in ("content", "summary")]
+            texts = [thought_of(item.items(name)) for name in ("content", "summary")]
             texts.append(unsealed(item))
             # One thought in several fields is one.
             return ChatMessage(Role.ASSISTANT, "", thought="\n".join(dict.fromkeys(filter(None, texts))))

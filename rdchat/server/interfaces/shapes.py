@@ -16,17 +16,17 @@ from rdchat.server.interfaces.tools import Tools
 _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 
 
-def read_shape(given: Fields | None) -> AnswerShape | None:
+def read_shape(given: Fields) -> AnswerShape | None:
     """Read `response_format`; `regex` and `grammar` are our own kinds. None where any text will do."""
-    if given is None or (kind := given.text("type")) == "text":
+    if not given.values or (kind := given.text("type")) == "text":
         return None
     if kind == "json_object" and given.take("schema") is None:
         return AnswerShape(ShapeKind.JSON)
     if kind in {"json_object", "json_schema"}:
         named = given if given.take("schema") is not None else given.part("json_schema")
-        schema = named.take("schema") if named else None
-        if named is None or schema is None:
-            raise wrong(given.name("json_schema"), f"`{given.name('json_schema')}` must have a schema.")
+        schema = named.take("schema")
+        if schema is None:
+            raise wrong(given.name("json_schema"), "must have a schema.")
         for label in ("name", "description"):
             named.take(label)
         return _schema_shape(schema, named.name("schema"), strict=named.flag("strict"))
@@ -42,7 +42,7 @@ def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
     made = _embedded(schema, embedding, field)
     if "type" in embedding.left_out:
         # This is a mistake, not a keyword that is beyond a grammar.
-        raise wrong(field, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.")
+        raise ApiError(400, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.", field)
     if embedding.definitions:
         made["$defs"] = embedding.definitions
     shape = _shape(ShapeKind.SCHEMA, json.dumps(made), field)
@@ -54,7 +54,7 @@ def _embedded(schema: Mapping[str, Any], embedding: Embedding, field: str) -> di
     try:
         return embedding.embed(schema)
     except SchemaError as error:
-        raise wrong(field, f"The JSON schema cannot be used: {error}.") from error
+        raise ApiError(400, f"The JSON schema cannot be used: {error}.", field) from error
 
 
 def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | 
     given = inner if isinstance(inner, dict) else choice
     listed, mode = given.get("tools"), given.get("mode", "auto")
     if not isinstance(listed, list) or mode not in ("auto", "required"):
-        raise wrong("tool_choice", "`allowed_tools` needs a list `tools`, and `auto` or `required` as its `mode`.")
+        raise wrong("tool_choice", "needs a list `tools`, and `auto` or `required` as its `mode`.")
     named = [each.get("function", each) for each in listed if isinstance(each, dict)]
     names = {f"{each.get('namespace', '')}{each.get('name', '')}" for each in named if isinstance(each, dict)}
     return read_answer([tool for tool in tools if tool["function"]["name"] in names], mode, shape)
@@ -150,10 +150,10 @@ def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
 def _chosen_tools(tools: Tools, name: str | None) -> Tools:
     """Return the tools that a client insists on: the named one, or all."""
     if not tools:
-        raise wrong("tool_choice", "`tool_choice` needs `tools`.")
+        raise wrong("tool_choice", "needs `tools`.")
     named = [tool for tool in tools if name in (None, tool["function"]["name"])]
     if not named:
-        raise wrong("tool_choice", f"`tool_choice` names a tool that is not among `tools`: {str(name)[:50]!r}.")
+        raise wrong("tool_choice", f"names a tool that is not among `tools`: {str(name)[:50]!r}.")
     return named
 
 
@@ -161,4 +161,4 @@ def _shape(kind: ShapeKind, source: str, field: str) -> AnswerShape:
     try:
         return AnswerShape(kind, source)
     except InvalidSettingError as error:
-        raise wrong(field, str(error)) from error
+        raise ApiError(400, str(error), field) from error

@@ -14,7 +14,7 @@ from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.fields import Fields, object_of
 
 Tools = Sequence[Mapping[str, Any]]
-"""Tools in OpenAI's form. `strict` stands beside the function, and `custom` or `namespace` where a client has these."""
+"""Tools in OpenAI's form. `strict` and `namespace` stand beside the function, and `custom` where a client has it."""
 _NOTHING = {"type": "object", "properties": {}}
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
@@ -36,9 +36,11 @@ def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, An
             tools += read(fields.inner(each, f"tools[{at}]"))
         except ApiError as error:
             refusals.append(error)
-            named = each.get("function", each) if isinstance(each, dict) else {}
-            has_name = isinstance(named, dict) and "name" in named
-            fields.ignored.append(f"tools.{named['name']}" if has_name else "tools")
+            match each:
+                case {"function": {"name": name}} | {"name": name}:
+                    fields.ignored.append(f"tools.{name}")
+                case _:
+                    fields.ignored.append("tools")
     if refusals and not tools:
         raise refusals[0]
     return tuple(tools)
@@ -53,29 +55,28 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
         case "namespace":
             name, about = given.text("name"), given.text("description", "")
             inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
-            fields.ignored += [] if inner else ["tools.namespace"]
-            for tool in inner:
-                function = tool["function"]
-                described = "\n".join(filter(None, (about if tool is inner[0] else "", function["description"])))
-                yield {**tool, "function": {**function, "description": described}}
+            if inner:
+                first = inner[0]["function"]
+                first["description"] = "\n".join(filter(None, (about, first["description"])))
+            else:
+                fields.ignored.append("tools.namespace")
+            yield from inner
         case kind:
             fields.ignored.append(f"tools.{kind}")
 
 
 def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
     function = given if given.take("function") is None else given.part("function")
-    if function is None or not function.text("name"):
-        raise wrong(given.name("function"), f"`{given.name('function')}` must name the function.")
-    parameters = object_of(function.take("parameters", _NOTHING), function.name("parameters"))
-    strict = {"strict": True} if function.flag("strict") else {}
-    return _tool(function, parameters, namespace) | strict
+    if not function.text("name"):
+        raise wrong(given.name("function"), "must name the function.")
+    return _tool(function, function.take("parameters", _NOTHING), namespace)
 
 
 def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
-    custom = given.part("custom") or given
-    form = custom.part("format") or Fields({})
-    form = form.part("grammar") or form
+    custom = given if given.take("custom") is None else given.part("custom")
+    form = custom.part("format")
     form.take("type")
+    form = form if form.take("grammar") is None else form.part("grammar")
     rule = form.text("definition", "")
     tool = _tool(custom, _INPUT, namespace) | {"custom": True}
     if rule:
@@ -84,10 +85,15 @@ def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
     return tool
 
 
-def _tool(given: Fields, parameters: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    name, about = given.text("name"), given.text("description", "")
-    tool = {"type": "function", "function": {"name": namespace + name, "description": about, "parameters": parameters}}
-    return tool | ({"namespace": namespace} if namespace else {})
+def _tool(
+    given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", about: str = ""
+) -> dict[str, Any]:
+    function = {
+        "name": namespace + given.text("name"),
+        "description": given.text("description", "") or about,
+        "parameters": object_of(parameters, given.name(field)),
+    }
+    return {"type": "function", "function": function, "strict": given.flag("strict"), "namespace": namespace}
 
 
 def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
@@ -98,16 +104,12 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
 
     def read(given: Fields) -> Iterator[Mapping[str, Any]]:
         kind = given.text("type", "custom")
-        own = next((known[each] for each in known if kind.startswith(f"{each}_")), None)
-        if own is None and kind != "custom":
+        own: Mapping[str, Any] = next((known[each] for each in known if kind.startswith(f"{each}_")), {})
+        if not own and kind != "custom":
             fields.ignored.append(f"tools.{given.text('name', '')}")
             return
         schema = own["parameters"] if own else given.take("input_schema", {})
-        about = given.text("description", "") or (own["description"] if own else "")
-        function = {"name": given.text("name"), "description": about}
-        function["parameters"] = object_of(schema, given.name("input_schema"))
-        strict = {"strict": True} if given.flag("strict") else {}
-        yield {"type": "function", "function": function} | strict
+        yield _tool(given, schema, field="input_schema", about=own.get("description", ""))
 
     return _good_ones(fields, read)
 

@@ -78,6 +78,7 @@ NOTEBOOK: dict[str, Any] = {
                 {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[31mE\x1b[0m", "line two"]},
                 {"output_type": "display_data", "data": {"image/png": PICTURE, "text/plain": ["<Figure>"]}},
                 {"output_type": "execute_result", "data": {"text/html": "<p>table", "text/plain": "plain"}},
+                {"output_type": "display_data", "data": {}},
                 {"output_type": "execute_result", "data": {"text/plain": "4711"}},
                 {"output_type": "execute_result", "data": {"application/x-own": {"a": 1}}},
             ],

@@ -331,3 +331,11 @@ def test_names_that_only_a_check_could_tell_apart_are_refused_where_it_does_not_
 @pytest.mark.parametrize("schema", [{"$ref": "https://example.com/x.json"}, {"type": "any"}, {"required": 7}])
 def test_a_schema_that_cannot_be_checked_checks_nothing(schema: Any) -> None:
     reject_unfit('{"a": 1}', json.dumps({"": schema}))
+
+
+def test_an_answer_that_only_looks_like_a_call_is_checked() -> None:
+    """A name that is no text once ended the check."""
+    answer = json.dumps({"name": {"first": "Ann"}, "arguments": 7})
+    reject_unfit(answer, json.dumps({"": {"required": ["name"]}}))
+    with pytest.raises(ModelError):
+        reject_unfit(answer, json.dumps({"": {"required": ["age"]}}))
