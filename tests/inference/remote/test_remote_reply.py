@@ -293,6 +293,12 @@ def test_a_damaged_call_is_words_and_hides_no_other(piece: Any, words: str) -> N
     assert end.told.answer == f"So\n[a call of a tool that is not valid: {words}]"
 
 
+@pytest.mark.parametrize("deltas", [[], [chunk(role="assistant"), chunk(content="A"), chunk(content="B")]])
+def test_a_whole_message_in_a_stream_is_the_reply_once(deltas: list[dict[str, Any]]) -> None:
+    whole = {"choices": [{"message": {"role": "assistant", "content": "AB"}, "finish_reason": "stop"}]}
+    assert end_of([*deltas, whole]).text == "AB"
+
+
 def test_a_part_without_words_is_named() -> None:
     parts = [{"type": "text", "text": "Look: "}, {"type": "image_url", "image_url": {"url": "data:x"}}]
     assert end_of([chunk("stop", content=parts)]).text == "Look: [image_url]"
