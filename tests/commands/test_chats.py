@@ -75,7 +75,9 @@ def test_import_ends_with_1_where_something_was_not_taken(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Imported 1 chat with 4 messages."
     assert "Without 1 custom instruction, 1 image, 1 tool call, 1 tool result: Rivers" in lines
-    assert "Not imported: bad.json is damaged or incomplete: it is not valid JSON." in lines
+    assert (
+        "Not imported: bad.json is not valid JSON: it is damaged or incomplete, or no file that rdchat reads." in lines
+    )
     assert titles() == ["Rivers"]
 
 

@@ -47,6 +47,8 @@ _DEEPEST = 32
 _SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# The private characters of a font are no letters.
+_UNKNOWN_SIGN = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010fffd]")
 _WARNING = 80
 
 
@@ -135,7 +137,7 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
                 texts.append("")
                 continue
             added = "\n".join(added_lines(pages[page]))
-            if log.count > warnings or "\ufffd" in text:
+            if log.count > warnings or _UNKNOWN_SIGN.search(text):
                 doubtful.append(page + 1)
             texts.append("\n\n".join(filter(None, (text, added))))
     empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
@@ -236,7 +238,7 @@ def _tried[T, D](read: Callable[[], T], otherwise: D) -> T | D:
 
 def _text_of(pages: "Sequence[pypdf.PageObject]", page: int) -> str | None:
     """Return the text of a page, with U+FFFD for a sign without a letter; None where it cannot be read."""
-    _tried(lambda: _name_minus(pages[page]), None)
+    _tried(lambda: _name_signs(pages[page]), None)
     text = _tried(lambda: str(pages[page].extract_text()), None)
     if text is None:
         return None
@@ -245,8 +247,13 @@ def _text_of(pages: "Sequence[pypdf.PageObject]", page: int) -> str | None:
     return _CONTROLS.sub("\ufffd", joined.translate(_LIGATURES))
 
 
-def _name_minus(page: "pypdf.PageObject") -> None:
-    """Name code 0 in TeX's symbol fonts, the minus sign: fontTools leaves it out of a font's own encoding."""
+def _name_signs(page: "pypdf.PageObject") -> None:
+    """Give pypdf the letters of glyph names that it does not know: it writes these names into the text.
+
+    Code 0 in TeX's symbol fonts is the minus sign: fontTools leaves it out of a font's own encoding.
+    """
+    from fontTools import agl  # noqa: PLC0415  as above
+    from pypdf._codecs import adobe_glyphs  # noqa: PLC0415  as above
     from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject  # noqa: PLC0415  as above
 
     resources: Any = page["/Resources"]
@@ -255,6 +262,16 @@ def _name_minus(page: "pypdf.PageObject") -> None:
         if "CMSY" in font.get("/BaseFont", "") and "/Encoding" not in font:
             names = ArrayObject([NumberObject(0), NameObject("/minus")])
             font[NameObject("/Encoding")] = DictionaryObject({NameObject("/Differences"): names})
+        if "/Encoding" not in font or "/Differences" not in font["/Encoding"]:
+            continue
+        names = font["/Encoding"]["/Differences"]
+        for at, name in enumerate(names):
+            if not isinstance(name, NameObject) or name in adobe_glyphs:
+                continue
+            letters = agl.toUnicode(name[1:])
+            # pypdf reads numbers in small letters, too.
+            if letters or not name.startswith("/u"):
+                names[at] = NameObject(letters or "\ufffd")
 
 
 def _pages_text(pages: list[int]) -> str:

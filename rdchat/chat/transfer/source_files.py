@@ -286,7 +286,7 @@ def _check_size(data: bytes | str, what: str) -> None:
 
 
 def _damaged(what: str) -> UnreadableFileError:
-    return UnreadableFileError(f"{what} is damaged or incomplete: it is not valid JSON.")
+    return UnreadableFileError(f"{what} is not valid JSON: it is damaged or incomplete, or no file that rdchat reads.")
 
 
 @contextmanager

@@ -191,6 +191,7 @@ class _Answer:
     # Half a character, whose other half may come in the next event.
     _half: str = ""
     _in_thought: bool = False
+    _has_deltas: bool = False
 
     def add(self, event: dict[str, Any], *, inline: bool) -> str:
         """Take one event, and return the text that it adds.
@@ -209,6 +210,10 @@ class _Answer:
                     self._count(usage)
             choice = (event.get("choices") or [{}])[0]
             delta = choice.get("delta") or {}
+            self._has_deltas |= bool(delta)
+            # Behind deltas it is all that they had.
+            if not self._has_deltas:
+                delta = choice.get("message") or {}
             for text, is_thought in delta_texts(delta):
                 added += self._think(text, inline) if is_thought else self._answer(text)
             called = delta.get("tool_calls") or []

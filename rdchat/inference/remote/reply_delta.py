@@ -70,7 +70,13 @@ class _Call:
         if call_id and self.call_id:
             # Some servers give each piece an id of its own, but then it has no name.
             return call_id != self.call_id
-        return self.arguments.tell() > 0 and (name != self.name or (self.is_whole and bool(arguments)))
+        is_named_otherwise = self.name not in ("", name)
+        return self.arguments.tell() > 0 and (is_named_otherwise or (self.is_whole and bool(arguments)))
+
+    def is_in(self, other: "_Call") -> bool:
+        """Return whether another call is this one, or more of it."""
+        is_same = (self.call_id, self.name) == (other.call_id, other.name)
+        return is_same and other.arguments.getvalue().startswith(self.arguments.getvalue())
 
 
 class StreamedCalls:
@@ -96,14 +102,18 @@ class StreamedCalls:
         name = str(function.get("name") or "")
         given = function.get("arguments") or ""
         arguments = given if isinstance(given, str) else json.dumps(given)
+        last = self._open.get(str(None))
         call = self._open.get(index)
+        if call is None and last and not (name or last.is_whole) and call_id in ("", last.call_id):
+            # Some servers count the pieces of a call, not the calls.
+            call = last
         if call is None or call.is_other(call_id, name, arguments):
             call = _Call(is_whole=isinstance(parsed_json(arguments), dict))
             self._calls.append(call)
             self._open |= {index: call, str(None): call}
         call.call_id = call.call_id or call_id
-        # A name may come in pieces, or again with each piece of the arguments.
-        if name != call.name and not call.arguments.tell():
+        # A name may come in pieces, again with each piece of the arguments, or after them.
+        if name != call.name and not (call.name and call.arguments.tell()):
             call.name += name
         self._length += call.arguments.write(arguments)
         is_long = len(call.name) > _MAX_NAME or len(call.call_id) > _MAX_ID or self._length > _MAX_ARGUMENTS
@@ -113,7 +123,10 @@ class StreamedCalls:
         """Return the calls, and those without a name or whose arguments are no JSON object as texts."""
         calls = list[ToolCall]()
         damaged = list[str]()
-        for call in self._calls:
+        for at, call in enumerate(self._calls):
+            # Some servers send one again with another index, and more of it.
+            if call.call_id and any(map(call.is_in, self._calls[at + 1 :])):
+                continue
             name = whole(call.name)
             arguments = whole(call.arguments.getvalue()) or "{}"
             if name and isinstance(parsed_json(arguments), dict):

@@ -51,6 +51,21 @@ def test_a_sign_without_a_letter_leaves_its_place_and_a_note(code: int) -> None:
     assert ("Page 1 may have signs that are wrong or missing" in note) == (texts == ["a\ufffdb"])
 
 
+@pytest.mark.parametrize(
+    ("glyph", "letters"),
+    [
+        *[("f_i", "fi"), ("f_f_l.liga", "ffl"), ("T_h", "Th"), ("uni00660069", "fi"), ("a.sc", "a"), ("uni00e9", "é")],
+        *[("eacute", "é"), ("u1D6FC", "\U0001d6fc"), ("angbracketleftbig", "\u27e8"), ("g123", "\ufffd")],
+        *[("cid_7", "\ufffd"), ("dotlessj", "\uf6be")],
+    ],
+)
+def test_the_name_of_a_glyph_is_its_letters(glyph: str, letters: str) -> None:
+    encoding = b"<< /Type /Encoding /Differences [65 /%b] >>" % glyph.encode()
+    texts, note = read(pdf(["bAc"], font=b"/BaseFont /Helvetica /Encoding 4 0 R", more=[encoding]))
+    assert texts == [f"b{letters}c"]
+    assert ("signs that are wrong or missing" in note) == (letters in ("\ufffd", "\uf6be"))
+
+
 def test_what_pypdf_warns_of_is_noted_with_its_page() -> None:
     _, note = read(pdf(["a"], font=b"/BaseFont /Helvetica /Encoding /Unknown-H"))
     assert note.startswith("Page 1 may have signs that are wrong or missing (pypdf: Advanced encoding /Unknown-H not")

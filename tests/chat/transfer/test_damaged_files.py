@@ -36,6 +36,7 @@ GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
         (b'{"id": ' + b"1" * 5000 + b"}", "has a number that is too long"),
         (b"# Report\n", "chats.json is no chat export. rdchat imports rdchat's own JSON"),
         (b'\xef\xbb\xbf{"a": 1}', "is no chat export"),
+        (b'{"type": "session"}\n{"type": "message"}\n', "or no file that rdchat reads"),
         (b'{"chats": 3}', "is no chat export. rdchat imports rdchat's own JSON"),
         (b"[]", "has no chats"),
         (b'{"format": "rdchat chats", "version": 2, "chats": []}', "newer version of rdchat"),

@@ -210,11 +210,14 @@ def test_words_in_each_place_of_a_delta_stand_in_the_reply(
 def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
     """Draw calls of tools, and the events with which a server of one kind sends them."""
     calls, script = list[ToolCall](), list[dict[str, Any]]()
-    index = draw(st.sampled_from(["own", "shared", "null", "absent"]))
+    index = draw(st.sampled_from(["own", "shared", "null", "absent", "of the piece"]))
     # Calls that came whole need no id, where each comes in one piece.
     has_ids = draw(st.booleans())
     cuts, again, once = draw(st.booleans()) and has_ids, draw(st.booleans()), draw(st.booleans())
+    # Who counts the pieces sends the name and the id once.
+    again &= index != "of the piece"
     as_object, random_ids = draw(st.booleans()) and not cuts, draw(st.booleans()) and not again
+    random_ids &= index != "of the piece"
     for at, value in enumerate(draw(st.lists(st.text('ab{}"', max_size=5), max_size=4))):
         name = draw(st.sampled_from(["get", "get_map", "look"]))
         arguments = json.dumps({"a": value})
@@ -226,7 +229,7 @@ def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
             function |= {"name": name} if again or not number else draw(st.sampled_from(unnamed))
             part: dict[str, Any] = {"type": "function", "function": function, "extra_content": ["x"]}
             if index != "absent":
-                part["index"] = {"own": at, "shared": 0, "null": None}[index]
+                part["index"] = {"own": at, "shared": 0, "null": None, "of the piece": len(script)}[index]
             if has_ids and (again or not number):
                 part["id"] = f"c{at}"
             elif has_ids and random_ids:
@@ -239,6 +242,30 @@ def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
 def test_the_calls_are_those_that_were_sent(drawn: tuple[list[ToolCall], list[dict[str, Any]]], finish: str) -> None:
     calls, script = drawn
     assert [*end_of([chunk(content="So"), *script, chunk(finish)]).tool_calls] == calls
+
+
+def piece(index: int | None = None, call_id: str = "", name: str = "", arguments: str = "") -> dict[str, Any]:
+    part = {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
+    return chunk(tool_calls=[part])
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        # The name comes last.
+        [piece(None, "", "", '{"a": '), piece(None, "", "", "1}"), piece(None, "", "get")],
+        [piece(None, "c", "", '{"a": '), piece(None, "c", "", "1}"), piece(None, "c", "get")],
+        # The index is that of the piece.
+        [piece(0, "c", "get"), piece(1, "", "", '{"a": '), piece(2, "", "", "1}")],
+        # One call has several places.
+        [piece(0, "c", "get"), piece(1, "c", "get", '{"a": 1}'), piece(2, "c", "get", '{"a": 1}')],
+        [piece(0, "c", "get", '{"a": '), piece(1, "c", "", "1}")],
+    ],
+)
+def test_a_call_that_comes_in_another_order_or_with_other_numbers_is_one(script: list[dict[str, Any]]) -> None:
+    end = end_of([*script, chunk("tool_calls")])
+    assert [(call.name, call.arguments) for call in end.tool_calls] == [("get", '{"a": 1}')]
+    assert not end.text
 
 
 def test_a_call_in_its_former_form_is_one() -> None:
@@ -264,6 +291,12 @@ def test_a_damaged_call_is_words_and_hides_no_other(piece: Any, words: str) -> N
     end = end_of([chunk(reasoning="Hm"), chunk(content="So"), chunk("length", tool_calls=listed)])
     assert [call.name for call in end.tool_calls] == ["look"] * (len(listed) - 1)
     assert end.told.answer == f"So\n[a call of a tool that is not valid: {words}]"
+
+
+@pytest.mark.parametrize("deltas", [[], [chunk(role="assistant"), chunk(content="A"), chunk(content="B")]])
+def test_a_whole_message_in_a_stream_is_the_reply_once(deltas: list[dict[str, Any]]) -> None:
+    whole = {"choices": [{"message": {"role": "assistant", "content": "AB"}, "finish_reason": "stop"}]}
+    assert end_of([*deltas, whole]).text == "AB"
 
 
 def test_a_part_without_words_is_named() -> None:
