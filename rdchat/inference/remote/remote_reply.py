@@ -26,15 +26,13 @@ _MAX_COUNT = 2**31
 # A server that writes more than a reply's tokens can have does not keep the limit.
 _TOKEN_CHARACTERS, _MORE_CHARACTERS = 64, 100_000
 _SPEEDS = (1e-3, 1e6)
-# Names of these ends. A reply with another one is not complete: `error`, `content_filter`, and each server's own.
+# Names of these ends. A reply with another one is not complete: `error`, `content_filter`, and each server's own;
+# also `function_call`, a former form of calls, which is not read.
 _COMPLETE = (
-    "stop", "tool_calls", "tool_call", "tool_use", "function_call", "stop_sequence", "end_turn", "eos", "eos_token",
-    "complete",
+    "stop", "tool_calls", "tool_call", "tool_use", "stop_sequence", "end_turn", "eos", "eos_token", "complete",
 )  # fmt: skip
-_FINISH = {
-    **dict.fromkeys(_COMPLETE, FinishReason.EOS),
-    **dict.fromkeys(("length", "max_tokens", "model_length"), FinishReason.LENGTH),
-}
+_CUT = ("length", "max_tokens", "model_length")
+_FINISH = dict.fromkeys(_COMPLETE, FinishReason.EOS) | dict.fromkeys(_CUT, FinishReason.LENGTH)
 _MODES = {mode.value: mode for mode in Mode}
 
 
@@ -214,8 +212,6 @@ class _Answer:
             called = delta.get("tool_calls") or []
             for piece in called if isinstance(called, list) else [called]:
                 self.calls.add_piece(piece)
-            if former := delta.get("function_call"):
-                self.calls.add_piece({"function": former})
             self.ending = str(choice.get("finish_reason") or self.ending)
             self.token_ids.extend(map(int, choice.get("token_ids") or ()))
         except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:

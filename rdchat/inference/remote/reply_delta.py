@@ -1,11 +1,11 @@
 """Reads the deltas of a remote server's reply: words, thoughts and calls, in the forms of all servers."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
+from rdchat.files.plain_data import as_text
 from rdchat.inference.api.messages import ToolCall, parsed_json
 
 _MAX_CALLS = 128
@@ -52,16 +52,11 @@ def _words(value: object) -> str:
 
 @dataclass(slots=True)
 class _Call:
-    """A call in the making.
-
-    Attributes:
-        is_whole: Whether all of it came at once.
-    """
+    """A call in the making."""
 
     call_id: str = ""
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
-    is_whole: bool = False
 
     def is_other(self, call_id: str, name: str, arguments: str) -> bool:
         """Return whether a piece with the same index, or without one, begins another call."""
@@ -70,7 +65,8 @@ class _Call:
         if call_id and self.call_id:
             # Some servers give each piece an id of its own, but then it has no name.
             return call_id != self.call_id
-        return self.arguments.tell() > 0 and (name != self.name or (self.is_whole and bool(arguments)))
+        # Without ids, what has all its arguments in one piece is a call of its own.
+        return self.arguments.tell() > 0 and (name != self.name or isinstance(parsed_json(arguments), dict))
 
 
 class StreamedCalls:
@@ -94,11 +90,10 @@ class StreamedCalls:
         index = str(fields.get("index"))
         call_id = str(fields.get("id") or "")
         name = str(function.get("name") or "")
-        given = function.get("arguments") or ""
-        arguments = given if isinstance(given, str) else json.dumps(given)
+        arguments = as_text(function.get("arguments") or "")
         call = self._open.get(index)
         if call is None or call.is_other(call_id, name, arguments):
-            call = _Call(is_whole=isinstance(parsed_json(arguments), dict))
+            call = _Call()
             self._calls.append(call)
             self._open |= {index: call, str(None): call}
         call.call_id = call.call_id or call_id
