@@ -3,14 +3,14 @@
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
-from rdchat.files.foreign_files import read_json
+from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams, ThinkingChoice, check_thinking_tokens
@@ -100,10 +100,10 @@ def read_presets(path: Path) -> ReadPresets:
     """
     problem, hint = f"{path.name} cannot be imported", "Choose a file that rdchat or LM Studio exported."
     try:
-        data = read_json(path, hint, _MAX_BYTES)
-        if isinstance(data, dict) and data.get("format") == _FORMAT:
+        data = read_object(path, hint, _MAX_BYTES)
+        if data.get("format") == _FORMAT:
             return _own(data)
-        if isinstance(data, dict) and isinstance(data.get("operation"), dict):
+        if isinstance(data.get("operation"), dict):
             return _lm_studio(data, path.name.removesuffix(".json").removesuffix(".preset"))
     except ModelError as error:
         raise StorageError(f"{problem}: {error.message}", error.hint) from error
@@ -125,17 +125,17 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
         prompt = plain(SavedPrompt, entry)
         return replace(prompt, name=_one_line(prompt.name))
 
-    presets = _read_each(data.get("presets", []), "preset", read_preset, wrong)
-    prompts = _read_each(data.get("prompts", []), "prompt", read_prompt, wrong)
+    presets = _read_each(data.get("presets"), "preset", read_preset, wrong)
+    prompts = _read_each(data.get("prompts"), "prompt", read_prompt, wrong)
     if wrong and not presets and not prompts:
         raise ValueError("nothing can be read")
     return presets, prompts, wrong
 
 
 def _read_each[T](entries: Any, kind: str, read: Callable[[Any], T], wrong: list[str]) -> list[T]:
-    """Return what can be read of the entries of a list; the others are named in `wrong`."""
+    """Return what can be read of the entries of a list, which may be None; the others are named in `wrong`."""
     found = list[T]()
-    for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
+    for number, entry in enumerate(entries or [], 1):
         try:
             found.append(read(entry))
         except _DAMAGE:
@@ -154,45 +154,38 @@ def _one_line(name: str) -> str:
 
 
 def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
-    """Read LM Studio's keys and values; a value may be wrapped with a switch."""
+    """Read LM Studio's keys and values; none of those for loading a model is understood."""
     preset, not_understood = Preset(_one_line(str(data.get("name") or file_name))), list[str]()
-    for key, given in _lm_studio_fields(data["operation"], not_understood):
-        value = given
-        if isinstance(value, dict) and "checked" in value:
-            if value["checked"] is not True:
-                continue
-            value = value.get("value")
-        try:
-            preset = _with(preset, key.removeprefix(_PREFIX), value)
-        except (TypeError, ValueError, InvalidSettingError):
-            not_understood.append(key)
-    loads = data.get("load")
-    for key, _value in _lm_studio_fields(loads if isinstance(loads, dict) else {}, not_understood):
-        not_understood.append(key)
+    load = data.get("load")
+    for part in (data["operation"], load if isinstance(load, dict) else {}):
+        for key, value in _read_each(part.get("fields"), "field", _key_and_value, not_understood):
+            try:
+                preset = _with(preset, key.removeprefix(_PREFIX), value)
+            except (TypeError, ValueError, InvalidSettingError):
+                not_understood.append(key)
     return [preset], [], not_understood
 
 
-def _lm_studio_fields(part: Mapping[str, Any], not_understood: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of a part of a preset; entries without a key are named in `not_understood`."""
-    for number, entry in enumerate(part.get("fields") or [], 1):
-        if isinstance(entry, dict) and "key" in entry:
-            yield str(entry["key"]), entry.get("value")
-        else:
-            not_understood.append(f"field {number}")
+def _key_and_value(entry: Any) -> tuple[str, Any]:
+    return str(entry["key"]), entry.get("value")
 
 
 def _with(preset: Preset, key: str, value: Any) -> Preset:
     """Return a preset with a value of LM Studio; raises TypeError or ValueError if it is not understood."""
-    if key == "systemPrompt" and isinstance(value, str):
-        return replace(preset, system_prompt=value)
-    if key.rpartition(".")[2] == _THINKING and isinstance(value, bool):
-        return replace(preset, thinking_choice=ThinkingChoice.ON if value else ThinkingChoice.OFF)
-    if key == "structured" and isinstance(value, dict) and value.get("type") == "json":
-        schema = value.get("jsonSchema")
-        shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema)) if schema else AnswerShape(ShapeKind.JSON)
-        return replace(preset, answer_shape=shape)
-    if key == "structured" and isinstance(value, dict) and value.get("type") == "none":
-        return preset
+    match key, value:
+        case _, {"checked": checked}:
+            # A switch beside the value.
+            return _with(preset, key, value.get("value")) if checked is True else preset
+        case "systemPrompt", str():
+            return replace(preset, system_prompt=value)
+        case "structured", {"type": "json"}:
+            schema = value.get("jsonSchema")
+            shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema)) if schema else AnswerShape(ShapeKind.JSON)
+            return replace(preset, answer_shape=shape)
+        case "structured", {"type": "none"}:
+            return preset
+        case _, bool() if key.rpartition(".")[2] == _THINKING:
+            return replace(preset, thinking_choice=ThinkingChoice.ON if value else ThinkingChoice.OFF)
     name = _LM_STUDIO.get(key, "")
     sampling, wrong = from_plain(preset.sampling, {name: value})
     if wrong or not name:

@@ -25,6 +25,11 @@ def json_or_none(text: str | bytes) -> Any:
         return None
 
 
+def as_text(value: object) -> str:
+    """Return a text as it is, and any other JSON value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:
     """Return `default` with the values in `data`.
 

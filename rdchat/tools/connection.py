@@ -31,7 +31,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
-from rdchat.tools.definitions import MAX_LISTED, MAX_TOOLS, ServerLimits, SessionEndedError, ToolServer, listed_tools
+from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
 from rdchat.tools.http_streams import http_streams
 from rdchat.tools.messages import error_answer, error_text, parse_messages
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
@@ -48,11 +48,11 @@ _BURST, _PER_TICK, _MESSAGE_COST = 80_000_000, 200_000, 4_000
 _MAX_GARBAGE = 100
 # The id of an answer that cannot be parsed, at its begin or its end.
 _ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
-_ERROR_TEXT = 1_000
 # What the SDK says in place of a refusal's body.
 _STAND_INS = {"Server returned an error response", "Not Found"}
-# Shorter values, such as `true`, are in ordinary texts.
+# Shorter values, such as `true`, are in ordinary texts, and these are fields of tools.
 _SHORTEST_SECRET = 8
+_NO_SECRETS = {"description", "inputSchema", "annotations", "properties", "required"}
 
 
 class Connection:
@@ -76,21 +76,24 @@ class Connection:
         guard: ProcessGuard,
     ) -> None:  # fmt: skip
         self._server, self._values, self._path, self.limits, self._guard = server, values, path, limits, guard
-        # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
-        parts = {part for text in values.values() for part in (text, *text.splitlines(), *text.split(), _quoted(text))}
+        parts: set[str] = set()
+        for text in values.values():
+            # A server may quote it in JSON, or a line or word of it, such as that behind `Bearer`.
+            parts |= {text, *text.splitlines(), *text.split(), json.dumps(text, ensure_ascii=False)[1:-1]}
         self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
         self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
         self.refusals: dict[int | None, str] = {}
-        self._dispatcher: JSONRPCDispatcher | None = None
+        # `run` sets these before they are used.
+        self._task: asyncio.Task[Any]
+        self._dispatcher: JSONRPCDispatcher
+        self._report: Callable[[dict[str, Any]], object]
         self._numbers = count()
         self._session = 0
         self._renewing = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._seen: set[psutil.Process] = set()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
-        self._task: asyncio.Task[Any] | None = None
-        self._report: Callable[[dict[str, Any]], object] = lambda _progress: None
         self._is_ending = self._list_changed = self._log_changed = False
         self._allowance = _BURST
 
@@ -104,13 +107,14 @@ class Connection:
         Raises:
             RdchatError: Why it ended.
         """
-        self._task, self._report = asyncio.current_task(), report
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._report = report
         ticker = asyncio.create_task(self._tick())
         try:
             connected = http_streams(self._server, self._values, self) if self._server.url else self._program()
             async with connected as (read, write), anyio.create_task_group() as tasks:
                 self._dispatcher = JSONRPCDispatcher(read, write)
-                await tasks.start(self._dispatch, self._dispatcher)
+                await tasks.start(self._dispatch)
                 async with asyncio.timeout(self.limits.start_s):
                     await self._begin_session()
         except BaseException as error:
@@ -120,7 +124,7 @@ class Connection:
             ticker.cancel()
             self._report_log()
 
-    async def _dispatch(self, dispatcher: JSONRPCDispatcher, *, task_status: TaskStatus[None]) -> None:
+    async def _dispatch(self, *, task_status: TaskStatus[None]) -> None:
         async def answer(_context: object, method: str, _params: object) -> dict[str, Any]:
             # A server is offered nothing: no sampling, no elicitation, no roots.
             if method == "ping":
@@ -130,7 +134,7 @@ class Connection:
         async def take(_context: object, method: str, _params: object) -> None:
             self._list_changed |= method == "notifications/tools/list_changed"
 
-        await dispatcher.run(answer, take, task_status=task_status)
+        await self._dispatcher.run(answer, take, task_status=task_status)
         self.fail("closed the connection.")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +149,7 @@ class Connection:
         self._allowance = _BURST
         try:
             async with asyncio.timeout(self.limits.call_s):
-                result = await self._request("tools/call", {"name": name, "arguments": dict(arguments)})
+                result = await self._request("tools/call", {"name": name, "arguments": arguments})
             return result_fields(result, self._masked)
         except TimeoutError:
             what = f"took longer than {self.limits.call_s:.0f} seconds, so it was stopped"
@@ -160,26 +164,26 @@ class Connection:
     async def renew_session(self, ended: SessionEndedError) -> None:
         """Begin a new session, and read the tools again, unless another call has done so.
 
-        If that fails or is stopped, the server is ended: the new session's tools must be known before one is called.
+        If that fails or is stopped, the server is ended, and `failure` says why: the new session's tools must be known
+        before one is called.
         """
         async with self._renewing:
-            if ended.session == self._session and self.failure is None:
+            if ended.session == self._session:
                 try:
                     async with asyncio.timeout(self.limits.start_s):
                         await self._begin_session()
-                except BaseException as error:
-                    failure = self._explained(error)
-                    self._end(failure or RdchatError(f"The server {self._server.name} was stopped."))
-                    raise (failure or error) from error
+                except asyncio.CancelledError:
+                    self.fail("was stopped.")
+                    raise
+                except Exception as error:
+                    self._end(self._explained(error))
 
     async def _begin_session(self) -> None:
         client = {"name": "rdchat", "version": __version__}
         offer = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": client}
         version = (await self._request("initialize", offer)).get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            said = f"speaks version {self.short(version)} of MCP, which rdchat does not know."
-            raise RdchatError(f"The server {self._server.name} {said}")
-        assert self._dispatcher is not None
+            raise ValueError("an unknown version")
         # The SDK keeps this header for what follows.
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
@@ -196,7 +200,6 @@ class Connection:
             _AnsweredError: If the answer is an error.
             RdchatError: If the server has ended.
         """
-        assert self._dispatcher is not None
         number = next(self._numbers)
         session = self._session
         try:
@@ -208,73 +211,72 @@ class Connection:
             if refusal == "":
                 raise SessionEndedError(self._server.name, session) from error
             said = error.error
+        words = error_text(said.message, said.data)
         # Servers may use the SDK's codes for errors of their own, so its words count. It quotes what it cannot parse.
-        is_quoted = not said.message or said.message.startswith("Failed to parse ")
-        if said.code == types.PARSE_ERROR and is_quoted and self.too_long not in said.message:
+        is_quoted = said.code == types.PARSE_ERROR and words.startswith("Failed to parse ")
+        if not words or (is_quoted and self.too_long not in words):
             raise ValueError("not valid")
-        if said.code == types.CONNECTION_CLOSED and said.message.startswith("SSE stream "):
+        if words.startswith("SSE stream "):
             raise ConnectionError("broken off")
-        if said.code == types.CONNECTION_CLOSED and said.message == "Connection closed" and self._task is not None:
+        if words == "Connection closed":
             # The reason is known when all of the connection has ended. Otherwise, these are the server's words.
             await asyncio.wait([self._task], timeout=_END_S)
             if self._task.done() or self.failure is not None:
                 raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
-        own = "" if refusal and said.message in _STAND_INS else error_text(said.message, said.data)
-        raise _AnsweredError(self.short(error_text(refusal, own), _ERROR_TEXT))
+        if refusal and words in _STAND_INS:
+            raise _AnsweredError(refusal)
+        raise _AnsweredError(self.short(error_text(refusal, words)))
 
     def fail(self, what: str) -> None:
         """End the connection; only the first reason counts."""
         self._end(RdchatError(f"The server {self._server.name} {what}"))
 
     def _end(self, failure: RdchatError | None) -> None:
-        task = self._task
-        if self.failure is None and not self._is_ending and task is not None and not task.cancelling():
+        if self.failure is None and not self._is_ending and not self._task.cancelling():
             self.failure = failure
-            task.cancel()
+            self._task.cancel()
 
     def _explained(self, error: BaseException) -> RdchatError | None:
         """Return the error for people, with no text of strangers but a short one; None if this was cancelled."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, RdchatError | asyncio.CancelledError):
-            return error if isinstance(error, RdchatError) else None
-        texts: dict[type[Exception], str] = {
-            TimeoutError: f"did not answer within {self.limits.start_s:.0f} seconds",
-            _AnsweredError: f"refused the connection: {self.short(error, _ERROR_TEXT)}",
-            httpx2.HTTPError: "cannot be reached",
-            ConnectionError: "broke off its answer, or it was too long",
-            OSError: f"could not be started: {self.short(error)}",
-        }
-        what = next((text for kind, text in texts.items() if isinstance(error, kind)), "")
-        return RdchatError(f"The server {self._server.name} {what or 'gave an answer that is not valid'}.")
+        what = "gave an answer that is not valid"
+        match error:
+            case RdchatError():
+                return error
+            case asyncio.CancelledError():
+                return None
+            case TimeoutError():
+                what = f"did not answer within {self.limits.start_s:.0f} seconds"
+            case _AnsweredError():
+                what = f"refused the connection: {error}"
+            case httpx2.HTTPError():
+                what = "cannot be reached"
+            case ConnectionError():
+                what = "broke off its answer, or it was too long"
+            case OSError():
+                what = f"could not be started: {self.short(error)}"
+        return RdchatError(f"The server {self._server.name} {what}.")
 
     async def _list(self) -> None:
         """Read the list of tools, by pages, and report it."""
-        page, cursor = await self._page({})
-        listed = list(page)
-        rest: list[str] = []
-        while cursor and page and len(listed) <= MAX_TOOLS:
-            try:
-                page, cursor = await self._page({"cursor": cursor})
-            except (_AnsweredError, ConnectionError, ValueError) as error:
-                reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
-                rest.append(f"The server did not list the rest of its tools: {reason}.")
-                break
+        listed: list[Any] = []
+        params: dict[str, Any] = {}
+        while len(listed) <= MAX_LISTED:
+            result = await self._request("tools/list", params)
+            # An empty list is null in some languages.
+            page = result.get("tools") or []
+            if not isinstance(page, list):
+                raise ValueError("no list")
             listed += page
-        tools, problems = listed_tools(listed[:MAX_LISTED], self._masked)
+            params = {"cursor": result.get("nextCursor")}
+            if not page or not params["cursor"]:
+                break
+        tools, problems = listed_tools(self._masked(listed[:MAX_LISTED]))
         if len(listed) > MAX_LISTED:
-            rest.append(f"The server lists {len(listed) - MAX_LISTED:,} more tools, which were not read.")
+            problems.append(f"The server lists more than {MAX_LISTED:,} tools; the others were not read.")
         self.tools = {tool["name"]: tool for tool in tools}
-        self._report({"tools": tools, "problems": problems + rest})
-
-    async def _page(self, params: dict[str, Any]) -> tuple[list[Any], Any]:
-        """Return a page of the list, and the cursor of the next one."""
-        result = await self._request("tools/list", params)
-        # An empty list is null in some languages.
-        tools = result.get("tools") or []
-        if not isinstance(tools, list):
-            raise ValueError("no list")
-        return tools, result.get("nextCursor")
+        self._report({"tools": tools, "problems": problems})
 
     async def _tick(self) -> None:
         """Notice the end of the program, its memory, changed tools, and what it logged; renew its allowance."""
@@ -282,17 +284,19 @@ class Connection:
             await asyncio.sleep(_TICK_S)
             self._allowance = min(_BURST, self._allowance + _PER_TICK)
             self._report_log()
-            if self._process is not None and self._process.returncode is None:
-                self._check_memory(tree_of(self._process.pid))
-            elif self._process is not None:
-                # A child of the program may hold the pipe open.
-                self.fail(_ended(self._process.returncode))
+            if self._process is not None:
+                if self._process.returncode is None:
+                    self._check_memory(tree_of(self._process.pid))
+                else:
+                    # A child of the program may hold the pipe open.
+                    self.fail(_ended(self._process.returncode))
             if self._list_changed and self._session > 0:
                 self._list_changed = False
                 try:
                     async with asyncio.timeout(self.limits.start_s):
                         await self._list()
-                except (RdchatError, _AnsweredError, ConnectionError, ValueError, TimeoutError):
+                # A timeout and a broken connection are OSErrors.
+                except (RdchatError, _AnsweredError, OSError, ValueError):
                     self.fail("did not list its tools again.")
 
     def _check_memory(self, processes: list[psutil.Process]) -> None:
@@ -320,15 +324,15 @@ class Connection:
                 for secret in self._secrets:
                     value = value.replace(secret, "•••")
                 return value
-            case list() | tuple():
+            case list():
                 return [self._masked(each) for each in value]
             case dict():
                 return {self._masked(name): self._masked(each) for name, each in value.items()}
         return value
 
-    def short(self, text: object, length: int = 200) -> str:
+    def short(self, text: object) -> str:
         """Return a stranger's text on one line without secrets."""
-        return one_line(self._masked(str(text)))[:length].rstrip(".")
+        return one_line(self._masked(str(text))).rstrip(".")
 
     def spend(self, size: int) -> None:
         """Count what the server sends; end it if that never stops."""
@@ -415,10 +419,9 @@ class _Pipes(AbstractAsyncContextManager[Any]):
             if not self._messages:
                 self._garbage += bool(line.strip())
                 connection.note(b"(not a message) " + line)
-            if not self._messages and (b'"result"' in line or b'"error"' in line) and (found := _ANSWER.search(line)):
-                text = connection.too_long if is_long else ""
-                code = 0 if is_long else types.PARSE_ERROR
-                self._messages.append(error_answer(int(found[1] or found[2]), text, code))
+                if (b'"result"' in line or b'"error"' in line) and (found := _ANSWER.search(line)):
+                    text = connection.too_long if is_long else ""
+                    self._messages.append(error_answer(int(found[1] or found[2]), text))
         connection.fail("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 
@@ -470,8 +473,4 @@ def _ended(status: int | None) -> str:
 def _is_secret(value: str) -> bool:
     """Return whether a value is masked: imports keep all variables as secrets, and tools need paths that exist."""
     is_path = value.startswith("/") and os.path.exists(value)  # noqa: PTH110  `Path` raises an error for a long one
-    return len(value) >= _SHORTEST_SECRET and not is_path
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return len(value) >= _SHORTEST_SECRET and value not in _NO_SECRETS and not is_path

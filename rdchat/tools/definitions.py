@@ -3,11 +3,12 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.files.plain_data import as_text
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
@@ -20,7 +21,6 @@ _REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
 _HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
 _MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
-_MAX_READ = 10 * _MAX_DESCRIPTION
 _LABEL = 60
 
 
@@ -159,14 +159,11 @@ class ServerLimits:
     memory_bytes: int = 4_000_000_000
 
 
-def listed_tools(
-    listed: Sequence[Any], masked: Callable[[Any], Any] = lambda value: value
-) -> tuple[list[dict[str, Any]], list[str]]:
+def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the tools of a server's list that can be used, and why others cannot.
 
     Args:
         listed: The list as the server sent it. What rdchat does not read of a tool is not judged.
-        masked: Returns a text or JSON without the values of the server's secrets.
 
     Returns:
         The fields of `ToolDefinition` that the server decides, and a sentence for each tool that is left out: without a
@@ -177,7 +174,7 @@ def listed_tools(
     problems: list[str] = []
     for number, entry in enumerate(listed, 1):
         try:
-            tool = _parse_tool(entry, masked)
+            tool = _parse_tool(entry)
             if tool["name"] in tools:
                 raise ValueError("an earlier tool has its name")
             if len(tools) == MAX_TOOLS:
@@ -185,47 +182,41 @@ def listed_tools(
             tools[tool["name"]] = tool
         except ValueError as error:
             name = entry.get("name") if isinstance(entry, dict) else None
-            label = one_line(masked(name))[:_LABEL] if isinstance(name, str) and name else f"number {number}"
-            problems.append(f"The tool {label} cannot be used: {error}.")
+            label = one_line(name or f"number {number}")
+            problems.append(f"The tool {label[:_LABEL]} cannot be used: {error}.")
     return list(tools.values()), problems
 
 
-def _parse_tool(entry: Any, masked: Callable[[Any], Any]) -> dict[str, Any]:
+def _parse_tool(entry: Any) -> dict[str, Any]:
     """Return the fields of a tool; raise ValueError with the reason why it cannot be used."""
     if not isinstance(entry, dict):
         raise ValueError("it is no object")
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_TOOL_NAME or not name.isprintable():
         raise ValueError("its name is not valid")
-    name = masked(name)
-    description = entry.get("description") or ""
-    if not isinstance(description, str):
-        description = json.dumps(description, ensure_ascii=False)
-    readable = masked(description)[:_MAX_READ]
-    text = "".join(letter for letter in readable if letter.isprintable() or letter == "\n")
-    text = text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
-    parameters = masked(_parse_parameters(entry.get("inputSchema")))
-    hints = entry.get("annotations")
-    hints = hints if isinstance(hints, dict) else {}
-    is_read_only = hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
+    # A stranger's text may be of any length.
+    begin = as_text(entry.get("description") or "")[: 10 * _MAX_DESCRIPTION]
+    text = "".join(letter for letter in begin if letter.isprintable() or letter == "\n")
+    if len(text) > _MAX_DESCRIPTION:
+        text = f"{text[: _MAX_DESCRIPTION - 1]}…"
+    parameters = _parse_parameters(entry.get("inputSchema"))
+    hints: Any = entry.get("annotations")
+    is_declared = isinstance(hints, dict) and hints.get("readOnlyHint") is True
+    is_read_only = is_declared and hints.get("destructiveHint") is not True
     return {"name": name, "description": text, "parameters": parameters, "read_only": is_read_only}
 
 
 def _parse_parameters(schema: Any) -> dict[str, Any]:
     """Return the schema of a tool's arguments; raise ValueError with the reason why it cannot be used."""
-    # Some languages write an empty object as null or as a list.
-    parameters = schema or {}
-    if not isinstance(parameters, dict):
+    # Some languages write what is empty as null or as a list.
+    given = schema or {}
+    if not isinstance(given, dict):
         raise ValueError("its parameters are no JSON schema")
-    if len(json.dumps(parameters)) > _MAX_PARAMETERS:
+    if len(json.dumps(given)) > _MAX_PARAMETERS:
         raise ValueError("its parameters are too long")
-    parameters = {**parameters, "type": parameters.get("type") or "object"}
-    if "properties" in parameters:
-        parameters["properties"] = parameters["properties"] or {}
+    usual: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    parameters = {"type": "object"} | {name: value or usual.get(name, value) for name, value in given.items()}
     properties = parameters.get("properties", {})
-    if parameters.get("required") in (None, False):
-        # A chat template may look a name up in it.
-        parameters.pop("required", None)
     required = parameters.get("required", [])
     if parameters["type"] != "object":
         raise ValueError("its parameters are no object")

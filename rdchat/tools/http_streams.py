@@ -14,7 +14,6 @@ from rdchat.tools.definitions import ToolServer
 if TYPE_CHECKING:
     from rdchat.tools.connection import Connection
 
-_NOT_FOUND = 404
 _REFUSALS = {
     401: "it needs a valid key (HTTP 401)",
     403: "it does not allow this (HTTP 403)",
@@ -54,8 +53,9 @@ async def _drop_session(request: httpx2.Request) -> None:
 
 
 async def _message_of(request: httpx2.Request) -> dict[str, Any]:
-    message = json_or_none(await request.aread())
-    return message if isinstance(message, dict) else {}
+    # It is rdchat's own: an object, or empty.
+    message: dict[str, Any] = json_or_none(await request.aread()) or {}
+    return message
 
 
 async def _limit_response(connection: "Connection", response: httpx2.Response) -> None:
@@ -71,7 +71,7 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
         # The number of an answer is the server's.
         number = message.get("id") if "method" in message else None
         status = response.status_code
-        is_ended = status == _NOT_FOUND and MCP_SESSION_ID in response.request.headers
+        is_ended = status == 404 and MCP_SESSION_ID in response.request.headers
         connection.refusals[number] = "" if is_ended else _REFUSALS.get(status, f"it answered with HTTP {status}")
     is_stream = headers.get("content-type", "").startswith("text/event-stream")
     response.stream = _Counted(response.stream, connection, is_stream)
@@ -89,7 +89,7 @@ class _Counted(httpx2.AsyncByteStream):
         size = 0
         async for piece in self._body:
             size += len(piece)
-            self._connection.spend(len(piece) + self._is_stream * piece.count(b"\ndata:") * _EVENT_COST)
+            self._connection.spend(len(piece) + piece.count(b"\ndata:") * _EVENT_COST)
             if not self._is_stream and size > self._connection.limits.message_bytes:
                 # The SDK fails the request with this text.
                 raise httpx2.StreamError(self._connection.too_long)

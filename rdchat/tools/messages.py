@@ -1,11 +1,12 @@
 """JSON-RPC messages of servers of tools. Only what rdchat reads of a message is judged."""
 
-import json
 from contextlib import suppress
 from typing import Any
 
 import mcp_types as types
 from pydantic_core import from_json
+
+from rdchat.files.plain_data import as_text
 
 _MARK = b"\xef\xbb\xbf"
 _MAX_MESSAGES = 1_000
@@ -19,14 +20,14 @@ def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
     with suppress(ValueError):
         data = from_json(text.removeprefix(_MARK))
         parts = data if isinstance(data, list) else [data]
-        found = map(_message, parts if len(parts) <= _MAX_MESSAGES else ())
+        if len(parts) > _MAX_MESSAGES:
+            return []
+        found = [_message(part) for part in parts if isinstance(part, dict)]
         return [message for message in found if message is not None]
     return []
 
 
-def _message(data: Any) -> types.JSONRPCMessage | None:
-    if not isinstance(data, dict):
-        return None
+def _message(data: dict[str, Any]) -> types.JSONRPCMessage | None:
     number = data["id"] if type(data.get("id")) in {int, str} else None
     if isinstance(method := data.get("method"), str):
         if number is None:
@@ -35,19 +36,20 @@ def _message(data: Any) -> types.JSONRPCMessage | None:
     if error := data.get("error"):
         fields = error if isinstance(error, dict) else {"data": error}
         return error_answer(number, error_text(fields.get("message"), fields.get("data")))
-    if number is None or "result" not in data:
-        return None if number is None else error_answer(number, "", types.PARSE_ERROR)
+    if number is None:
+        return None
+    if "result" not in data:
+        return error_answer(number, "")
     result = data["result"]
     fields = result if isinstance(result, dict) else {"structuredContent": result}
     return types.JSONRPCResponse(jsonrpc="2.0", id=number, result=fields)
 
 
-def error_answer(number: int | str | None, text: str, code: int = 0) -> types.JSONRPCError:
-    """Return an error as the answer to a request."""
-    return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=text))
+def error_answer(number: int | str | None, text: str) -> types.JSONRPCError:
+    """Return an error as the answer to a request; without a text, the answer is not valid."""
+    return types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=0, message=text))
 
 
 def error_text(*parts: object) -> str:
     """Return what an error says, in its message and in its data."""
-    texts = [part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts if part]
-    return ": ".join(dict.fromkeys(texts))
+    return ": ".join(dict.fromkeys(as_text(part) for part in parts if part))

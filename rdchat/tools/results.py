@@ -1,19 +1,17 @@
 """Results of calls as they go to the app: text, and images that are images."""
 
 import base64
-import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from rdchat.files.plain_data import json_or_none
+from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.tools.result_text import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8
-_MAX_PARTS = 10_000
-_LABEL = 60
-_PDF = b"%PDF-"
+# More parts make a text that is cut.
+_MAX_PARTS = 2 * MAX_TEXT
 # Fields of a result that are no content of an older protocol.
 _FIELDS = {"content", "structuredContent", "isError", "_meta"}
 # A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines.
@@ -38,18 +36,15 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
     structured = result.get("structuredContent")
     parts = content if isinstance(content, list) else [content] if content else []
     images: list[str] = []
-    texts = [text for part in parts[:_MAX_PARTS] for text in _part_texts(part, images)]
-    if len(parts) > _MAX_PARTS:
-        texts.append(f"[{len(parts) - _MAX_PARTS:,} more parts, which were not read]")
+    texts = [_part_text(part, images) for part in parts[:_MAX_PARTS]]
     if not parts and structured is None:
         # Servers of an older protocol, and of none, have other fields.
         structured = {name: value for name, value in result.items() if name not in _FIELDS} or None
     text = "\n".join(texts)
     if structured not in (None, {"content": content}, *map(json_or_none, texts)):
-        written = _as_text(structured)
+        written = as_text(structured)
         # Each of its strings is looked for, which may take long; what is longer is cut anyway.
-        is_short = max(len(text), len(written)) <= MAX_TEXT
-        if not is_short or not _is_in(structured, text):
+        if max(len(text), len(written)) > MAX_TEXT or not _is_in(structured, text):
             text = "\n".join([*texts, written])
     text = masked(_PICTURE.sub("[image]", text))
     return {"text": cut_text(text), "is_error": result.get("isError") is True, "images": images}
@@ -62,44 +57,37 @@ def _is_in(value: object, text: str) -> bool:
     return isinstance(value, str) and value in text
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _part_texts(part: Any, images: list[str]) -> list[str]:
-    """Return the texts of a part, or what stands for it; an image is added to `images`."""
-    text = "[a part that is not valid]"
+def _part_text(part: Any, images: list[str]) -> str:
+    """Return the text of a part, or what stands for it; an image is added to `images`."""
     match part:
         case {"type": "resource", "resource": dict(resource)}:
-            return _resource_texts(resource, images)
+            return _resource_text(resource, images)
         case {"type": "image", "data": str(data)} if _take_image(_decoded(data), images):
-            text = f"[image {len(images)}]"
+            return f"[image {len(images)}]"
         case {"type": "resource_link"}:
-            text = f"[a link, which was not followed: {_words(part)}]"
-        case str(written):
-            text = written
-        case {"text": written} if written is not None:
-            text = _as_text(written)
+            return f"[a link, which was not followed: {_words(part)}]"
+        case str(written) | {"text": written} if written is not None:
+            return as_text(written)
         case {"type": str(kind)}:
-            text = f"[{kind[:_LABEL]}, which cannot be shown]"
-    return [text]
+            return f"[{kind}, which cannot be shown]"
+    return "[a part that is not valid]"
 
 
-def _resource_texts(resource: Mapping[str, Any], images: list[str]) -> list[str]:
+def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
     """Return an embedded resource's name and its text, or what stands for it."""
     words = _words(resource)
     blob = resource.get("blob")
     text = resource.get("text")
     data = _decoded(blob) if isinstance(blob, str) and text is None else b""
     if _take_image(data, images):
-        return [f"[resource: {words}]", f"[image {len(images)}]"]
+        text = f"[image {len(images)}]"
     # Whatever kind its server names: what is UTF-8 is a text, and nearly nothing else is.
-    with suppress(UnicodeDecodeError):
-        if data and b"\0" not in data and not data.startswith(_PDF):
+    elif data and b"\0" not in data:
+        with suppress(UnicodeDecodeError):
             text = data.decode("utf-8-sig")
     if text is None:
-        return [f"[resource, which cannot be shown: {words}]"]
-    return [f"[resource: {words}]", _as_text(text)]
+        return f"[resource, which cannot be shown: {words}]"
+    return f"[resource: {words}]\n{as_text(text)}"
 
 
 def _words(fields: Mapping[str, Any]) -> str:
@@ -110,9 +98,8 @@ def _words(fields: Mapping[str, Any]) -> str:
 
 def _decoded(text: str) -> bytes:
     """Return the data of base64, which may stand in lines or in a data address; empty if it is not valid."""
-    written = text.partition(",")[2] if text.startswith("data:") else text
     try:
-        return base64.b64decode("".join(written.split()), validate=True)
+        return base64.b64decode("".join(text.rpartition(",")[2].split()), validate=True)
     except ValueError:
         return b""
 

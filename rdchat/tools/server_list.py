@@ -12,12 +12,12 @@ from rdchat.files.plain_data import json_or_none
 from rdchat.tools.definitions import ToolServer
 
 _MAX_LENGTH = 1_000_000
-_FIELDS = {"command", "args", "env", "url", "httpUrl", "serverUrl", "headers", "type"}
+_MAX_SERVERS = 1_000
 _TARGETS = {"command", "url", "httpUrl", "serverUrl"}
+_FIELDS = {*_TARGETS, "args", "env", "headers", "type"}
 _HINT = "Choose the file of Claude Desktop (claude_desktop_config.json), LM Studio or VS Code (mcp.json)."
 # What another program puts in when it starts a server.
 _PLACEHOLDER = re.compile(r"\$\{[^{}]*\}")
-_LONGEST = 80
 # Comments, and commas behind the last entry, as VS Code's files have them; strings stay as they are.
 _STRING = r'("(?:\\.|[^"\\])*(?:"|\Z))'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -49,9 +49,11 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
     Raises:
         RdchatError: If it is not such a list.
     """
-    for pattern in (_COMMENT, _LAST_COMMA) if len(text) <= _MAX_LENGTH and json_or_none(text) is None else ():
-        text = pattern.sub(lambda match: match[1] or "", text)
-    data = json_or_none(text) if len(text) <= _MAX_LENGTH else None
+    data = json_or_none(text) if len(text) <= _MAX_LENGTH else {}
+    if data is None:
+        for pattern in (_COMMENT, _LAST_COMMA):
+            text = pattern.sub(lambda match: match[1] or "", text)
+        data = json_or_none(text)
     entries = _entries(data if isinstance(data, dict) else {})
     servers: dict[str, ToolServer] = {}
     secrets: dict[str, Mapping[str, str]] = {}
@@ -61,40 +63,38 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
         try:
             servers[name], values = _server(name, entry)
         except InvalidSettingError as error:
-            places = ", ".join(_PLACEHOLDER.findall(json.dumps(entry)))
-            first = f" Fill in {places[:_LONGEST]} first." if places else ""
-            problems.append(f"{label[:60]} was left out. {error}{first}")
+            problems.append(f"{label[:60]} was left out. {error}")
         else:
             secrets[name] = {each: value for each, value in values.items() if not _PLACEHOLDER.search(value)}
-            texts = [f"{each}={value}" for each, value in values.items() if each not in secrets[name]]
-            texts += [text for text in (*servers[name].command, servers[name].url) if _PLACEHOLDER.search(text)]
-            if texts:
-                problems.append(f"{label[:60]}: fill this in: {', '.join(text[:_LONGEST] for text in texts)}.")
             if unknown := sorted(entry.keys() - _FIELDS):
                 problems.append(f"{label[:60]}: these were ignored: {', '.join(unknown)[:200]}.")
+        if places := _PLACEHOLDER.findall(json.dumps(entry, ensure_ascii=False)):
+            problems.append(f"{label[:60]}: fill this in: {', '.join(places)[:200]}.")
     return ImportedServers(tuple(servers.values()), secrets, tuple(problems))
 
 
 def _entries(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entries of a list by name; raise RdchatError if there are none."""
-    named = [data[key] for key in ("mcpServers", "servers") if key in data]
     # A list may be nothing but its entries.
     is_bare = any(isinstance(entry, dict) and not _TARGETS.isdisjoint(entry) for entry in data.values())
-    entries = named[0] if named else data if is_bare else None
+    entries = data.get("mcpServers", data.get("servers", data if is_bare else None))
     if not isinstance(entries, dict):
         raise RdchatError("This is not a list of servers: it has neither mcpServers nor servers.", _HINT)
+    if len(entries) > _MAX_SERVERS:
+        raise RdchatError(f"This list has more than {_MAX_SERVERS:,} servers.", _HINT)
     return entries
 
 
 def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
     """Return a server, and the values of its secrets; raise InvalidSettingError if it is not valid."""
-    fields: dict[str, Any] = {"command": "", "args": [], "env": {}, "url": "", "headers": {}, "type": ""}
-    if isinstance(entry, dict):
-        fields |= {key: value for key, value in entry.items() if key in fields and value is not None}
-        # Gemini's and Windsurf's names; the first of them is never SSE.
-        fields["url"] = entry.get("httpUrl") or entry.get("serverUrl") or fields["url"]
-    command, arguments, env, url, headers, kind = fields.values()
-    if kind == "sse":
+    given: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    command = given.get("command") or ""
+    arguments = given.get("args") or []
+    env = given.get("env") or {}
+    headers = given.get("headers") or {}
+    # Gemini's and Windsurf's names are first; the first of them is never SSE.
+    url = given.get("httpUrl") or given.get("serverUrl") or given.get("url") or ""
+    if given.get("type") == "sse":
         raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")
     secrets: dict[str, Any] = {**env, **headers} if isinstance(env, dict) and isinstance(headers, dict) else {"": None}
     secrets = {name: _as_text(value) for name, value in secrets.items()}
@@ -117,11 +117,15 @@ def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
 
 def _as_text(value: Any) -> Any:
     """Return a number, or true or false, as programs get it in a variable or an argument."""
-    return json.dumps(value) if isinstance(value, bool | int | float) else value
+    return json.dumps(value) if isinstance(value, int | float) else value
 
 
 def _free_name(label: str, taken: Collection[str]) -> str:
     """Return a name like a label that no other server has."""
     base = "_".join(re.findall(r"[A-Za-z0-9-]+", label))[:20].rstrip("_") or "server"
-    names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
-    return next(name for name in names if name not in taken)
+    name = base
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    return name

@@ -99,9 +99,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._json(b"\xef\xbb\xbf[null, " + answer + b"]")
             case "own error" | "own error event" | "closed event" | "no such session":
                 code, said = (-32001, "Session not found") if mode == "no such session" else (-32000, "No such city")
-                said = "Connection closed" if mode == "closed event" else said
+                said, data = ("Connection closed", None) if mode == "closed event" else (said, 7)
                 self.server.calls += 1
-                error = json.dumps({"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": said, "data": 7}})
+                error = json.dumps({"jsonrpc": "2.0", "id": 2, "error": {"code": code, "message": said, "data": data}})
                 if mode.endswith("event"):
                     self._stream([f"data: {error}\n\n".encode()])
                 else:

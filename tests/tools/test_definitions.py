@@ -162,7 +162,6 @@ def test_lists_with_comments_numbers_and_command_lines_are_read() -> None:
         ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
         ({"url": "https://tools.example", "type": "sse"}, "SSE"),
         ({"url": "http://tools.example"}, "not encrypted"),
-        ({"url": "https://${HOST}/mcp", "headers": {"Key": "${KEY}"}}, "Fill in ${HOST}, ${KEY} first."),
     ],
 )
 def test_a_server_that_is_not_understood_is_named(entry: object, problem: str) -> None:
@@ -185,11 +184,11 @@ def test_lists_of_other_programs_are_read(head: str, field: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "problem", "kept"),
     [
-        ({"command": "npx", "env": {"KEY": "${input:api-key}", "A": "b"}}, "KEY=${input:api-key}", {"A": "b"}),
-        ({"command": "npx", "env": {"KEY": "${MY_KEY:-none}"}}, "KEY=${MY_KEY:-none}", {}),
-        ({"url": "https://x.example", "headers": {"Key": "Bearer ${env:X}"}}, "Key=Bearer ${env:X}", {}),
-        ({"url": "https://x.example/${X}/mcp"}, "https://x.example/${X}/mcp", {}),
-        ({"command": "npx", "args": ["${workspaceFolder}/data", "a"]}, "${workspaceFolder}/data", {}),
+        ({"command": "npx", "env": {"KEY": "${input:api-key}", "A": "b"}}, "${input:api-key}", {"A": "b"}),
+        ({"command": "npx", "env": {"KEY": "${MY_KEY:-none}"}}, "${MY_KEY:-none}", {}),
+        ({"url": "https://x.example", "headers": {"Key": "Bearer ${env:X}"}}, "${env:X}", {}),
+        ({"url": "https://x.example/${X}/mcp"}, "${X}", {}),
+        ({"command": "npx", "args": ["${workspaceFolder}/data", "a"]}, "${workspaceFolder}", {}),
         ({"command": "npx", "env": {"KEY": "$MY_KEY {x} $(y)"}}, "", {"KEY": "$MY_KEY {x} $(y)"}),
     ],
 )
@@ -200,6 +199,12 @@ def test_a_place_for_a_value_is_named_and_never_kept_as_a_secret(
     assert imported.problems == ((f"x: fill this in: {problem}.",) if problem else ())
     assert imported.secrets["x"] == kept
     assert imported.servers[0].secrets == (*entry.get("env", entry.get("headers", {})),)
+
+
+def test_a_place_for_a_value_in_an_entry_that_is_left_out_is_named() -> None:
+    imported = read_servers(json.dumps({"x": {"url": "https://${HOST}/mcp", "headers": {"Key": "${KEY}"}}}))
+    assert [problem.partition(" ")[0] for problem in imported.problems] == ["x", "x:"]
+    assert imported.problems[1] == "x: fill this in: ${HOST}, ${KEY}."
 
 
 @given(
@@ -238,6 +243,8 @@ def test_what_is_no_list_is_refused(text: str) -> None:
         read_servers(text)
 
 
-def test_a_thousand_servers_of_one_name_are_all_read() -> None:
-    entries = {" " * number + "x": {"command": "npx"} for number in range(300)}
-    assert len({server.name for server in read_servers(json.dumps({"mcpServers": entries})).servers}) == 300
+def test_a_thousand_servers_of_one_name_are_all_read_and_more_are_refused() -> None:
+    entries = {" " * number + "x": {"command": "npx"} for number in range(1_000)}
+    assert len({server.name for server in read_servers(json.dumps({"mcpServers": entries})).servers}) == 1_000
+    with pytest.raises(RdchatError, match=r"more than 1,000 servers"):
+        read_servers(json.dumps({"mcpServers": entries | {"y": {"command": "npx"}}}))

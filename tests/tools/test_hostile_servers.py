@@ -31,8 +31,9 @@ SLOW = {"pings", "garbage", "grandchild goes on"}
 FAILS = {
     "ends at once": "ended by itself (status 1).",
     "long line at start": "sent too much, so it was ended.",
-    "old": "speaks version 1999-01-01 of MCP, which rdchat does not know.",
+    "old": "gave an answer that is not valid.",
     "no list": "gave an answer that is not valid.",
+    "pages, one fails": "refused the connection: The list is gone.",
 }
 
 
@@ -288,8 +289,10 @@ def test_lists_and_logs_of_a_server_have_no_secrets(repeating: Run) -> None:
 
 def test_values_that_are_no_secrets_stay_in_texts(child: ChildProcess, tmp_path: Path) -> None:
     """Imports keep all variables of a server as secrets."""
-    run = Run(child, hostile("repeats"), KEY="true", FOLDER=str(tmp_path), LONG="/" * 10_000)
-    run.listed()
+    fields = "description inputSchema properties"
+    run = Run(child, hostile("repeats"), KEY="true", FOLDER=str(tmp_path), LONG="/" * 10_000, FIELDS=fields)
+    (tool,) = run.listed()
+    assert (tool["description"][:3], [*tool["parameters"]["properties"]]) == ("xxx", ["text"])
     text = f"It is true that {tmp_path}/a.txt is there."
     assert run.call(arguments=json.dumps({"way": "text", "text": text}))["text"] == text
     run.stop()

@@ -69,7 +69,7 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
         ("own error", "The tool do was refused: No such city: 7."),
         ("own error event", "The tool do was refused: No such city: 7."),
         ("leaves", "The server web cannot be reached."),
-        ("closed event", "The tool do was refused: Connection closed: 7."),
+        ("closed event", "The tool do was refused: Connection closed."),
         ("400", "The tool do was refused: it answered with HTTP 400: No such city."),
         ("403", "The tool do was refused: it does not allow this (HTTP 403)."),
         ("429", "The tool do was refused: it gets too many requests, so try again later (HTTP 429)."),

@@ -20,6 +20,7 @@ READ = ("name", "description", "inputSchema", "annotations")
 NEVER_READ = ("title", "icons", "outputSchema", "execution", "_meta", "x-new")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 BMP = b"BM\x8e\0\0\0\0\0\0\0\x36\0\0\0" + bytes(88)
+EMPTY = {"type": "object", "properties": {}, "required": []}
 PARTS: list[dict[str, Any]] = [
     {"type": "text", "text": "odd words"},
     {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"},
@@ -62,12 +63,10 @@ def test_what_is_never_read_of_a_tool_is_not_judged(name: str, value: Any) -> No
     assert listed_tools([_tool("a") | {name: value}]) == listed_tools([_tool("a")])
 
 
-@pytest.mark.parametrize(
-    "schema", [None, [], {}, {"type": "object", "properties": []}, {"properties": None, "required": None}]
-)
+@pytest.mark.parametrize("schema", [None, [], {}, {"type": "", "properties": [], "required": None}])
 def test_an_empty_schema_is_one_without_parameters(schema: Any) -> None:
     (tool,), problems = listed_tools([{"name": "a", "inputSchema": schema}])
-    assert (tool["parameters"].pop("properties", {}), tool["parameters"], problems) == ({}, {"type": "object"}, [])
+    assert ({"properties": {}, "required": []} | tool["parameters"], problems) == (EMPTY, [])
 
 
 @given(
@@ -111,7 +110,7 @@ def test_a_result_of_another_shape_is_read(result: dict[str, Any], text: str) ->
     [
         ("text/plain", b"class Boat {}", "[resource: file:///a, KIND]\nclass Boat {}"),
         ("application/x-new", "Größe\n".encode("utf-8-sig"), "[resource: file:///a, KIND]\nGröße\n"),
-        ("application/pdf", b"%PDF-1.7", "[resource, which cannot be shown: file:///a, KIND]"),
+        ("application/pdf", b"%PDF-1.7\n%\xe2\xe3", "[resource, which cannot be shown: file:///a, KIND]"),
         ("text/plain", b"\xff\xfea\0", "[resource, which cannot be shown: file:///a, KIND]"),
         ("image/png", PNG, "[resource: file:///a, KIND]\n[image 1]"),
         ("image/bmp", BMP, "[resource: file:///a, KIND]\n[image 1]"),
@@ -150,10 +149,9 @@ def test_odd_tools_of_a_server_are_used_or_named(child: ChildProcess) -> None:
     run.stop()
 
 
-def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(child: ChildProcess) -> None:
+def test_all_pages_of_a_list_are_read(child: ChildProcess) -> None:
     run = Run(child, hostile("pages"))
     assert [tool["name"] for tool in run.listed()] == ["do0", "do1"]
-    assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
     run.stop()
 
 
@@ -186,7 +184,7 @@ def test_an_answer_of_another_shape_is_read(saying: Run, line: str, text: str) -
     ("answer", "reason"),
     [
         ('"error": {"code": -32000, "message": "The city is unknown."}', "was refused: The city is unknown"),
-        ('"error": {"code": -32700, "message": ""}, "x": 1', "was refused: "),
+        ('"error": {"code": -32700, "message": ""}, "x": 1', "gave an answer that is not valid"),
         ('"error": {"code": -32700, "message": "Failed to parse the city"}', "was refused: Failed to parse the city"),
         ('"error": {"code": "E7", "message": "No", "data": {"field": "city"}}', 'was refused: No: {"field": "city"}'),
         ('"error": {"data": "Only Paris\\nand Rome"}', "was refused: Only Paris and Rome"),

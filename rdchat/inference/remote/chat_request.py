@@ -38,8 +38,9 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
     if request.text is not None or request.top_log_probs is not None:
         raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a local model.")
     sampling, neutral = request.sampling, SamplingParams()
-    optional: dict[str, Any] = {name: getattr(sampling, name) for name in _OPTIONAL}
-    changed = {name: value for name, value in optional.items() if value != getattr(neutral, name)}
+    changed: dict[str, Any] = {
+        name: getattr(sampling, name) for name in _OPTIONAL if getattr(sampling, name) != getattr(neutral, name)
+    }
     last = request.messages[-1] if request.continue_last else None
     body = changed | {
         "model": model, "messages": [
@@ -90,10 +91,12 @@ def _message(message: ChatMessage, *, is_continued: bool) -> dict[str, Any]:
         content = "".join(content[start:end] for start, end in message.answer).lstrip()
     written: dict[str, Any] = {"role": message.role.value, "content": content}
     if message.tool_calls:
-        calls = ((call, {"name": call.name, "arguments": call.arguments}) for call in message.tool_calls)
-        written["tool_calls"] = [{"id": call.call_id, "type": "function", "function": each} for call, each in calls]
+        written["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
     if message.role is Role.TOOL:
-        written |= {"tool_call_id": message.tool_call_id}
+        written["tool_call_id"] = message.tool_call_id
     return written
 
 

@@ -14,7 +14,7 @@ from socksio import SOCKSError
 
 from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
-from rdchat.files.plain_data import json_or_none
+from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.host import local_network_hint
 from rdchat.hub.hub_client import tls_context
 from rdchat.inference.api.messages import parsed_json
@@ -110,7 +110,7 @@ class Connection:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """Send a request and return its answer, which has status 200; the body is not read yet."""
-        host, response = self.server.host, None
+        response = None
         # Half a character, which no UTF-8 can have, becomes a question mark.
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
         headers = {"User-Agent": f"rdchat/{__version__}", "Accept-Encoding": "identity"}
@@ -132,7 +132,9 @@ class Connection:
             raise await self._unreachable(error) from error
         # An address may be invalid too: a ValueError.
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError, ValueError) as error:
-            raise self.stopped() if response else NetworkError(f"{host} does not answer.", _REACH) from error
+            if response is not None:
+                raise self.stopped() from error
+            raise NetworkError(f"{self.server.host} does not answer.", _REACH) from error
 
     async def _tls(self) -> ssl.SSLContext:
         if not self.server.fingerprint:
@@ -237,13 +239,12 @@ def _parsed(body: bytes) -> object:
     return parsed_json(text) or text
 
 
-def _words(answer: object) -> str:
+def _words(said: object) -> str:
     """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
-    said = answer
     for field in ("message", "error", "detail", "message", "msg"):
         if isinstance(said, dict) and said.get(field):
             said = said[field]
-    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+    text = as_text(said)
     words = "" if text.lstrip().startswith("<") else one_line(text)[:_MAX_QUOTED]
     return f" It says: {words}" if words else ""
 

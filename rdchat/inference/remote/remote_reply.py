@@ -31,10 +31,8 @@ _COMPLETE = (
     "stop", "tool_calls", "tool_call", "tool_use", "function_call", "stop_sequence", "end_turn", "eos", "eos_token",
     "complete",
 )  # fmt: skip
-_FINISH = {
-    **dict.fromkeys(_COMPLETE, FinishReason.EOS),
-    **dict.fromkeys(("length", "max_tokens", "model_length"), FinishReason.LENGTH),
-}
+_CUT = ("length", "max_tokens", "model_length")
+_FINISH = dict.fromkeys(_COMPLETE, FinishReason.EOS) | dict.fromkeys(_CUT, FinishReason.LENGTH)
 _MODES = {mode.value: mode for mode in Mode}
 
 

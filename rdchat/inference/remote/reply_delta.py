@@ -1,11 +1,11 @@
 """Reads the deltas of a remote server's reply: words, thoughts and calls, in the forms of all servers."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
+from rdchat.files.plain_data import as_text
 from rdchat.inference.api.messages import ToolCall, parsed_json
 
 _MAX_CALLS = 128
@@ -100,8 +100,7 @@ class StreamedCalls:
         index = str(fields.get("index"))
         call_id = str(fields.get("id") or "")
         name = str(function.get("name") or "")
-        given = function.get("arguments") or ""
-        arguments = given if isinstance(given, str) else json.dumps(given)
+        arguments = as_text(function.get("arguments") or "")
         last = self._open.get(str(None))
         call = self._open.get(index)
         if call is None and last and not (name or last.is_whole) and call_id in ("", last.call_id):
@@ -139,3 +138,4 @@ class StreamedCalls:
 def whole(text: str) -> str:
     """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    is_whole: bool = False
