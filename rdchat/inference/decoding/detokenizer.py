@@ -95,9 +95,7 @@ class Detokenizer:
 
     def finish(self) -> str:
         """Return the characters still held back; a character that is not complete has no text."""
-        held = self.text[self._released :]
-        self._released = len(self.text)
-        return held
+        return self.text[self._released :]
 
     def _find_control(self, token_id: int) -> None:
         """Find a control token at the text's end; one that the decoder spells differently is left out."""
@@ -117,7 +115,7 @@ class Detokenizer:
     def _release(self) -> str:
         end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()
         released = self._text[self._released : end]
-        self._released = max(end, self._released)
+        self._released = end
         return released
 
     def _possible_stop_length(self) -> int:
