@@ -134,9 +134,9 @@ class Thoughts:
     @property
     def answer(self) -> str:
         """The rest without markers; blanks between a thought and the answer belong to the marker."""
-        spans = [self.text[start:end] for start, end in self.spans]
+        text = "".join(self.text[start:end] for start, end in self.spans)
         first = next((begins for begins, end in self.spans if self.text[begins:end].strip()), 0)
-        return "".join(spans).lstrip() if first else "".join(spans)
+        return text.lstrip() if first else text
 
     @property
     def open(self) -> bool:
@@ -192,8 +192,10 @@ def own_markers(text: str, *, begun: bool = False) -> tuple[int, ...]:
     """
     opened = _OPENED.match(text)
     ended = _ENDED.search(text) if opened or begun else None
-    offsets = (opened.start(1) if opened else -1, ended.start() if ended else -1)
-    return tuple(offset for offset in offsets if offset >= 0)
+    offsets = [opened.start(1)] if opened else []
+    if ended:
+        offsets.append(ended.start())
+    return tuple(offsets)
 
 
 def fit_opening(prompt: str, text: str, *, has_thought: bool) -> str:
@@ -239,7 +241,7 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
-    if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
+    if not begun and not any(hint in text for hint in _HINTS):
         return Thoughts(text, (Part(0, len(text)),))
     parting = Parting(begun, old=old)
     parting.read(text, len(text))

@@ -20,7 +20,6 @@ _KIMI = re.compile(
 _CHANNEL = re.compile(
     r"(?P<name>[^\s<]+)\s*(?:<\|channel\|>\w+\s*)?(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?P<id>)(?={)"
 )
-_NO_ID = re.compile(r"\s*(?P<name>[^\s<>{}]+)\s*(?={)")
 
 
 def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:

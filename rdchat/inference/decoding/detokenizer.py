@@ -10,10 +10,6 @@ DataOf = Callable[[int, int | None], bytes]
 """Returns the UTF-8 bytes of a token behind another one, or behind a word where there is None."""
 
 
-def _anywhere(_text: str, _offset: int) -> bool:
-    return True
-
-
 class Detokenizer:
     """The text of one reply as its tokens arrive.
 
@@ -60,7 +56,7 @@ class Detokenizer:
     @property
     def text(self) -> str:
         """The text up to a stop string, held-back characters included."""
-        return self._text if self._cut is None else self._text[: self._cut]
+        return self._text[: self._cut]
 
     @property
     def stopped(self) -> bool:
@@ -69,12 +65,10 @@ class Detokenizer:
 
     @property
     def held_tokens(self) -> int:
-        """Number of tokens that end before the stop string; all of them where none has appeared."""
-        if self._cut is None:
-            return len(self._ends)
-        return sum(end <= self._cut for end in self._ends)
+        """Number of tokens that end before the stop string."""
+        return sum(end <= len(self.text) for end in self._ends)
 
-    def add(self, token_id: int, may_stop: MayStop = _anywhere) -> str:
+    def add(self, token_id: int, may_stop: MayStop = lambda _text, _offset: True) -> str:
         """Take one token; return the characters that became final with it.
 
         Args:

@@ -287,8 +287,6 @@ class Reply:
 
     def _may_stop(self, text: str, offset: int) -> bool:
         """Return whether a stop string at an offset stands in the answer: not in a thought before it, nor in a call."""
-        if self.request.text is not None:
-            return True
         begin, end = (self._job.model.info.tool_markers if self.request.tools else None) or ("", "")
         call = text.rfind(begin, 0, offset) if begin else -1
         if call >= 0 and (not end or text.find(end, call, offset) < 0):
@@ -311,9 +309,7 @@ class Reply:
             ModelError: If it does not fit.
         """
         shape = self.request.shape
-        if shape is None or not shape.unenforced:
-            return
-        if json_or_none(answer) is not None:
+        if shape is not None and shape.unenforced and json_or_none(answer) is not None:
             self._job.model.prompts.process.check_answer(shape, answer)
 
     def _cut(self, token_count: int) -> None:

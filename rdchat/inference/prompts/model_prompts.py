@@ -209,11 +209,8 @@ class ModelPrompts:
     @property
     def trained_for_tools(self) -> bool:
         """Whether the chat template has a place for tools, and the model's calls can be read."""
-        return bool(self._tokenizer.has_tool_calling or self._has_channels) and self._mentions("tools")
-
-    @property
-    def _has_channels(self) -> bool:
-        return CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
+        has_channels = CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
+        return (has_channels or bool(self._tokenizer.has_tool_calling)) and self._mentions("tools")
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:

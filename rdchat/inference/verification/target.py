@@ -123,9 +123,7 @@ class TargetEmbeddings:
     def output_rows(self, token_ids: mx.array) -> mx.array:
         """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
         module = self._output
-        if isinstance(module, nn.QuantizedEmbedding):
-            return self.embed(token_ids)
-        if not isinstance(module, nn.QuantizedLinear):
+        if not isinstance(module, nn.QuantizedEmbedding | nn.QuantizedLinear):
             rows: mx.array = module.weight[token_ids]
             return rows
         return mx.dequantize(*_packed_rows(module, token_ids), **_packing(module)).astype(self.dtype)
