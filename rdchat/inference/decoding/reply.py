@@ -287,10 +287,12 @@ class Reply:
 
     def _may_stop(self, text: str, offset: int) -> bool:
         """Return whether a stop string at an offset stands in the answer: not in a thought before it, nor in a call."""
-        begin, end = (self._job.model.info.tool_markers if self.request.tools else None) or ("", "")
-        call = text.rfind(begin, 0, offset) if begin else -1
-        if call >= 0 and (not end or text.find(end, call, offset) < 0):
-            return False
+        markers = self._job.model.info.tool_markers
+        if self.request.tools and markers is not None:
+            begin, end = markers
+            call = text.rfind(begin, 0, offset)
+            if call >= 0 and (not end or text.find(end, call, offset) < 0):
+                return False
         return self._reader.is_answer(text, offset)
 
     def _tool_calls(self, told: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:

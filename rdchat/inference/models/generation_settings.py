@@ -128,10 +128,10 @@ def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
         written = {**written, "temperature": 0.0}
     from_model = set[str]()
     for name in _NUMBERS:
-        value = written.get(name)
+        value: Any = written.get(name)
         is_number = type(value) is int or (type(value) is float and name != "top_k")
         if is_number and value <= _HIGHEST.get(name, math.inf):
             with suppress(RdchatError, OverflowError):
-                params = replace(params, **{name: value if name == "top_k" else float(value)})
+                params = replace(params, **{name: value if name == "top_k" else float(value)})  # type: ignore[arg-type]
                 from_model.add(name)
     return SamplingDefaults(params, frozenset(from_model), small)
