@@ -225,8 +225,7 @@ def fit_opening(prompt: str, text: str, *, has_thought: bool) -> str:
 
 def has_marker(text: str, added: int) -> bool:
     """Return whether a marker may stand at the end of a text that has gained some characters."""
-    end = text[-added - _LONGEST :]
-    return any(first in end for first in _FIRST_CHARACTERS) and _MARKER.search(end) is not None
+    return _MARKER.search(text[-added - _LONGEST :]) is not None
 
 
 def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: bool = False) -> Thoughts:
@@ -426,7 +425,7 @@ def unfinished(text: str) -> int:
     if len(text) > _LONGEST_HEADER and not any(first in text[-_LONGEST_HEADER:] for first in _FIRST_CHARACTERS):
         return 0
     held = _begun_marker(text)
-    end = text[: len(text) - held][-_LONGEST_HEADER:]
+    end = text[-_LONGEST_HEADER - held : len(text) - held]
     wrapped = _LAST_WRAPPERS.search(end)
     return held + (len(end) - wrapped.start() if wrapped else 0)
 
