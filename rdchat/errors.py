@@ -18,6 +18,11 @@ def one_line(text: object) -> str:
     return f"{line[:half]} ... {line[-half:]}"
 
 
+def reason_of(error: Exception) -> str:
+    """Return what foreign code says of its error, as the end of a sentence."""
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
 class RdchatError(Exception):
     """Something went wrong that the person using the app can fix.
 

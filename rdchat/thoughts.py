@@ -134,9 +134,9 @@ class Thoughts:
     @property
     def answer(self) -> str:
         """The rest without markers; blanks between a thought and the answer belong to the marker."""
-        spans = [self.text[start:end] for start, end in self.spans]
+        text = "".join(self.text[start:end] for start, end in self.spans)
         first = next((begins for begins, end in self.spans if self.text[begins:end].strip()), 0)
-        return "".join(spans).lstrip() if first else "".join(spans)
+        return text.lstrip() if first else text
 
     @property
     def open(self) -> bool:
@@ -192,8 +192,10 @@ def own_markers(text: str, *, begun: bool = False) -> tuple[int, ...]:
     """
     opened = _OPENED.match(text)
     ended = _ENDED.search(text) if opened or begun else None
-    offsets = (opened.start(1) if opened else -1, ended.start() if ended else -1)
-    return tuple(offset for offset in offsets if offset >= 0)
+    offsets = [opened.start(1)] if opened else []
+    if ended:
+        offsets.append(ended.start())
+    return tuple(offsets)
 
 
 def fit_opening(prompt: str, text: str, *, has_thought: bool) -> str:
@@ -223,8 +225,7 @@ def fit_opening(prompt: str, text: str, *, has_thought: bool) -> str:
 
 def has_marker(text: str, added: int) -> bool:
     """Return whether a marker may stand at the end of a text that has gained some characters."""
-    end = text[-added - _LONGEST :]
-    return any(first in end for first in _FIRST_CHARACTERS) and _MARKER.search(end) is not None
+    return _MARKER.search(text[-added - _LONGEST :]) is not None
 
 
 def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: bool = False) -> Thoughts:
@@ -239,7 +240,7 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
-    if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
+    if not begun and not any(hint in text for hint in _HINTS):
         return Thoughts(text, (Part(0, len(text)),))
     parting = Parting(begun, old=old)
     parting.read(text, len(text))
@@ -424,7 +425,7 @@ def unfinished(text: str) -> int:
     if len(text) > _LONGEST_HEADER and not any(first in text[-_LONGEST_HEADER:] for first in _FIRST_CHARACTERS):
         return 0
     held = _begun_marker(text)
-    end = text[: len(text) - held][-_LONGEST_HEADER:]
+    end = text[-_LONGEST_HEADER - held : len(text) - held]
     wrapped = _LAST_WRAPPERS.search(end)
     return held + (len(end) - wrapped.start() if wrapped else 0)
 

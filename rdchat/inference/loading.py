@@ -17,7 +17,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm_utils
 
-from rdchat.errors import DoesNotFitError, ModelError
+from rdchat.errors import DoesNotFitError, ModelError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT
 from rdchat.hub.packed_weights import PACKED_HINT
 from rdchat.inference.api.events import LoadProgress, ModelInfo
@@ -267,8 +267,8 @@ def _check_bytes(network: nn.Module, weights: dict[str, mx.array]) -> None:
 
 
 def _unfit(name: str, error: Exception) -> ModelError:
-    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-    reason = re.sub(r"^.* missing \d+ required positional arguments?: ", "its config.json lacks ", reason)
+    lacks = "its config.json lacks "
+    reason = re.sub(r"^.* missing \d+ required positional arguments?: ", lacks, reason_of(error))
     return ModelError(
         f"{name} cannot be loaded: {reason}.",
         "It may be incomplete or made for another version of mlx-lm. Download it again, or choose another one.",

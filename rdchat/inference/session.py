@@ -247,7 +247,7 @@ class ChatSession:
         return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
 
     def _shape_rules(self, shape: AnswerShape, closing: str, begun: str, stopped: Callable[[], bool]) -> "Rules":
-        self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
+        self.model.prompts.process.check_shape(shape, lambda: _go_on(stopped))
         if self._vocabulary is None:
             from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
 

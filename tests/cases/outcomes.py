@@ -122,7 +122,7 @@ def prompt(case: Case, tokenizers: Tokenizers) -> str:
         made = interface.read(Fields(body))
         request = made.request(0, info, DraftSettings(), "p")
         if request.shape is not None:
-            prompts.check_shape(request.shape)
+            prompts.process.check_shape(request.shape)
         text = tokenizer.decode(prompts.encode_request(request, 100_000))
     except (ApiError, RdchatError) as error:
         return f"REFUSED {error}"

@@ -3,7 +3,6 @@
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-import hashlib
 import logging
 import os
 import time
@@ -189,11 +188,9 @@ class DiskCaches:
 @cache
 def _programs() -> tuple[str, ...]:
     """Return what distinguishes the programs that compute rows: those of before do not fit a mended rope."""
-    room, code = Path(__file__).parents[1], hashlib.sha256()
-    for part in ("models", "verification", "vision"):
-        for path in sorted((room / part).rglob("*.py")):
-            code.update(path.read_bytes())
-    return version("mlx"), version("mlx-lm"), version("transformers"), code.hexdigest()
+    room = Path(__file__).parents[1]
+    code = (stamp_of(room / each).digest for each in ("models", "verification", "vision", "vision/towers"))
+    return version("mlx"), version("mlx-lm"), version("transformers"), *code
 
 
 def _identity(folder: Path) -> tuple[str, str] | None:

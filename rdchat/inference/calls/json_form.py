@@ -43,7 +43,8 @@ def json_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
         ValueError: If it is anything else.
     """
     text = text.strip()
-    return [_call(each, tools) for each in (_items(text[1:-1]) if text[:1] + text[-1:] == "[]" else _objects(text))]
+    listed = (value for _, value in _values(text)) if text[:1] == "[" else _objects(text)
+    return [_call(each, tools) for each in listed]
 
 
 def _objects(text: str) -> Iterator[str]:
@@ -71,37 +72,31 @@ def objects_end(text: str, at: int) -> tuple[int, bool]:
     return at, True
 
 
-def _items(text: str) -> Iterator[str]:
-    """Yield the values of a list, without its brackets."""
-    at = after_blanks(text, 0)
-    while True:
-        end = value_end(text, at)
-        yield text[at:end]
-        if (at := after_blanks(text, end)) == len(text):
-            return
-        if text[at] != ",":
-            raise ValueError("no list")
-        at = after_blanks(text, at + 1)
-
-
 def members(text: str) -> dict[str, str]:
     """Return the names of a JSON object, each with its value as it was written.
 
     Raises:
         ValueError: If it is no object, or a name stands twice.
     """
-    if text[:1] != "{" or value_end(text, 0) != len(text):
+    if text[:1] != "{":
         raise ValueError("no object")
-    found = list[tuple[str, str]]()
+    return dict(_values(text))
+
+
+def _values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a JSON object or list as they were written, each behind its name; in a list that is empty."""
+    if value_end(text, 0) != len(text):
+        raise ValueError("text behind the value")
     at = after_blanks(text, 1)
-    while text[at] != "}":
-        name, at = _DECODER.raw_decode(text, at)
-        start = after_blanks(text, after_blanks(text, at) + 1)
-        end = value_end(text, start)
-        found.append((name, text[start:end]))
+    while text[at] not in "]}":
+        name = ""
+        if text[0] == "{":
+            name, at = _DECODER.raw_decode(text, at)
+            at = after_blanks(text, after_blanks(text, at) + 1)
+        end = value_end(text, at)
+        yield name, text[at:end]
         at = after_blanks(text, end)
         at = after_blanks(text, at + 1) if text[at] == "," else at
-    return dict(found)
 
 
 def _call(text: str, tools: OfferedTools) -> ToolCall:

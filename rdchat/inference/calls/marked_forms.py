@@ -20,7 +20,6 @@ _KIMI = re.compile(
 _CHANNEL = re.compile(
     r"(?P<name>[^\s<]+)\s*(?:<\|channel\|>\w+\s*)?(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?P<id>)(?={)"
 )
-_NO_ID = re.compile(r"\s*(?P<name>[^\s<>{}]+)\s*(?={)")
 
 
 def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
@@ -131,8 +130,6 @@ class Gemma:
 
 # Python
 
-_NAMES = {"true": "true", "True": "true", "false": "false", "False": "false", "null": "null", "None": "null"}
-
 
 def pythonic_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of LFM2: a list of Python's calls with named arguments, whose names may have hyphens."""
@@ -182,8 +179,8 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
             return json.dumps(back(text), ensure_ascii=False)
         case ast.Constant(value=None | bool() as value):
             return json.dumps(value)
-        case ast.Name(id=name) if name in _NAMES:
-            return _NAMES[name]
+        case ast.Name(id="true" | "false" | "null" as name):
+            return name
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return f"[{', '.join([_python_json(each, source, back) for each in items])}]"
         case ast.Dict(keys=keys, values=values) if all(isinstance(each, ast.Constant) for each in keys):

@@ -10,10 +10,6 @@ DataOf = Callable[[int, int | None], bytes]
 """Returns the UTF-8 bytes of a token behind another one, or behind a word where there is None."""
 
 
-def _anywhere(_text: str, _offset: int) -> bool:
-    return True
-
-
 class Detokenizer:
     """The text of one reply as its tokens arrive.
 
@@ -60,7 +56,7 @@ class Detokenizer:
     @property
     def text(self) -> str:
         """The text up to a stop string, held-back characters included."""
-        return self._text if self._cut is None else self._text[: self._cut]
+        return self._text[: self._cut]
 
     @property
     def stopped(self) -> bool:
@@ -69,12 +65,10 @@ class Detokenizer:
 
     @property
     def held_tokens(self) -> int:
-        """Number of tokens that end before the stop string; all of them where none has appeared."""
-        if self._cut is None:
-            return len(self._ends)
-        return sum(end <= self._cut for end in self._ends)
+        """Number of tokens that end before the stop string."""
+        return sum(end <= len(self.text) for end in self._ends)
 
-    def add(self, token_id: int, may_stop: MayStop = _anywhere) -> str:
+    def add(self, token_id: int, may_stop: MayStop = lambda _text, _offset: True) -> str:
         """Take one token; return the characters that became final with it.
 
         Args:
@@ -95,9 +89,7 @@ class Detokenizer:
 
     def finish(self) -> str:
         """Return the characters still held back; a character that is not complete has no text."""
-        held = self.text[self._released :]
-        self._released = len(self.text)
-        return held
+        return self.text[self._released :]
 
     def _find_control(self, token_id: int) -> None:
         """Find a control token at the text's end; one that the decoder spells differently is left out."""
@@ -117,7 +109,7 @@ class Detokenizer:
     def _release(self) -> str:
         end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()
         released = self._text[self._released : end]
-        self._released = max(end, self._released)
+        self._released = end
         return released
 
     def _possible_stop_length(self) -> int:

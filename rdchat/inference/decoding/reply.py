@@ -223,7 +223,9 @@ class Reply:
                 text = self._text.add(token_id, self._may_stop)
             control = self._text.new_control_offsets
             if self._text.stopped:
-                self.finish_reason = self._stop_reason
+                # One of the model's own ends it as an end token does.
+                is_asked = self._text.stop in self.request.sampling.stop
+                self.finish_reason = FinishReason.STOP_STRING if is_asked else FinishReason.EOS
             elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
@@ -238,11 +240,6 @@ class Reply:
             data=data,
             pieces=self._reader.feed(text, control),
         )
-
-    @property
-    def _stop_reason(self) -> FinishReason:
-        """Why a reply ended at a stop string: one of the model's own ends it as an end token does."""
-        return FinishReason.STOP_STRING if self._text.stop in self.request.sampling.stop else FinishReason.EOS
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -290,12 +287,12 @@ class Reply:
 
     def _may_stop(self, text: str, offset: int) -> bool:
         """Return whether a stop string at an offset stands in the answer: not in a thought before it, nor in a call."""
-        if self.request.text is not None:
-            return True
-        begin, end = (self._job.model.info.tool_markers if self.request.tools else None) or ("", "")
-        call = text.rfind(begin, 0, offset) if begin else -1
-        if call >= 0 and (not end or text.find(end, call, offset) < 0):
-            return False
+        markers = self._job.model.info.tool_markers
+        if self.request.tools and markers is not None:
+            begin, end = markers
+            call = text.rfind(begin, 0, offset)
+            if call >= 0 and (not end or text.find(end, call, offset) < 0):
+                return False
         return self._reader.is_answer(text, offset)
 
     def _tool_calls(self, told: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:
@@ -314,10 +311,8 @@ class Reply:
             ModelError: If it does not fit.
         """
         shape = self.request.shape
-        if shape is None or not shape.unenforced:
-            return
-        if json_or_none(answer) is not None:
-            self._job.model.prompts.check_answer(shape, answer)
+        if shape is not None and shape.unenforced and json_or_none(answer) is not None:
+            self._job.model.prompts.process.check_answer(shape, answer)
 
     def _cut(self, token_count: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""

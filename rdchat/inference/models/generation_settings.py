@@ -14,8 +14,7 @@ from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 # Smaller models lose the thread at the usual temperature.
 _SMALL_PARAMETERS = 500_000_000
 _SMALL_TEMPERATURE = 0.2
-_INTEGERS = ("top_k",)
-_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 # Maximum of a recommendation; more is a mistake in the file.
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 # The end of a reply is compared with all of them after each token.
@@ -32,7 +31,14 @@ _HARMLESS = {
 }  # fmt: skip
 _HARMLESS_PREFIXES = ("_", "assistant_", "max_", "num_assistant_", "output_")
 # Values that change nothing, besides those that are false.
-_NEUTRAL = {"encoder_repetition_penalty": 1, "guidance_scale": 1, "num_beams": 1, "top_k": -1, "typical_p": 1}
+_NEUTRAL = {
+    "do_sample": True,
+    "encoder_repetition_penalty": 1,
+    "guidance_scale": 1,
+    "num_beams": 1,
+    "top_k": -1,
+    "typical_p": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +99,11 @@ def _is_text(part: object) -> bool:
     return isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP
 
 
-def _is_switch(part: object) -> bool:
-    return isinstance(part, bool)
-
-
 _PARTS = {
     "suppress_tokens": _is_token,
     "eos_token_id": _is_token,
     "bad_words_ids": _is_one_token,
     "stop_strings": _is_text,
-    "do_sample": _is_switch,
 }
 """What the parts of settings must be to be followed."""
 
@@ -126,12 +127,11 @@ def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
     if written.get("do_sample") is False:
         written = {**written, "temperature": 0.0}
     from_model = set[str]()
-    for name in (*_INTEGERS, *_NUMBERS):
-        value = written.get(name)
-        if type(value) is int or (type(value) is float and name in _NUMBERS):
-            if value > _HIGHEST.get(name, math.inf):
-                continue
+    for name in _NUMBERS:
+        value: Any = written.get(name)
+        is_number = type(value) is int or (type(value) is float and name != "top_k")
+        if is_number and value <= _HIGHEST.get(name, math.inf):
             with suppress(RdchatError, OverflowError):
-                params = replace(params, **{name: value if name in _INTEGERS else float(value)})  # type: ignore[arg-type]
+                params = replace(params, **{name: value if name == "top_k" else float(value)})  # type: ignore[arg-type]
                 from_model.add(name)
     return SamplingDefaults(params, frozenset(from_model), small)

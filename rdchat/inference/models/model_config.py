@@ -26,7 +26,6 @@ _CONTEXT_KEYS = (
     "n_ctx",
     "model_max_length",
 )
-_MODEL_CLASS = re.compile(r"^(class|from \.\w+ import) Model\b", re.MULTILINE)
 _LONGEST_CONTEXT = 2**31 - 1
 # For models whose files do not give it, such as some recurrent ones.
 _UNKNOWN_CONTEXT = 4096

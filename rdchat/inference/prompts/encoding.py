@@ -10,9 +10,10 @@ import json
 import re
 from collections import UserDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
+from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError, reason_of
 from rdchat.inference.prompts.whole_prompts import lacking
 
 Turns = list[dict[str, Any]]
@@ -144,8 +145,7 @@ class PromptTokenizer:
             variables = {"add_generation_prompt": True} | variables
             text = self.tokenizer.apply_chat_template(turns, tokenize=False, **variables)
         except Exception as error:
-            reason = _REASONS.get(type(error)) or " ".join(str(error).split())[:300] or type(error).__name__
-            raise _refusal(reason) from error
+            raise _refusal(_REASONS.get(type(error)) or reason_of(error)) from error
         if len(text) > max(_MAX_GROWTH * len(given), _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {len(given):,}")
         if text.count(_PRINTED) > given.count(_PRINTED):
@@ -175,10 +175,11 @@ class PromptTokenizer:
                 return prompt
             refusals.append(_refusal(f"it leaves out a message with the role {role}, or a part of it"))
         hidden, pieces = _hidden(turns, texts, marks)
-        for form in (_with_images_in_parts, _in_parts):
+        for only_images in (True, False):
+            in_parts = partial(_in_parts, image=marks.image, only_images=only_images)
             try:
-                whole = self._render_hidden(form(hidden, marks.image), variables, pieces, marks)
-                prompt = self.render(form(turns, marks.image), variables)
+                whole = self._render_hidden(in_parts(hidden), variables, pieces, marks)
+                prompt = self.render(in_parts(turns), variables)
                 return whole if lacking(prompt, turns, texts, marks.before) else prompt
             except TemplateRefusedError as error:
                 refusals.append(error)
@@ -311,18 +312,14 @@ class _Part(UserDict[str, str]):
         return _PRINTED
 
 
-def _with_images_in_parts(turns: Turns, image: str) -> Turns:
-    """Return messages, those with images as lists of parts."""
-    return [turn if image not in turn["content"] else _in_parts([turn], image)[0] for turn in turns]
-
-
-def _in_parts(turns: Turns, image: str) -> Turns:
-    """Return messages with their texts and images as parts, in their order."""
+def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
+    """Return messages, all or those with images, with their texts and images as parts, in their order."""
     changed = Turns()
     for turn in turns:
         pieces = [piece for piece in re.split(f"({image})", turn["content"]) if piece] or [""]
         parts = [_Part(type="image") if piece == image else _Part(type="text", text=piece) for piece in pieces]
-        changed.append(turn | {"content": parts})
+        stays = only_images and image not in pieces
+        changed.append(turn if stays else turn | {"content": parts})
     return changed
 
 
@@ -342,4 +339,4 @@ def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, li
 
 
 def _refusal(reason: str) -> TemplateRefusedError:
-    return TemplateRefusedError(f"The model's chat template does not accept this chat: {reason}", _TEMPLATE_HINT)
+    return TemplateRefusedError(f"The model's chat template does not accept this chat: {reason}.", _TEMPLATE_HINT)

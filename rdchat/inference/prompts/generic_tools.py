@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, images_of
@@ -59,16 +59,17 @@ def _description(tools: str) -> str:
 def _results_as_text(results: Sequence[ChatMessage]) -> ChatMessage:
     """Return results of tools as one message; their images stay at their places."""
     opening, closing = _RESULT_MARKERS
-    texts = list[str]()
+    text = ""
     offsets = list[int]()
-    length = 0
     for result in results:
-        pieces = [_escaped(result.content[start:end]) for start, end in result.text_ranges]
-        start = length + len(opening) + 1
-        offsets += [start + end for end in accumulate(map(len, pieces[:-1]))]
-        texts.append(f"{opening}\n{''.join(pieces)}\n{closing}")
-        length += len(texts[-1]) + 1
-    return ChatMessage(Role.USER, "\n".join(texts), images=tuple(images_of(results)), image_offsets=tuple(offsets))
+        text += f"\n{opening}\n"
+        for start, end in result.text_ranges:
+            text += _escaped(result.content[start:end])
+            offsets.append(len(text) - 1)
+        # No image stands behind the last text.
+        offsets.pop()
+        text += f"\n{closing}"
+    return ChatMessage(Role.USER, text[1:], images=tuple(images_of(results)), image_offsets=tuple(offsets))
 
 
 def _with_calls(message: ChatMessage) -> ChatMessage:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, TemplateRefusedError
-from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import ChatMessage, Role, images_of
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
@@ -108,12 +107,6 @@ class ModelPrompts:
             except TemplateRefusedError as error:
                 refusals.append(error)
         raise refusals[0]
-
-    def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
-        self.process.check_shape(shape, waiting)
-
-    def check_answer(self, shape: AnswerShape, answer: str) -> None:
-        self.process.check_answer(shape, answer)
 
     def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:
         """Return the ids of a request's prompt; arguments and errors are those of `encode`.
@@ -216,11 +209,8 @@ class ModelPrompts:
     @property
     def trained_for_tools(self) -> bool:
         """Whether the chat template has a place for tools, and the model's calls can be read."""
-        return bool(self._tokenizer.has_tool_calling or self._has_channels) and self._mentions("tools")
-
-    @property
-    def _has_channels(self) -> bool:
-        return CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
+        has_channels = CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
+        return (has_channels or bool(self._tokenizer.has_tool_calling)) and self._mentions("tools")
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:

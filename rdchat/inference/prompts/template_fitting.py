@@ -4,12 +4,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.generic_tools import tools_as_text
-from rdchat.thoughts import split_thoughts
+from rdchat.thoughts import Thoughts, split_thoughts
 
 Messages = tuple[ChatMessage, ...]
 
@@ -230,13 +229,7 @@ def _has_text(message: ChatMessage) -> bool:
 
 def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:
     """Return the message with only the text at `spans`, without leading blanks."""
-    text = "".join(message.content[start:end] for start, end in spans)
-    blank = len(text) - len(text.lstrip())
-    starts = accumulate((end - start for start, end in spans), initial=-blank)
-    own = tuple(
-        at + offset - start
-        for at, (start, end) in zip(starts, spans, strict=False)
-        for offset in message.own_control
-        if start <= offset < end
-    )
-    return replace(message, content=text[blank:], own_control=own, answer=None, image_offsets=())
+    left = Thoughts(message.content, (), message.own_control).within(spans)
+    text = left.text.lstrip()
+    own = tuple(offset - len(left.text) + len(text) for offset in left.control)
+    return replace(message, content=text, own_control=own, answer=None, image_offsets=())

@@ -10,7 +10,7 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 from tokenizers import decoders, pre_tokenizers
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, reason_of
 from rdchat.files.foreign_files import read_object
 from rdchat.inference.prompts.model_prompts import usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
@@ -41,11 +41,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
         raise
     except Exception as error:
         # Its files are foreign data: anything can be wrong in them.
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise ModelError(
-            f"The tokenizer of {folder.name} cannot be read: {reason}.",
-            MODEL_HINT,
-        ) from error
+        raise ModelError(f"The tokenizer of {folder.name} cannot be read: {reason_of(error)}.", MODEL_HINT) from error
     end = process.thinking(folder, usual_variables(tokenizer), waiting).end
     if end is not None:
         tokenizer.add_eos_token(str(end))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
+from rdchat.errors import ModelError, RdchatError, TemplateRefusedError, reason_of
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
@@ -159,18 +159,14 @@ class TokenizerCalls:
                 raise ModelError(f"{what} took too much memory.", MODEL_HINT) from error
             except Exception as error:
                 # Tokenizer files are foreign data: anything can be wrong in them.
-                reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-                raise ModelError(f"{what} cannot be used: {reason}.", MODEL_HINT) from error
+                raise ModelError(f"{what} cannot be used: {reason_of(error)}.", MODEL_HINT) from error
 
         return answer
 
     def load(self, *, folder: str, reread: bool) -> dict[str, Any]:
         """Read a model folder's tokenizer and test it, unless that is done; `reread` does it again."""
-        if reread or folder not in self.tokenizers:
-            self._load(folder)
-        return {"control": self.tokenizers[folder].control}
-
-    def _load(self, folder: str) -> None:
+        if not reread and folder in self.tokenizers:
+            return {"control": self.tokenizers[folder].control}
         self.tokenizers.pop(folder, None)
         while len(self.tokenizers) >= _MAX_HELD:
             del self.tokenizers[next(iter(self.tokenizers))]
@@ -181,7 +177,8 @@ class TokenizerCalls:
                 import mlx_lm.tokenizer_utils  # noqa: F401, PLC0415  the one tokenizer class that is mlx-lm's own
             tokenizer = AutoTokenizer.from_pretrained(view, **NO_CODE)
         _try_out(tokenizer)
-        self.tokenizers[folder] = PromptTokenizer(tokenizer)
+        self.tokenizers[folder] = made = PromptTokenizer(tokenizer)
+        return {"control": made.control}
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Return what a folder's chat template does with thoughts: what it drops, its choices, and how a reply ends."""

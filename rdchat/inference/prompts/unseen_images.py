@@ -9,4 +9,4 @@ UNSEEN = "(an image that this model cannot see)"
 
 def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return a conversation for a model that does not see: a line stands for each image."""
-    return [each.with_lines([UNSEEN] * len(each.images)) if each.images else each for each in messages]
+    return [each.with_lines([UNSEEN] * len(each.images)) for each in messages]

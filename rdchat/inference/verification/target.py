@@ -123,9 +123,7 @@ class TargetEmbeddings:
     def output_rows(self, token_ids: mx.array) -> mx.array:
         """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
         module = self._output
-        if isinstance(module, nn.QuantizedEmbedding):
-            return self.embed(token_ids)
-        if not isinstance(module, nn.QuantizedLinear):
+        if not isinstance(module, nn.QuantizedEmbedding | nn.QuantizedLinear):
             rows: mx.array = module.weight[token_ids]
             return rows
         return mx.dequantize(*_packed_rows(module, token_ids), **_packing(module)).astype(self.dtype)
@@ -256,7 +254,6 @@ class LoadedModel:
     eyes: Eyes | None = None
     suppressed: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
-    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -281,12 +278,8 @@ class LoadedModel:
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def token_text(self, token_id: int) -> str:
-        """Return the text of a token inside a text, with its leading space; cached."""
-        if token_id not in self._texts:
-            before = self.tokenizer.encode("a", add_special_tokens=False)
-            text, start = self.decode([*before, token_id]), len(self.decode(before))
-            self._texts[token_id] = text[start:]
-        return self._texts[token_id]
+        """Return the text of a token inside a text, with its leading space."""
+        return self.token_data(token_id).decode(errors="replace")
 
     def token_data(self, token_id: int, before: int | None = None) -> bytes:
         """Return a token's text in UTF-8, perhaps a part of a character.
@@ -300,7 +293,8 @@ class LoadedModel:
             if _INCOMPLETE not in both and both.startswith(alone):
                 return both[len(alone) :].encode()
         if token_id not in self._data:
-            text = self.token_text(token_id)
+            word = self.tokenizer.encode("a", add_special_tokens=False)
+            text = self.decode([*word, token_id])[len(self.decode(word)) :]
             self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if _INCOMPLETE in text else text.encode()
         return self._data[token_id]
 

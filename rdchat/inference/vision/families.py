@@ -22,6 +22,7 @@ from rdchat.inference.models.safetensors_file import read_headers, target_hash, 
 from rdchat.inference.vision.prepared import Layout
 
 type _Config = Mapping[str, Any]
+type _Assumed = Mapping[str, tuple[Any, ...]]
 
 ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.", re.ASCII)
 """In names of tensors of towers and projectors."""
@@ -68,7 +69,7 @@ class Family:
     blocks_of: Callable[[_Config], bool] = lambda _: True
     windows_only: bool = False
     scale: Callable[[int], float] = lambda _: 1.0
-    assumed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    assumed: _Assumed = field(default_factory=dict)
     size: Mapping[str, str] = field(default_factory=dict)
 
     def sections(self, config: _Config) -> tuple[int, ...]:
@@ -101,8 +102,8 @@ class Family:
         tower = config["vision_config"]
         rope = tower.get("rope_scaling") or tower.get("rope_parameters")
         settings = self.image_settings(folder)
-        projector = {name: value for name, value in config.items() if name.startswith("projector_")}
-        given = {**projector, **tower, **(rope if isinstance(rope, Mapping) else {}), **settings}
+        given = {"projector_hidden_act": config.get("projector_hidden_act"), **tower, **settings}
+        given |= rope if isinstance(rope, Mapping) else {}
         names = [name for name, values in self.assumed.items() if given.get(name, values[0]) not in (None, *values)]
         size = settings.get("size")
         # A number is the side of a square.
@@ -140,10 +141,12 @@ class Vision(NamedTuple):
 
     def sizes(self, sizes: ModelSizes) -> ModelSizes:
         """Return a model's sizes with what it sees with."""
-        fetched = (self.tower_parameters, self.tower_bytes) if self.is_fetched else (0, 0)
-        parameters, stored = sizes.parameters + fetched[0], sizes.stored_bytes + fetched[1]
-        sizes = replace(sizes, parameters=parameters, stored_bytes=stored, tower_parameters=self.tower_parameters)
-        return replace(sizes, image_bytes=KEPT_ROWS_BYTES if self.family is not None else 0)
+        image_bytes = KEPT_ROWS_BYTES if self.family is not None else 0
+        sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
+        if not self.is_fetched:
+            return sizes
+        stored = sizes.stored_bytes + self.tower_bytes
+        return replace(sizes, parameters=sizes.parameters + self.tower_parameters, stored_bytes=stored)
 
 
 def vision_of(folder: Path) -> Vision:
@@ -255,8 +258,8 @@ def _rounded_root(width: int) -> float:
 
 # Names of one function.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
-_RESIZED: Mapping[str, tuple[Any, ...]] = {"do_resize": (True,)}
-_SIGLIP: Mapping[str, tuple[Any, ...]] = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
+_RESIZED: _Assumed = {"do_resize": (True,)}
+_SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
 _SIGLIP_PLACES = {
     "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
     "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),

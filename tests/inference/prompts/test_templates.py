@@ -33,6 +33,8 @@ REFUSALS = {
     "a syntax error": ("{% for %}", "Expected"),
     "a macro that calls itself": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself"),
     "a division": ("{{ 1 // 0 }}", "zero"),
+    "an error that is a sentence": ("{{ raise_exception('No system role.') }}", r"No system role\. Choose"),
+    "an error without words": ("{{ raise_exception('') }}", "TemplateError"),
     "nothing": ("{# nothing #}", "leaves out a message with the role user"),
 }
 
@@ -81,6 +83,7 @@ def test_a_template_that_fails_says_why(
     with pytest.raises(TemplateRefusedError, match=words) as refused:
         prompts.encode([user("Hi")], None, 512)
     assert "\n" not in str(refused.value)
+    assert refused.value.message.endswith(".")
 
 
 @pytest.mark.slow
