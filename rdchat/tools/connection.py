@@ -261,9 +261,17 @@ class Connection:
     async def _list(self) -> None:
         """Read the list of tools, by pages, and report it."""
         listed: list[Any] = []
+        rest: list[str] = []
         params: dict[str, Any] = {}
         while len(listed) <= MAX_LISTED:
-            result = await self._request("tools/list", params)
+            try:
+                result = await self._request("tools/list", params)
+            except (_AnsweredError, ConnectionError, ValueError) as error:
+                if not listed:
+                    raise
+                reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
+                rest.append(f"The server did not list the rest of its tools: {reason}.")
+                break
             # An empty list is null in some languages.
             page = result.get("tools") or []
             if not isinstance(page, list):
@@ -276,7 +284,7 @@ class Connection:
         if len(listed) > MAX_LISTED:
             problems.append(f"The server lists more than {MAX_LISTED:,} tools; the others were not read.")
         self.tools = {tool["name"]: tool for tool in tools}
-        self._report({"tools": tools, "problems": problems})
+        self._report({"tools": tools, "problems": problems + rest})
 
     async def _tick(self) -> None:
         """Notice the end of the program, its memory, changed tools, and what it logged; renew its allowance."""

@@ -149,11 +149,11 @@ def repeated(way, text):
 
 
 def page(request):
-    """Return the answer to a request for a page of the list; the third page is empty, or fails."""
+    """Return the answer to a request for a page of the list; the third page fails."""
     number = (request.get("params") or {}).get("cursor") or 0
-    if number == 2 and MODE == "pages, one fails":
+    if number == 2:
         return {"error": {"code": -32000, "message": "The list is gone."}}
-    return {"result": {"tools": [{"name": f"do{number}"}] if number < 2 else None, "nextCursor": number + 1}}
+    return {"result": {"tools": [{"name": f"do{number}"}], "nextCursor": number + 1}}
 
 
 def invalid(number, arguments):
@@ -208,7 +208,7 @@ def main():
                 info = {"name": "hostile", "version": "1"}
                 put({**answer, "result": {"protocolVersion": version, "capabilities": {}, "serverInfo": info}})
             case "tools/list":
-                put({**answer, **(page(request) if MODE.startswith("pages") else {"result": {"tools": tools()}})})
+                put({**answer, **(page(request) if MODE == "pages" else {"result": {"tools": tools()}})})
                 if MODE == "grandchild goes on":
                     os._exit(0)
             case "tools/call" if MODE == "repeats":

@@ -149,9 +149,10 @@ def test_odd_tools_of_a_server_are_used_or_named(child: ChildProcess) -> None:
     run.stop()
 
 
-def test_all_pages_of_a_list_are_read(child: ChildProcess) -> None:
+def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(child: ChildProcess) -> None:
     run = Run(child, hostile("pages"))
     assert [tool["name"] for tool in run.listed()] == ["do0", "do1"]
+    assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
     run.stop()
 
 

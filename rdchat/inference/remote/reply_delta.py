@@ -138,4 +138,3 @@ class StreamedCalls:
 def whole(text: str) -> str:
     """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    is_whole: bool = False

@@ -135,10 +135,13 @@ def test_a_chat_is_found_by_the_name_of_an_image(store: ConversationStore) -> No
 
 
 @pytest.mark.parametrize("text", ["%", "iVBORw0KGgo", "é"])
-def test_an_image_that_is_no_base64_leaves_the_chat_out(store: ConversationStore, tmp_path: Path, text: str) -> None:
+def test_an_image_that_is_no_base64_is_counted_and_its_message_stays(
+    store: ConversationStore, tmp_path: Path, text: str
+) -> None:
     file = {"name": "a.png", "kind": FileKind.IMAGE, "text": text}
-    messages = [{"parent": None, "role": "user", "text": "", "files": [file]}]
+    messages = [{"parent": None, "role": "user", "text": "Look.", "files": [file]}]
     path = tmp_path / "chats.json"
     path.write_text(json.dumps({"format": "rdchat chats", "version": 1, "chats": [{"messages": messages}]}))
-    (left,) = imported(store, path).not_taken
-    assert left.reason == "The data of an image is damaged."
+    report = imported(store, path)
+    (left_out,) = report.without
+    assert (len(report.chats), left_out.parts) == (1, "1 damaged file")

@@ -191,7 +191,7 @@ def filled(form: Any, word: str) -> Any:
 
 @given(
     st.lists(st.tuples(st.sampled_from(_WORDS), st.sampled_from(_NOISE), st.sampled_from(_DELTA_NOISE)), max_size=6),
-    st.sampled_from(["stop", "length", "STOP", "tool_calls", "eos"]),
+    st.sampled_from(["stop", "length", "STOP", "tool_calls", "function_call", "eos"]),
 )
 def test_words_in_each_place_of_a_delta_stand_in_the_reply(
     drawn: list[tuple[tuple[Any, bool], dict[str, Any], dict[str, Any]]], finish: str
@@ -304,7 +304,7 @@ def test_a_part_without_words_is_named() -> None:
     assert end_of([chunk("stop", content=parts)]).text == "Look: [image_url]"
 
 
-@pytest.mark.parametrize("reason", ["error", "content_filter", "something_new", 7, "function_call"])
+@pytest.mark.parametrize("reason", ["error", "content_filter", "something_new", 7])
 def test_an_end_that_is_not_complete_is_said(reason: Any) -> None:
     taken: list[GenerationEvent] = []
     with (

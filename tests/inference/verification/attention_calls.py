@@ -10,14 +10,14 @@ import mlx.nn as nn
 
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.attention_shapes import Shape
 from tests.inference.families import network_of
-from tests.inference.verification.beam_trees import tree_of_beams
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2, 33, 11, 40, 41, 42]
 BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]
-TREE = PackedTree.of(tree_of_beams(BEAMS))
+TREE = PackedTree.of(PrefixTree.from_beams(BEAMS))
 CHAIN = PackedTree.chain(mx.array([4, 7, 9, 11, 12]))
 
 

@@ -12,6 +12,7 @@ from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.verification import attention_parts, device
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.attention_shapes import Kernel, Shape
@@ -20,7 +21,6 @@ from tests.inference.families import CHAINS, HYBRIDS, TREES, network_of
 from tests.inference.launches import launches
 from tests.inference.plain_replies import drafted, plain
 from tests.inference.verification.attention_calls import CHAIN, PROMPT, TREE, heads_of, noted_shapes, verified
-from tests.inference.verification.beam_trees import tree_of_beams
 
 # Whose attention is code of their own.
 OWN = {"gemma2", "mamba2", "plamo2"}
@@ -52,7 +52,7 @@ def test_each_part_takes_the_fused_kernel(ratio: int) -> None:
         tree = (
             PackedTree.chain(mx.arange(rows))
             if rows % 2
-            else PackedTree.of(tree_of_beams([[0, leaf] for leaf in range(1, rows)]))
+            else PackedTree.of(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
         )
         expected, undivided = verified(network, hooks, tree, in_parts=False)
         logits, shapes = verified(network, hooks, tree, in_parts=True)

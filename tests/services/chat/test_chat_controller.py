@@ -493,7 +493,7 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
     window.wait_for(EngineState.IDLE)
     assert engine.loaded_anyway == ["/models/big"]
     assert engine.loads[-1] == ("/models/big", Dtype.FLOAT16)
-    assert window.seen.notices[-1] == Notice("Loaded with a warning", "It needs 80 GB; 20 GB are free.")
+    assert window.seen.notices[-1] == Notice("Memory is tight", "It needs 80 GB; 20 GB are free.")
     assert settings.settings.recent_models == ("/models/big",)
 
 
