@@ -112,7 +112,7 @@ def _left_out(chat: ForeignChat, message: Json, called: str) -> tuple[None, str]
 
 def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
     before = chat.without.copy()
-    text = chat.take_text(content, "parts")
+    text = chat.text_of(items(content.pop("parts", None), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
     lost = chat.without - before
     images = len(chat.files) + lost[TOO_LARGE]

@@ -10,6 +10,8 @@ from rdchat.thoughts import Part, Parting, Thoughts, has_marker, own_markers, un
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
+# How a call in JSON begins; it may break off at the text's end. Another one may begin within it.
+_HEAD = re.compile(r'(?=(\{\s*(?:\Z|"\w*(?:\Z|"\s*(?:\Z|:\s*(?:\Z|"[^"]*"?))))))')
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,11 @@ def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
 
 
 def _begun(mark: str) -> str:
-    """Return the pattern of a mark, of which the end of a text may have the beginning; in JSON, blanks may stand."""
-    blanks = r"\s*" if mark.startswith("{") else ""
+    """Return the pattern of a mark, of which the end of a text may have the beginning."""
     pattern = ""
     for letter in reversed(mark):
         behind = f"(?:{pattern}|\\Z)" if pattern else ""
-        pattern = re.escape(letter) + blanks + behind
+        pattern = re.escape(letter) + behind
     return pattern
 
 
@@ -80,7 +81,10 @@ class PartsReader:
     ) -> None:
         self._plain = plain or (shaped and not begun)
         self._call_marks = () if shaped else call_marks
-        self._call = re.compile("|".join(map(_begun, self._call_marks)) or "(?!)")
+        self._heads = tuple(mark for mark in self._call_marks if mark.startswith("{"))
+        self._call = re.compile(
+            "|".join(_begun(mark) for mark in self._call_marks if mark not in self._heads) or "(?!)"
+        )
         self._offsets = set(before_control)
         # What is behind the settled text is read again.
         self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
@@ -169,9 +173,14 @@ class PartsReader:
 
     def _call_in(self, text: str) -> tuple[int, bool]:
         """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""
-        if (found := self._call.search(text)) is None:
-            return len(text), False
-        return found.start(), "".join(found[0].split()) in self._call_marks
+        places = [(found.start(), found[0] in self._call_marks)] if (found := self._call.search(text)) else []
+        for head in _HEAD.finditer(text) if self._heads else ():
+            written = "".join(head[1].split())
+            is_whole = written.startswith(self._heads)
+            if is_whole or (head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)):
+                places.append((head.start(), is_whole))
+                break
+        return min(places, default=(len(text), False))
 
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""

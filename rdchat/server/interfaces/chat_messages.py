@@ -7,7 +7,7 @@ from typing import Any
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.parts import is_foreign, is_thought, read_content, thought_of
+from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, thought_of
 from rdchat.server.interfaces.tools import Tools, input_of, origin_of
 
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
@@ -31,7 +31,8 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
         thoughts = [part for part in given if is_thought(part)]
         fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
         given = [part for part in given if not is_thought(part) and not is_foreign(part)]
-    message = read_content(role, given, fields.name("content"), strict=last and role is not Role.TOOL)
+    strict = last and role is not Role.TOOL
+    message = content_of(given, fields.name("content"), strict=strict, role=role).of(role)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         former = fields.part("function_call")

@@ -13,7 +13,7 @@ from rdchat.server.interfaces.chat_messages import arguments_of
 from rdchat.server.interfaces.fields import Fields, check_length, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.openai_format import read_effort
-from rdchat.server.interfaces.parts import in_order, is_foreign, part_text, read_content, thought_of
+from rdchat.server.interfaces.parts import content_of, in_order, is_foreign, part_text, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -184,7 +184,7 @@ class Messages:
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
-    system_text = read_content(Role.SYSTEM, fields.take("system", ""), "system", strict=True).content
+    system_text = content_of(fields.take("system", ""), "system", strict=True, role=Role.SYSTEM).text
     if system_text.startswith(f"{_BILLING}:"):
         fields.ignored.append(f"system.{_BILLING}")
         system_text = system_text.partition("\n")[2]
@@ -215,7 +215,7 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
     parts = list[tuple[str, Any]]()
     for block in blocks:
         if block.text("type") == "tool_result":
-            result = read_content(Role.TOOL, block.take("content", ""), block.name("content"), strict=False)
+            result = content_of(block.take("content", ""), block.name("content"), strict=False).of(Role.TOOL)
             if block.flag("is_error"):
                 offsets = tuple(len(_FAILED) + at for at in result.image_offsets)
                 result = replace(result, content=_FAILED + result.content, image_offsets=offsets)
@@ -223,7 +223,7 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
         else:
             parts.append((block.name(""), block.values))
     if parts or not blocks:
-        yield in_order(role, parts, "messages.content", strict=strict)
+        yield in_order(parts, "messages.content", role, strict=strict).of(role)
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rdchat.inference.api.images import MAX_MESSAGE_IMAGES
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -31,29 +31,47 @@ _MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
 _FILES = ("base64", "url", "file")
 
 
-def read_content(role: Role, content: Any, name: str, *, strict: bool) -> ChatMessage:
-    """Return the message in a field that is a text or a list of parts; see `in_order`."""
+class Content(NamedTuple):
+    """What stands in a message.
+
+    Attributes:
+        text: Its text.
+        images: Its images.
+        offsets: The offset of each image in the text; empty if all stand before it.
+    """
+
+    text: str
+    images: tuple[SentImage, ...] = ()
+    offsets: tuple[int, ...] = ()
+
+    def of(self, role: Role) -> ChatMessage:
+        """Return it as a message."""
+        return ChatMessage(role, self.text, images=self.images, image_offsets=self.offsets)
+
+
+def content_of(content: Any, name: str, *, strict: bool, role: Role = Role.USER) -> Content:
+    """Return what stands in a field that is a text or a list of parts; see `in_order`."""
     if isinstance(content, str):
-        return ChatMessage(role, content)
+        return Content(content)
     if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
         content = [content]
     if isinstance(content, list):
         check_length(content, name)
-        return in_order(role, [(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
+        return in_order([(f"{name}[{at}]", part) for at, part in enumerate(content)], name, role, strict=strict)
     if strict:
         raise wrong(name, "must be a text, or a list of parts.")
     # A tool may return any JSON.
     written = json.dumps(content, ensure_ascii=False)
-    return ChatMessage(role, part_text(content, name, strict=False) if _BASE64 in written else written)
+    return Content(part_text(content, name, strict=False) if _BASE64 in written else written)
 
 
-def in_order(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, strict: bool) -> ChatMessage:
-    """Return a message with the texts of its parts, and the images between them where models see its images.
+def in_order(parts: Iterable[tuple[str, Any]], name: str, role: Role, *, strict: bool) -> Content:
+    """Return the texts of a message's parts, and the images between them where models see its images.
 
     Args:
-        role: Its role.
         parts: Each with its name in errors.
         name: That of all, in errors.
+        role: The message's role.
         strict: See `part_text`.
     """
     content = ""
@@ -71,7 +89,7 @@ def in_order(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, strict:
             gap = ""
     if strict and len(images) > MAX_MESSAGE_IMAGES:
         raise wrong(name, f"has {len(images)} images; a message may have {MAX_MESSAGE_IMAGES}.")
-    return ChatMessage(role, content, images=tuple(images), image_offsets=tuple(offsets) if any(offsets) else ())
+    return Content(content, tuple(images), tuple(offsets) if any(offsets) else ())
 
 
 def part_text(given: Any, name: str, *, strict: bool) -> str:

@@ -17,7 +17,7 @@ from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
 from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, finish_of, read_effort
-from rdchat.server.interfaces.parts import read_content, thought_of
+from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -300,7 +300,7 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result = read_content(Role.TOOL, item.take("output", ""), item.name("output"), strict=False)
+            result = content_of(item.take("output", ""), item.name("output"), strict=False).of(Role.TOOL)
             return replace(result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
         case "reasoning":
             texts = [thought_of(item.items(name)) for name in ("content", "summary")]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from PIL import ImageOps
 from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
@@ -54,6 +55,7 @@ def seeing_folder(place: Path, kind: str) -> Path:
     }
     tokenizer = Tokenizer(WordLevel(words, unk_token="."))
     tokenizer.pre_tokenizer = Split("", "isolated")
+    tokenizer.decoder = Fuse()
     tokenizer.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])
     tokenizer.save(str(folder / "tokenizer.json"))
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
