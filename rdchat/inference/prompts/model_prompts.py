@@ -209,8 +209,9 @@ class ModelPrompts:
     @property
     def trained_for_tools(self) -> bool:
         """Whether the chat template has a place for tools, and the model's calls can be read."""
-        has_channels = CHANNEL_MARKERS[0] in str(self._tokenizer.chat_template)
-        return (has_channels or bool(self._tokenizer.has_tool_calling)) and self._mentions("tools")
+        if not self._tokenizer.has_tool_calling and CHANNEL_MARKERS[0] not in str(self._tokenizer.chat_template):
+            return False
+        return self._mentions("tools")
 
     @property
     def tool_markers(self) -> tuple[str, str] | None:
