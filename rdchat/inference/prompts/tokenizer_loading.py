@@ -121,7 +121,7 @@ def check_round_trip(tokenizer: Any, name: str) -> str:
 
 def _round_trip(tokenizer: Any) -> str:
     """Return what a tokenizer makes of a text, without the blank that some add before it."""
-    ids = tokenizer.encode(_SAMPLE, add_special_tokens=False)
+    ids = tokenizer.encode(_SAMPLE, add_special_tokens=False, verbose=False)
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False)).removeprefix(" ")
 
 
