@@ -266,7 +266,8 @@ def _name_signs(page: "pypdf.PageObject") -> None:
             continue
         names = font["/Encoding"]["/Differences"]
         for at, name in enumerate(names):
-            if not isinstance(name, NameObject) or name in adobe_glyphs:
+            # Pages share fonts: letters that a page before has put there begin with no slash.
+            if not isinstance(name, NameObject) or not name.startswith("/") or name in adobe_glyphs:
                 continue
             letters = agl.toUnicode(name[1:])
             # pypdf reads numbers in small letters, too.
