@@ -45,10 +45,10 @@ def html_to_text(html: str) -> str:
     return "\n\n".join(_blocks(parser.root.children))
 
 
-def fenced(code: str) -> str:
+def fenced(code: str, language: str = "") -> str:
     """Return a block of code, in a fence that is longer than any in it."""
     fence = max(["```", *(f"{each}`" for each in _BACKTICKS.findall(code))], key=len)
-    return f"{fence}\n{code.strip('\n')}\n{fence}"
+    return f"{fence}{language}\n{code}\n{fence}"
 
 
 class _Element:
@@ -154,7 +154,7 @@ def _blocks_of(element: _Element) -> list[str]:
     if tag == "hr":
         return ["---"]
     if tag == "pre":
-        return [fenced("".join(_code(element)))]
+        return [fenced("".join(_code(element)).strip("\n"))]
     blocks = _blocks(element.children)
     if tag == "blockquote":
         return [_prefixed(block, "> ") for block in blocks]

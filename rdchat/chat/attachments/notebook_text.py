@@ -26,7 +26,7 @@ def notebook_text(text: str) -> tuple[str, str]:
 
 def _blocks_of(cell: dict[str, Any]) -> Iterator[str]:
     source = "".join(cell["source"])
-    yield fenced(source) if cell["cell_type"] == "code" else source
+    yield fenced(source.strip("\n")) if cell["cell_type"] == "code" else source
     for output in cell.get("outputs", ()):
         lines = output.get("text") or "\n".join(output.get("traceback", ()))
         data = output.get("data", {"text/plain": lines})
@@ -37,6 +37,6 @@ def _blocks_of(cell: dict[str, Any]) -> Iterator[str]:
         if kind == "text/html":
             yield html_to_text("".join(data[kind]))
         elif kind.startswith("text/"):
-            yield fenced(_COLOUR.sub("", "".join(data[kind])))
+            yield fenced(_COLOUR.sub("", "".join(data[kind])).strip("\n"))
         else:
             yield f"[{kind}]"

@@ -16,6 +16,7 @@ from unicodedata import normalize
 from urllib.parse import quote
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
+from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.chat_values import ChatValues, OptionOrder
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import Settings
@@ -127,9 +128,9 @@ def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, det
         if parts.thought:
             yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *parts.thought.splitlines()])
     if text.strip():
-        yield _fenced(text) if message.role is Role.TOOL else _closed(text.strip("\n"))
+        yield fenced(text) if message.role is Role.TOOL else _closed(text.strip("\n"))
     for call in message.tool_calls:
-        yield f"**Calls {call.name}**\n\n{_fenced(call.arguments, 'json')}"
+        yield f"**Calls {call.name}**\n\n{fenced(call.arguments, 'json')}"
         if call.refusal:
             yield f"*Not run: {call.refusal}*"
     if message.status is MessageStatus.FAILED:
@@ -177,15 +178,8 @@ def _file(file: AttachedFile, text: str, image: str, *, details: bool) -> Iterat
         yield f"*File: {named}*"
         return
     yield f"<details><summary>File: {escape(named)}</summary>"
-    yield _fenced(text)
+    yield fenced(text)
     yield "</details>"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    """Return a text as a code block, whatever is in it."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _figures(chat: FullChat, message: Message) -> Iterator[str]:
