@@ -1,0 +1,26 @@
+"""The measure of growth sees what grows faster, and nothing else."""
+
+import re
+
+import pytest
+
+from tests.growth import SHAPES, assert_grows_no_faster, repeated
+
+
+@pytest.mark.parametrize("shape", ["only a letter", "combining marks", "lists in lists"])
+def test_one_pass_grows_with_the_text(shape: str) -> None:
+    assert_grows_no_faster(lambda text: [sign for sign in text if sign == "b"], SHAPES[shape])
+
+
+def test_a_pattern_that_goes_back_is_seen() -> None:
+    with pytest.raises(AssertionError, match=r"characters took .* s, twice as many"):
+        assert_grows_no_faster(re.compile(r"\s+x").search, repeated(" "))
+
+
+def test_memory_that_grows_faster_is_seen() -> None:
+    with pytest.raises(AssertionError, match=r"bytes, twice as many"):
+        assert_grows_no_faster(lambda text: bytes((len(text) // 50) ** 2), repeated("a"), longest=200_000)
+
+
+def test_there_are_forty_shapes() -> None:
+    assert len(SHAPES) >= 40
