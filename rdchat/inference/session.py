@@ -36,6 +36,7 @@ from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.thought_limit import ThoughtLimit
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
+from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.prefix_caches import PrefixCaches
@@ -150,7 +151,8 @@ class ChatSession:
         caches: The KV caches of earlier conversations.
         disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
-        plain_replies: So many more replies are plain where drafting is not compiled yet; then `idle` compiles it.
+        plain_replies: So many more replies are plain where drafting is not compiled yet, except on a GPU; then `idle`
+            compiles it.
     """
 
     def __init__(
@@ -190,7 +192,9 @@ class ChatSession:
         self._end_running(request.partition)
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
-        missing = self._missing(request.draft) if self.plain_replies and reason is None else []
+        # A GPU compiles in some seconds; g++ takes half a minute.
+        is_held_back = self.plain_replies and reason is None and not on_gpu()
+        missing = self._missing(request.draft) if is_held_back else []
         clock, ledger = Clock(), Ledger()
         with ledger.stage(Stage.TOKENIZE):
             prompt, images = self.model.encode_seen(request, lambda: _go_on(stopped))
@@ -267,8 +271,9 @@ class ChatSession:
         """Compile what replies with these settings need, unless that was done on this machine."""
         before, usual = blas.compiled_kernels(), _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
         for _ in _compile(self.model, self.drafters, self._missing(settings)):
-            done = (blas.compiled_kernels() - before) / usual
-            on_progress(LoadProgress("Preparing this computer, once", min(done, 1.0)))
+            # A GPU's kernels are no files to count.
+            done = None if on_gpu() else min((blas.compiled_kernels() - before) / usual, 1.0)
+            on_progress(LoadProgress("Preparing this computer, once", done))
 
     def _missing(self, settings: DraftSettings) -> list[tuple[DraftSettings, Path]]:
         """Return what must be compiled for replies with these settings, and the marker file of each."""
@@ -310,7 +315,8 @@ class ChatSession:
     def warm_up(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
 
-        `idle` runs what is compiled already, until there is a reply: a device may compile for each process.
+        `idle` runs what is compiled already, until there is a reply: a device may compile for each process. A GPU
+        compiles there what is missing too, since its first reply drafts.
         """
         with device_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)
@@ -319,7 +325,11 @@ class ChatSession:
             self.drafters.try_load(DraftSettings())
             self.prepare(DraftSettings(Mode.OFF), on_progress)
         usual = DraftSettings()
-        self._warming = warm(self.model, self.drafters, [] if self._missing(usual) else warmed_by(usual))
+        missing = self._missing(usual)
+        if missing and on_gpu():
+            self._warming = _compile(self.model, self.drafters, missing)
+        else:
+            self._warming = warm(self.model, self.drafters, [] if missing else warmed_by(usual))
 
     def _check_length(self, length: int) -> None:
         context = self.model.info.context_length

@@ -14,6 +14,7 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
+from rdchat.inference.verification import capability
 from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.target import PrefillPace
 from tests.grids import grid, share
@@ -197,9 +198,41 @@ def test_another_error_while_batches_are_tried_refuses_the_model(device: Device)
         check_batched_decoding(tiny_llama())
 
 
-@pytest.mark.parametrize("words", ["Internal Error", "Caused GPU Address Fault Error", "Ignored"])
-def test_an_error_of_metal_says_nothing_of_the_model(words: str) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[METAL] Command buffer execution failed: Internal Error",
+        "[METAL] Command buffer execution failed: Caused GPU Address Fault Error",
+        "[METAL] Command buffer execution failed: Ignored",
+        "[metal::Device] Unable to build metal library from source\nprogram_source:1:1: error",
+        "[metal::Device] Unable to load kernel steel_gemm",
+        "[metal::Device] Unable to load function vn",
+        "[metal::Device] Unable to construct residency set.",
+        "[metal::CommandEncoder] Failed to make new command queue.",
+        "[metal::load_device] No Metal device available.",
+        "[metal::anything] A later MLX says this.",
+        "[Metal::binary] Must use 1024 sized block",
+        "[Event::Event] Failed to create Metal shared event.",
+    ],
+)
+def test_an_error_of_metal_says_nothing_of_the_model(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrong capability was stored with the model."""
-    assert is_device_error(RuntimeError(f"[METAL] Command buffer execution failed: {words}"))
-    assert not is_device_error(RuntimeError("[reshape] Cannot reshape array"))
-    assert not is_device_error(ValueError("[METAL]"))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(words)
+
+    assert is_device_error(RuntimeError(words))
+    assert not is_device_error(ValueError(words))
+    model = tiny_llama()
+    monkeypatch.setattr(capability, "_Trial", fail)
+    with pytest.raises(RuntimeError) as raised:
+        capability.check_capability(model.network, model.hooks, model.info.vocabulary_size)
+    assert str(raised.value) == words
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["[reshape] Cannot reshape array", "[metal_kernel] Only supports the GPU.", "[QRF::eval_gpu] Metal QR NYI."],
+)
+def test_what_a_model_asks_in_vain_of_metal_is_its_own(words: str) -> None:
+    assert not is_device_error(RuntimeError(words))

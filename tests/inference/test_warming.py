@@ -240,6 +240,19 @@ def test_a_machine_without_an_idle_moment_drafts_at_last(new_machine: Prepared) 
     assert modes == [Mode.OFF] * session_module.PLAIN_REPLIES + [Mode.LOOKUP]
 
 
+def test_the_first_reply_drafts_on_a_gpu(new_machine: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiler takes some seconds at most, and idle moments before the first question."""
+    monkeypatch.setattr(session_module, "on_gpu", lambda: True)
+    asked = new_machine.session()
+    assert reply(asked, Mode.LOOKUP).mode is Mode.LOOKUP
+    new_machine.modes.clear()
+    waiting = new_machine.session()
+    while waiting.idle():
+        pass
+    assert new_machine.modes == [Mode.LOOKUP, Mode.DRAFTER]
+    assert not waiting._missing(DraftSettings())
+
+
 def test_a_session_of_a_benchmark_drafts_at_once(new_machine: Prepared) -> None:
     assert reply(new_machine.session().fork(), Mode.LOOKUP).mode is Mode.LOOKUP
 
@@ -277,3 +290,12 @@ def test_preparing_shows_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     told.clear()
     session.prepare(DraftSettings(Mode.OFF), told.append)
     assert told == []
+
+
+def test_the_bar_has_no_share_where_kernels_are_no_files(
+    new_machine: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "on_gpu", lambda: True)
+    told: list[LoadProgress] = []
+    ChatSession(tiny_llama()).prepare(DraftSettings(Mode.OFF), told.append)
+    assert {progress.fraction for progress in told} == {None}

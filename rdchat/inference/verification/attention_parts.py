@@ -22,7 +22,7 @@ from rdchat.inference.verification.state_layers import methods_that_call, with_g
 
 _NAME = "scaled_dot_product_attention"
 _attention: Any = base.scaled_dot_product_attention
-# Of queries and values, for which MLX has a vector kernel.
+# Of queries and values, for which MLX 0.32.2 takes a vector kernel; 0.32.4 has some more, and its rules are not known.
 _HEAD_SIZES = {(64, 64), (96, 96), (128, 128), (256, 256), (192, 128)}
 _MAX_ROWS = 8
 # Rows of all heads that share a KV head: a threadgroup of the kernel has 32 SIMD groups.

@@ -23,6 +23,8 @@ _OUT_OF_MEMORY = (
 )
 # Metal's errors where the system ended the work, or that of another program on the same GPU.
 _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
+# As MLX's errors begin that name Metal or the ring; those of `[metal_kernel]` are a model's own.
+_DEVICE = re.compile(r"\[(metal(::\w+)?|Event::Event|ring)\]", re.IGNORECASE)
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
@@ -42,7 +44,7 @@ def was_stopped(error: BaseException) -> bool:
 
 def is_device_error(error: BaseException) -> bool:
     """Return whether an error comes from the device or its memory, and so says nothing about the model."""
-    failed = type(error) is RuntimeError and str(error).startswith(("[METAL]", "[ring]"))
+    failed = type(error) is RuntimeError and _DEVICE.match(str(error)) is not None
     return failed or isinstance(error, DeviceError | OutOfMemoryError) or ran_out_of_memory(error) or was_stopped(error)
 
 

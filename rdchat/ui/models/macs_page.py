@@ -18,7 +18,8 @@ from rdchat.ui.style.theme import Theme
 
 _NOTE = (
     "Several Macs can run a model that is too large for one. Each needs the same version of rdchat, and ssh without a "
-    "password. What they send each other is not encrypted: connect them by a cable, or at home."
+    "password. What they send each other is not encrypted: connect them by a cable, or at home. "
+    "They stay awake while a model is loaded on them."
 )
 
 
