@@ -2,6 +2,7 @@
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
@@ -53,6 +54,7 @@ def facts(page: MacsPage) -> list[str]:
 
 def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> None:
     assert page.notice.isVisible()
+    assert any("stay awake" in label.text() for label in page.notice.findChildren(QLabel)), "before ranks are joined"
     sheet = add(qtbot, page, "studio.local", "192.168.1.5")
     qtbot.waitUntil(lambda: not isValid(sheet))
     assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
@@ -72,6 +74,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
     qtbot.waitUntil(lambda: "ssh cannot reach" in page.state.text())
     page.remove.click()
     assert page.notice.isVisible()
+    assert any("stay awake" in label.text() for label in page.notice.findChildren(QLabel)), "before ranks are joined"
 
 
 @pytest.mark.parametrize(("name", "address", "problem"), [
