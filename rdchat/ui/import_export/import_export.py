@@ -59,9 +59,7 @@ class ProgressSheet(Sheet):
         runs: Returns whether the work runs; without work the sheet does not open, and Cancel closes it.
     """
 
-    def __init__(
-        self, window: QWidget, theme: Theme, title: str, cancel: Action, runs: Callable[[], bool]
-    ) -> None:
+    def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action, runs: Callable[[], bool]) -> None:
         self._runs = runs
         self.detail = ElidedLabel(theme, "Starting…", "muted")
         self.bar = thin_bar(title)
