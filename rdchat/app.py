@@ -260,7 +260,8 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     # A hidden window is the last one, too.
     qt.setQuitOnLastWindowClosed(False)
     qt.quit_requested.connect(app.window.close)
-    app.window.closed.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
+    # `quit` asks each window that is left, and a sheet that stays open while its work runs would refuse.
+    app.window.closed.connect(qt.exit, Qt.ConnectionType.QueuedConnection)
     app.start()
     # After the last chat is open.
     QTimer.singleShot(0, partial(app.window.commands.carry_out, request))

@@ -2,8 +2,11 @@
 
 import gc
 import logging
+import os
 import signal
+import socket
 import sys
+import threading
 from types import TracebackType
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
@@ -11,8 +14,10 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 from rdchat import paths
 from rdchat.chat.conversation import Notice
 
+_LOG = logging.getLogger(__name__)
 _COLLECT_MS = 1000
 _WAKE_MS = 250
+_LIMIT_S = 4.5
 _MANY_MODULES = 200
 
 
@@ -20,7 +25,8 @@ class QuitSignals(QObject):
     """Emits `quit_requested` on SIGINT and SIGTERM, so that the app ends as it does when its window is closed.
 
     Python runs signal handlers between its own instructions only, and Qt's loop has none while nothing happens: a timer
-    wakes the loop.
+    wakes the loop. A thread ends the process if SIGTERM did not end it in time, because the loop hangs or waits for a
+    child.
     """
 
     quit_requested = Signal()
@@ -29,6 +35,10 @@ class QuitSignals(QObject):
         super().__init__()
         numbers, quit_soon = (signal.SIGINT, signal.SIGTERM), lambda *_signal: self.quit_requested.emit()
         self._before = {number: signal.signal(number, quit_soon) for number in numbers}
+        woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._wakes_before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=_end_in_time, args=(woken,), name="quit signals", daemon=True).start()
         self._timer = QTimer(self, interval=_WAKE_MS)
         self._timer.timeout.connect(lambda: None)
         self._timer.start()
@@ -36,8 +46,25 @@ class QuitSignals(QObject):
     def release(self) -> None:
         """Put the process's own handlers back."""
         self._timer.stop()
+        signal.set_wakeup_fd(self._wakes_before)
+        self._wakes.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def _end_in_time(woken: socket.socket) -> None:
+    """End the process some seconds after SIGTERM, unless the other end of the socket is closed before."""
+    with woken:
+        while number := woken.recv(1):
+            if number[0] == signal.SIGTERM:
+                woken.settimeout(_LIMIT_S)
+                break
+        try:
+            while number:
+                number = woken.recv(1)
+        except TimeoutError:
+            _LOG.error("rdchat did not end within %s seconds", _LIMIT_S)
+            os._exit(1)
 
 
 class GarbageCollector(QObject):
@@ -81,7 +108,6 @@ def collect_if_due() -> None:
         gc.collect(2 if all(due) else 1 if due[1] else 0)
 
 
-_LOG = logging.getLogger(__name__)
 _PAUSE_MS = 2000
 """From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown."""
 

@@ -49,15 +49,36 @@ _EXPORTS: dict[str, tuple[str, list[str]]] = {
 
 
 class ProgressSheet(Sheet):
-    """Shows the progress of work, which can be cancelled; it opens only if the work takes a moment."""
+    """Shows the progress of work, which can be cancelled; it opens only if the work takes a moment.
 
-    def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action) -> None:
+    Args:
+        window: The sheet stands in front of it.
+        theme: The appearance to follow.
+        title: What is done.
+        cancel: Asks the work to stop.
+        runs: Returns whether the work runs; without work the sheet does not open, and Cancel closes it.
+    """
+
+    def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action, runs: Callable[[], bool]) -> None:
+        self._runs = runs
         self.detail = ElidedLabel(theme, "Starting…", "muted")
         self.bar = thin_bar(title)
         super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.detail])
         self.buttons[0].setDefault(False)
         show_share(self.bar, None)
-        QTimer.singleShot(_WAIT_MS, self, self.open)
+        self._wait = QTimer(self, singleShot=True)
+        self._wait.timeout.connect(self.open)
+        self._wait.start(_WAIT_MS)
+
+    def open(self) -> None:
+        """Open the sheet if its work runs."""
+        if self._runs():
+            super().open()
+
+    def done(self, result: int) -> None:
+        """Close the sheet for good, also one that did not open yet."""
+        self._wait.stop()
+        super().done(result)
 
     def show_progress(self, progress: Progress) -> None:
         """Show how far the work is."""
@@ -67,6 +88,9 @@ class ProgressSheet(Sheet):
 
     def answer(self, act: Action) -> None:
         """Cancel the work; the sheet stays until that is done."""
+        if not self._runs():
+            self.done(0)
+            return
         self.buttons[0].setEnabled(False)
         show_share(self.bar, None)
         self.detail.setText("Cancelling…")
@@ -237,9 +261,12 @@ class ImportExport(QObject):
         if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
-        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel)
+        ended = False
+        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel, lambda: not ended)
 
         def end(outcome: Any) -> None:
+            nonlocal ended
+            ended = True
             progress.done(0)
             if isinstance(outcome, RdchatError):
                 if not isinstance(outcome, CancelledError):

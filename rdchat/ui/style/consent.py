@@ -7,7 +7,16 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMessageBox, QWidget
 
 _SHORTEST_S = 0.5
-_APPEARED = (QEvent.Type.Show, QEvent.Type.Move)
+_APPEARED = (
+    QEvent.Type.Show,
+    QEvent.Type.Move,
+    QEvent.Type.ParentChange,
+    QEvent.Type.DevicePixelRatioChange,
+    # The window came to the front, or what stood above it went.
+    QEvent.Type.WindowActivate,
+    QEvent.Type.WindowUnblocked,
+    QEvent.Type.Expose,
+)
 _CLICKS = (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonDblClick)
 _KEYS = (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space, Qt.Key.Key_Select)
 
@@ -16,7 +25,8 @@ class ConsentPause(QObject):
     """Swallows presses of buttons that were begun before their question could be read.
 
     The pause lasts half a second, or as long as a double click if that is longer. It begins when the buttons appear,
-    and anew when they move on the screen: the second press of a double click may be meant for what stood there before.
+    and anew when they move or grow on the screen, and when their window comes to the front or is uncovered: the press
+    may be meant for what stood there before.
     A key that repeats never counts. The buttons stay enabled, so the focus and a screen reader's cursor stay on them.
     Escape answers no at any time.
 
@@ -41,7 +51,8 @@ class ConsentPause(QObject):
         return self.clock() - self._begun >= max(_SHORTEST_S, QApplication.doubleClickInterval() / 1000)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() in _APPEARED:
+        has_grown = event.type() is QEvent.Type.Resize and isinstance(watched, QAbstractButton)
+        if has_grown or event.type() in _APPEARED:
             self._begun = self.clock()
             self._watch(watched)
         elif isinstance(watched, QAbstractButton | QDialog) and _is_press(event):
@@ -56,7 +67,10 @@ class ConsentPause(QObject):
         """Watch what a part stands in too, since it moves with that."""
         while isinstance(part, QWidget):
             part.installEventFilter(self)
-            part = None if part.isWindow() else part.parentWidget()
+            # A window's handle is told when it is uncovered.
+            part = part.windowHandle() if part.isWindow() else part.parentWidget()
+        if part is not None:
+            part.installEventFilter(self)
 
 
 def _is_press(event: QEvent) -> bool:

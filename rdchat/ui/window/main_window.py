@@ -57,7 +57,7 @@ _SCHEMES = {
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
 # A system that shuts down kills what has not ended after some 20 seconds.
-_ANSWER_MS = 10_000
+_ANSWER_MS = 2_000
 # The person of a reply that took longer may do something else meanwhile.
 _LONG_MS = 10_000
 _FOCUSABLE = (QAbstractButton, QAbstractScrollArea, QAbstractSpinBox, QComboBox, QLineEdit, QSlider, ScrollBar)

@@ -3,6 +3,7 @@
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryEvent, QKeyEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QLineEdit, QPlainTextEdit, QTextEdit, QWidget
+from shiboken6 import isValid
 
 from rdchat import host
 
@@ -48,7 +49,8 @@ class TypeAnywhere(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Let input methods work for the field, and give it the focus with the first character."""
-        if takes_text(QApplication.focusWidget()):
+        # At quitting Qt may delete the field first, and still ask the window.
+        if not isValid(self._field) or takes_text(QApplication.focusWidget()):
             return False
         if isinstance(event, QInputMethodQueryEvent):
             return QApplication.sendEvent(self._field, event)

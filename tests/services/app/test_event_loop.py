@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -21,6 +23,27 @@ def test_a_signal_wakes_an_idle_event_loop(qtbot: QtBot, number: signal.Signals)
         os.kill(os.getpid(), number)
     signals.release()
     assert signal.getsignal(number) is before
+
+
+HUNG = """
+import signal, sys, threading
+from PySide6.QtCore import QCoreApplication
+from rdchat.services.app import event_loop
+event_loop._LIMIT_S = 0.2
+qt = QCoreApplication(sys.argv)
+signals = event_loop.QuitSignals()
+print("hangs", flush=True)
+while True:
+    threading.Event().wait()
+"""
+
+
+def test_a_signal_ends_a_process_whose_main_thread_hangs() -> None:
+    with subprocess.Popen([sys.executable, "-c", HUNG], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 1
 
 
 def cycle() -> "weakref.ref[QWidget]":

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QKeyEvent
+from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import ToolCall
@@ -239,3 +239,73 @@ def test_whatever_moves_a_question_begins_the_pause_anew(
         click(question.button)
         assert (question.agreed > before) == (clock.now - since >= PAUSE_S)
     outer.deleteLater()
+
+
+def uncover(window: QWidget) -> None:
+    QApplication.sendEvent(window.windowHandle(), QExposeEvent(QRegion(window.rect())))
+
+
+def close_box_above(window: QWidget) -> None:
+    box = ask(window, "Remove it?", "", "Remove", lambda: None)
+    QApplication.processEvents()
+    QTest.keyClick(box, Qt.Key.Key_Escape)
+    QApplication.processEvents()
+
+
+def come_to_the_front(window: QWidget) -> None:
+    other = QWidget()
+    other.show()
+    other.activateWindow()
+    QTest.qWaitForWindowActive(other)
+    window.activateWindow()
+    QTest.qWaitForWindowActive(window)
+    other.deleteLater()
+
+
+COMES: dict[str, Callable[[QWidget], None]] = {
+    "uncovered": uncover,
+    "a box above closed": close_box_above,
+    "to the front": come_to_the_front,
+}
+
+
+@pytest.mark.parametrize("how", COMES)
+@pytest.mark.parametrize("press", ["click", "Return"])
+def test_a_question_that_comes_into_view_begins_the_pause_anew(
+    clock: ManualClock, window: QWidget, theme: Theme, how: str, press: str
+) -> None:
+    question = call_card(window, theme)
+    QApplication.processEvents()
+    clock.now += 60
+    COMES[how](window)
+    PRESSES[press](question.button)
+    assert not question.agreed
+    clock.now += PAUSE_S
+    PRESSES[press](question.button)
+    assert question.agreed
+
+
+def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
+    clock: ManualClock, window: QWidget, theme: Theme
+) -> None:
+    above, place, new_place = QLabel("Above\n" * 5), QWidget(), QWidget()
+    column(above, place, new_place, within=window)
+    question = call_card(place, theme)
+    QApplication.processEvents()
+
+    def hide() -> None:
+        above.hide()
+
+    def move_to_another_parent() -> None:
+        question.shown.setParent(new_place)
+        question.shown.show()
+
+    def move_its_new_parent() -> None:
+        new_place.move(new_place.pos() + QPoint(0, 7))
+
+    for change in (hide, move_to_another_parent, move_its_new_parent):
+        clock.now += 60
+        change()
+        QApplication.processEvents()
+        click(question.button)
+        assert not question.agreed, change.__name__
