@@ -178,7 +178,7 @@ def _found() -> Iterator[tuple[str, str | bytes, int, bool]]:
                 continue
             if ast.unparse(node.func.value) != "re" or node.func.attr not in {*_CALLS} - {"compile"}:
                 continue
-            if isinstance(node.args[0], ast.Constant):
+            if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str | bytes):
                 yield f"{name}:{node.lineno}", node.args[0].value, 0, node.func.attr in _SEARCHES
         for key, value in vars(importlib.import_module(name)).items():
             for pattern in _patterns_in(value):
