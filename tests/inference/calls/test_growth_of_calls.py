@@ -58,7 +58,7 @@ def test_reading_calls_grows_with_the_text(family: str) -> None:
     parse, marks = _parser(family)
     openings = _FORMS[family]
     begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
-    _check_calls(parse, marks, [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in ' "'], 16_000)
+    _check_calls(parse, marks, [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in " a"], 16_000)
 
 
 @pytest.mark.slow
