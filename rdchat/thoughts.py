@@ -84,8 +84,8 @@ _CHANNEL = re.compile(
 )
 # The header of a call, whose text is from its recipient on.
 _TO_TOOL = re.compile(
-    r"(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\w+\s*)?(?P<call>to=functions\.[^\s<]+\s*(?:<\|channel\|>\w+\s*)?"
-    r"(?:<\|constrain\|>)?\w*\s*<\|message\|>)"
+    r"(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\w+\s*)?(?P<call>to=functions\.[^\s<]{1,200}+\s*+(?:<\|channel\|>\w++\s*+)?"
+    r"(?:<\|constrain\|>)?\w*+\s*+<\|message\|>)"
 )
 _RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
 _BLANK = re.compile(r"\s*+")
@@ -281,10 +281,15 @@ class Parting:
         # Where the last header of a call ends; 0 without one.
         self._call_header = 0
 
-    def fork(self) -> "Parting":
-        """Return a copy of this scan, to continue from here."""
+    @property
+    def closed(self) -> int:
+        """How many parts have ended."""
+        return len(self._parts)
+
+    def fork(self, first: int = 0) -> "Parting":
+        """Return a copy of this scan, to continue from here, without its parts before the given one."""
         made = copy(self)
-        made._parts = self._parts[:]
+        made._parts = self._parts[first:]
         return made
 
     def read(self, text: str, limit: int) -> None:

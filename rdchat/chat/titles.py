@@ -15,7 +15,7 @@ _QUOTES = "\"'“”„\u2018\u2019«»「」"
 _MAX_WORDS_MADE, _LONGEST_WRITTEN = 12, 90
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
 # Bold, italic, struck-out and code.
-_MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`+)(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`{1,9})(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)")
 _LINK = re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)")
 # These remain of marks that were cut.
 _LEFT_OVER = re.compile(r"\*\*|`")

@@ -22,11 +22,11 @@ _MAX_HEADS, _MAX_MODELS = 8, 5
 _TOKENIZER = "tokenizer.json"
 _MAX_RESULTS = 200
 _TAIL = re.compile(
-    r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)*|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
+    r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)?|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
     re.IGNORECASE,
 )
 _PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])", re.IGNORECASE)
-_SIZE = re.compile(r"[-_.]?(?:e|a)?\d+(?:\.\d+)?[bm](?=$|[-_.])", re.IGNORECASE)
+_SIZE = re.compile(r"[-_.]?(?:e|a)?\d{1,9}(?:\.\d{1,9})?[bm](?=$|[-_.])", re.IGNORECASE)
 
 
 # The words to search for, and the pattern of repositories' names.

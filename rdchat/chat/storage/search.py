@@ -58,7 +58,7 @@ _INDEX_FROM = """
 _MARKS = re.compile(
     r"""
     ^[ \t]*(?:`{3}|~{3}).*$ | </?think>                        # fences
-    | ^[ \t|]*:?-{2,}[:|\- \t]*$                                # rules, and the line below a table's head
+    | ^[ \t|]*:?--[:|\- \t]*$                                  # rules, and the line below a table's head
     | ^[ \t]*(?:>[ \t]?)+(?:(?:\#{1,6}|[-*+])[ \t]+)? | ^[ \t]*(?:\#{1,6}|[-*+])[ \t]+  # quotes, headings and lists
     | (?:^|(?<=[ \t]))\|(?=[ \t]|$)                         # between the cells of a table
     | (`{1,2})(?P<code>[^`\n]+)\1 | `+

@@ -41,7 +41,7 @@ _ENDS = {
     FinishReason.CANCELLED: "stopped",
 }
 
-_FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+_FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
 _NO_BRACKETS = str.maketrans("[]", "()")

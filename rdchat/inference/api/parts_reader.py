@@ -137,8 +137,11 @@ class PartsReader:
         if self._in_text and not held and len(self._text) > self._open_until:
             self._add(pieces, self._text, Part(0, len(self._text), self._inside), is_last=True)
             return tuple(pieces)
+        # The parts before were given.
+        known = self._settled.closed
         self._settled.read(self._text, len(self._text) - _SETTLED)
-        parting, visible = self._settled.fork(), self._text[: len(self._text) - held]
+        parting = self._settled.fork(known)
+        visible = self._text[: len(self._text) - held]
         parting.read(visible, len(visible))
         *closed, last = parting.parts()
         for part in closed:
@@ -185,7 +188,7 @@ class PartsReader:
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""
         text, end = self._text[: self._begins_at] + text, self._begins_at + offset
-        parting = self._settled.fork()
+        parting = self._settled.fork(self._settled.closed)
         parting.read(text[:end], end)
         return self._plain or not parting.parts()[-1].is_thought
 

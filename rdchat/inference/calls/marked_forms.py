@@ -18,7 +18,7 @@ _KIMI = re.compile(
     r"\s*<\|tool_call_begin\|>\s*(?P<id>(?:functions\.)?(?P<name>[^\s<]+?):\d+)\s*<\|tool_call_argument_begin\|>\s*"
 )
 _CHANNEL = re.compile(
-    r"(?P<name>[^\s<]+)\s*(?:<\|channel\|>\w+\s*)?(?:<\|constrain\|>)?\w*\s*<\|message\|>\s*(?P<id>)(?={)"
+    r"(?P<name>[^\s<]++)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
 )
 
 

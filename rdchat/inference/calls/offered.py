@@ -100,21 +100,30 @@ def object_text(members: Sequence[tuple[str, str]]) -> str:
     return "{" + ", ".join(f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in members) + "}"
 
 
-def _kinds(schema: object, root: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """Return the types of JSON that a schema allows; empty where it does not say."""
-    if not isinstance(schema, dict) or depth > 20:
-        return set()
-    if isinstance(reference := schema.get("$ref"), str):
-        target: Any = root
-        for part in reference.lstrip("#/").split("/"):
-            target = target.get(part) if isinstance(target, dict) else None
-        return _kinds(target, root, depth + 1)
-    named = schema.get("type", [])
-    kinds = {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
-    values = [*schema["enum"]] if isinstance(schema.get("enum"), list) else []
-    values += [schema["const"]] if "const" in schema else []
-    kinds |= {_TYPES.get(type(each), "null") for each in values} if not named else set()
-    for several in ("anyOf", "oneOf", "allOf"):
-        for each in schema[several] if isinstance(schema.get(several), list) else ():
-            kinds |= _kinds(each, root, depth + 1)
+def _kinds(schema: object, root: Mapping[str, Any]) -> set[str]:
+    """Return the types of JSON that a schema allows; empty where it does not say.
+
+    Each part counts once, since it may refer to itself.
+    """
+    kinds = set[str]()
+    waiting = [schema]
+    seen = set[int]()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(reference := part.get("$ref"), str):
+            target: Any = root
+            for name in reference.lstrip("#/").split("/"):
+                target = target.get(name) if isinstance(target, dict) else None
+            waiting.append(target)
+            continue
+        named = part.get("type", [])
+        kinds |= {named} if isinstance(named, str) else {each for each in named if isinstance(each, str)}
+        values = [*part["enum"]] if isinstance(part.get("enum"), list) else []
+        values += [part["const"]] if "const" in part else []
+        kinds |= {_TYPES.get(type(each), "null") for each in values} if not named else set()
+        for several in ("anyOf", "oneOf", "allOf"):
+            waiting += part[several] if isinstance(part.get(several), list) else ()
     return kinds & {"null", *_TYPES.values()}

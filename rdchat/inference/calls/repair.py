@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 
-_STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
+_STRING = re.compile(r'"(?:\\.?|[^"\\])*+(?:"|\Z)', re.DOTALL)
 # A backslash that begins no escape of JSON, as in a path of Windows.
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _MOST_BRACES = 2

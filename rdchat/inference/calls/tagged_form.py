@@ -60,8 +60,9 @@ class TaggedForm:
             if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
                 raise ValueError("a value on half a line")
             values = [each[1:-1] for each in values]
-        named = zip(found, values, strict=True)
-        return tools.call(name, [(each["name"], self._value(name, each, value, tools)) for each, value in named])
+        keys = [each["name"].strip() for each in found]
+        written = [self._value(name, each, value, tools) for each, value in zip(found, values, strict=True)]
+        return tools.call(name, [*zip(keys, written, strict=True)])
 
     def _value(self, name: str, argument: re.Match[str], value: str, tools: OfferedTools) -> str:
         if (data := _CDATA.fullmatch(value)) is not None:
@@ -69,11 +70,11 @@ class TaggedForm:
         kind = argument.groupdict().get("type")
         if kind == "string":
             return json.dumps(value, ensure_ascii=False)
-        return value.strip() if kind else tools.value(name, argument["name"], value)
+        return value.strip() if kind else tools.value(name, argument["name"].strip(), value)
 
 
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
-_NAMED = r"""\s+name\s*=\s*(?P<quote>["']?)(?P<name>[^"'<>]+)(?P=quote)"""
+_NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
 
 
 def _form(call: str, call_end: str, argument: str, argument_end: str, *, lines: bool = False) -> TaggedForm:
@@ -85,20 +86,21 @@ QWEN = _form(
 )
 GLM, LONGCAT = (
     _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
-          rf"<{mark}_key>\s*(?P<name>[^<>]+?)\s*</{mark}_key>\s*<{mark}_value>", f"</{mark}_value>")
+          rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
     for mark in ("arg", "longcat_arg")
 )  # fmt: skip
 MINIMAX = _form(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
 MUSE = _form(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
 # The block's own marks are those of the call.
 MINICPM = _form(r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>")
+_KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
 _KIMI_CALL = _form(
-    r'<\|open\|>call\s[^<]*?\btool="(?P<name>[^"]+)"[^<]*<\|sep\|>', "<|close|>call<|sep|>",
-    r'<\|open\|>argument\skey="(?P<name>[^"]+)"(?:\s+type="(?P<type>\w+)")?[^<]*<\|sep\|>',
+    _KIMI_HEAD, "<|close|>call<|sep|>",
+    r'<\|open\|>argument\skey="(?P<name>[^"]++)"(?:\s++type="(?P<type>\w++)")?[^<]*+<\|sep\|>',
     "<|close|>argument<|sep|>",
 )  # fmt: skip
 _KIMI_JSON = re.compile(
-    r'\s*<\|open\|>call\s[^<]*?\btool="([^"]+)"[^<]*<\|sep\|>\s*<\|open\|>json[^<]*<\|sep\|>'
+    rf"\s*{_KIMI_HEAD}\s*<\|open\|>json[^<]*<\|sep\|>"
     r"(\{.*\})\s*<\|close\|>json<\|sep\|>\s*<\|close\|>call<\|sep\|>\s*",
     re.DOTALL,
 )

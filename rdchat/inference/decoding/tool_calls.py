@@ -43,7 +43,7 @@ READERS: dict[str, Reader] = {
 # A value may spell the end mark of calls, so that many of them are tried, within this many characters of a reply.
 _MOST_ENDS, _MOST_READ = 32, 50_000_000
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
-_ONLY_FENCE = re.compile(r"\s*(`{3,}|~{3,})[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
+_ONLY_FENCE = re.compile(r"\s*(`{3,}+|~{3,}+)[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
 
 def find_tool_calls(

@@ -20,7 +20,7 @@ FLOAT8, SCALES = "F8_E4M3", "_scale_inv"
 FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
 # Repositories that have nothing else end their model type so.
 BARE = "_mtp"
-_ANY_MTP = re.compile(r"(?:^|\.)mtp\w*\.", re.ASCII)
+_ANY_MTP = re.compile(r"(?<![^.])mtp\w*\.", re.ASCII)
 _LAYER = re.compile(r"(?:(?:model|language_model)\.)*layers\.(\d{1,5})\.", re.ASCII)
 # Copies of the model's own tables.
 _COPIES = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head|shared_head\.head)\.")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -67,17 +68,17 @@ def _without_role(messages: Sequence[ChatMessage]) -> Messages:
 
 def _with_short_ids(messages: Messages) -> Messages:
     """Give calls and their results ids of nine letters; a result without an id gets that of the next open call."""
-    changed, waiting = [], list[str]()
+    changed, waiting = [], dict[str, None]()
     for at, message in enumerate(messages):
         if message.tool_calls:
             ids = [_short(call.call_id or f"{at}/{number}") for number, call in enumerate(message.tool_calls)]
             calls = tuple(replace(call, call_id=one) for call, one in zip(message.tool_calls, ids, strict=True))
             changed.append(replace(message, tool_calls=calls))
-            waiting = ids
+            waiting = dict.fromkeys(ids)
         elif message.role is Role.TOOL:
             answered = _short(message.tool_call_id) if message.tool_call_id else next(iter(waiting), _short(str(at)))
             changed.append(replace(message, tool_call_id=answered))
-            waiting = [each for each in waiting if each != answered]
+            waiting.pop(answered, None)
         else:
             changed.append(message)
     return tuple(changed)
@@ -85,26 +86,32 @@ def _with_short_ids(messages: Messages) -> Messages:
 
 def _with_results(messages: Messages) -> Messages:
     """Have the result of each call follow it; one that was not answered gets a result that says so."""
+    # Where the results of each id stand, in order, and -1 for a message with calls of that id.
+    places = defaultdict[str, deque[int]](deque)
+    for at, message in enumerate(messages):
+        if message.role is Role.TOOL:
+            places[message.tool_call_id].append(at)
+        for call_id in {call.call_id for call in message.tool_calls}:
+            places[call_id].append(-1)
     changed = list[ChatMessage]()
-    waiting = [*messages]
-    while waiting:
-        message = waiting.pop(0)
+    moved = set[int]()
+    for at, message in enumerate(messages):
+        if at in moved:
+            continue
         changed.append(message)
+        if message.role is Role.TOOL:
+            places[message.tool_call_id].popleft()
+        for call_id in {call.call_id for call in message.tool_calls}:
+            places[call_id].popleft()
         for call in message.tool_calls:
-            if (result := _result(call, waiting)) is not None:
-                waiting.remove(result)
-            changed.append(result or ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call.call_id, name=call.name))
+            following = places[call.call_id]
+            # A later call may have the same id.
+            if following and following[0] >= 0:
+                moved.add(following[0])
+                changed.append(messages[following.popleft()])
+            else:
+                changed.append(ChatMessage(Role.TOOL, _NO_RESULT, tool_call_id=call.call_id, name=call.name))
     return tuple(changed)
-
-
-def _result(call: ToolCall, messages: Sequence[ChatMessage]) -> ChatMessage | None:
-    """Return the first result of a call, unless a later call has the same id."""
-    for message in messages:
-        if any(each.call_id == call.call_id for each in message.tool_calls):
-            return None
-        if message.role is Role.TOOL and message.tool_call_id == call.call_id:
-            return message
-    return None
 
 
 def _short(call_id: str) -> str:

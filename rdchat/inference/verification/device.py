@@ -1,7 +1,6 @@
 """The device MLX computes on, its memory, and the facts about it that `rdchat doctor` shows."""
 
 import ctypes
-import re
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -151,5 +150,5 @@ def _blas_library() -> str:
     """Return the OpenBLAS from which MLX takes its matrix product (`host.prefer_fast_blas`); empty for MLX's own."""
     if host.MACOS or not hasattr(ctypes.CDLL(None), "cblas_sgemm"):
         return ""
-    library = re.search(r"/\S*/libopenblas\S*", Path("/proc/self/maps").read_text())
-    return library[0] if library else ""
+    words = Path("/proc/self/maps").read_text().split()
+    return next((word for word in words if "/libopenblas" in word), "")

@@ -107,7 +107,7 @@ _BULLETS = "•◦▪"
 _MAX_COLUMNS, _MAX_CELLS = 40, 800
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
 """Matches a paragraph that is only text."""
-_BREAK = re.compile(r" *\n[ \t]*")
+_BREAK = re.compile(r"(?<! ) *+\n[ \t]*")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:

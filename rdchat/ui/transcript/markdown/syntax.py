@@ -195,7 +195,7 @@ def _is_east_asian(character: str) -> bool:
     return wide and unicodedata.category(character) != "So"
 
 
-FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
+FENCE = re.compile(r"( {0,3})(`{3,}+(?=[^`\n]*(?:\n|$))|~{3,}+)[ \t]*+([^\n]*)(?:\n|$)")
 
 
 @dataclass(slots=True)
