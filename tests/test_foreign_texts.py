@@ -95,12 +95,8 @@ def as_replaced(sample: Any, text: str) -> Any:
     return sample
 
 
-def import_chat(data: Any) -> None:
-    for kind in FORMATS:
-        if kind.is_ours(data):
-            kind.read(data)
-            return
-    raise AssertionError("no format")
+def import_chat(data: Any) -> FullChat:
+    return next(kind for kind in FORMATS if kind.is_ours(data)).read(data)
 
 
 def in_format(sample: Callable[[], Any]) -> Callable[[str], object]:
