@@ -199,6 +199,7 @@ READERS: dict[str, Callable[[str], object]] = {
         ("a result's text", "slashes in a picture"),
         ("a result's text", "empty lists"),
         ("Markdown", "a price without end"),
+        ("titles and names", "only a letter"),
         ("titles and names", "stars between words"),
         ("titles and names", "code between words"),
         ("HTML", "tables in tables"),

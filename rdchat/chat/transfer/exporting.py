@@ -340,6 +340,7 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
 def file_name(title: str, ending: str) -> str:
     """Return a file name for a chat that every file system accepts: `A title.md`."""
     name = " ".join(_NOT_IN_NAMES.sub(" ", text_column(title)).split()).strip(" .")
+    name = name[: _LONGEST_NAME * 2]
     while len(name.encode()) > _LONGEST_NAME * 2:
         name = name[:-1]
     return f"{name[:_LONGEST_NAME].rstrip(' .') or 'Chat'}{ending}"
