@@ -8,6 +8,8 @@ TITLE_WISH = "Write a title for this chat: three to six words in its language. R
 _LONGEST = 200
 # The longest title that is made, in characters: it fits the sidebar.
 _LONGEST_MADE = 48
+# More of a text is not read for a title: marks without an end are looked for again and again.
+_LONGEST_READ = 2_000
 # Markdown around a line, which is removed from titles.
 _MARKS = "#>*_`~-+=| \t"
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
@@ -29,7 +31,9 @@ def tidy_title(title: str) -> str:
 
 def title_from_prompt(prompt: str) -> str:
     """Return a title made from the first line of a prompt with words in it, cut at a word."""
-    lines = (_plain(" ".join(line.split())) for line in prompt.splitlines() if not line.startswith("```"))
+    lines = (
+        _plain(" ".join(line.split())) for line in prompt[:_LONGEST_READ].splitlines() if not line.startswith("```")
+    )
     title = next((line for line in lines if line), "") or tidy_title(prompt)
     if len(title) > _LONGEST_MADE:
         cut = title[:_LONGEST_MADE]
@@ -40,7 +44,7 @@ def title_from_prompt(prompt: str) -> str:
 
 def title_from_model(answer: str) -> str:
     """Return the title in a model's answer to a request for one, which ended by itself; may be empty."""
-    lines = (_LEFT_OVER.sub("", _plain(line)) for line in _CONTROL.sub("", answer).splitlines())
+    lines = (_LEFT_OVER.sub("", _plain(line)) for line in _CONTROL.sub("", answer[:_LONGEST_READ]).splitlines())
     line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
     if not any(character.isalnum() for character in line):
         return ""

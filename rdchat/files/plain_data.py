@@ -30,6 +30,15 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def is_nested_deeper(value: object, levels: int) -> bool:
+    """Return whether a JSON value has more levels of objects and lists than `levels`."""
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
+                 if isinstance(inner, dict | list)]  # fmt: skip
+    return bool(level)
+
+
 def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> tuple[T, list[str]]:
     """Return `default` with the values in `data`.
 

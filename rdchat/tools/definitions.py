@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
-from rdchat.files.plain_data import as_text
+from rdchat.files.plain_data import as_text, is_nested_deeper
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
@@ -22,6 +22,8 @@ _HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCI
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
 _MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
 _LABEL = 60
+# Requests have the schemas of tools in further objects, and may be 100 deep in all.
+_MAX_NESTED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,10 @@ def _parse_parameters(schema: Any) -> dict[str, Any]:
     given = schema or {}
     if not isinstance(given, dict):
         raise ValueError("its parameters are no JSON schema")
-    if len(json.dumps(given)) > _MAX_PARAMETERS:
+    if is_nested_deeper(given, _MAX_NESTED):
+        raise ValueError("its parameters are nested too deeply")
+    # JSON has no infinite numbers, but servers write them.
+    if len(json.dumps(given, allow_nan=False)) > _MAX_PARAMETERS:
         raise ValueError("its parameters are too long")
     usual: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     parameters = {"type": "object"} | {name: value or usual.get(name, value) for name, value in given.items()}

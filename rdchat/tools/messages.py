@@ -10,13 +10,17 @@ from rdchat.files.plain_data import as_text
 
 _MARK = b"\xef\xbb\xbf"
 _MAX_MESSAGES = 1_000
+# Each takes some hundred bytes of memory, however short it is.
+_MAX_NESTED = 1_000_000
 
 
 def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
-    """Return the messages in a line or a body, which may be a list; empty if it is no JSON, or has none.
+    """Return the messages in a line or a body, which may be a list; empty if it is no JSON, has none, or too much.
 
     rdchat reads no error's code, so a server's own error has 0: other codes are those of the SDK.
     """
+    if text.count(b"{") + text.count(b"[") > _MAX_NESTED:
+        return []
     with suppress(ValueError):
         data = from_json(text.removeprefix(_MARK))
         parts = data if isinstance(data, list) else [data]

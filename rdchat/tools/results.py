@@ -14,10 +14,14 @@ _MAX_IMAGES = 8
 _MAX_PARTS = 2 * MAX_TEXT
 # Fields of a result that are no content of an older protocol.
 _FIELDS = {"content", "structuredContent", "isError", "_meta"}
-# A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines.
+# More strings are not looked for in the text: it takes long, and all servers wait.
+_MAX_LOOKED_FOR = 1_000
+# A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. What is matched is kept, since
+# remembering each way back takes forty times the memory of the text.
 _PICTURE = re.compile(
-    r"(?:data:image/[\w.+-]+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\+/){40,}"
-    r"(?:(?:\\+[nr]|\s)+[A-Za-z0-9+/]{40,})*(?:(?:\\+[nr]|\s)*[A-Za-z0-9+/]{0,75}={1,2})?"
+    r"(?:data:image/[\w.+-]{1,40}+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\++/){40}"
+    r"(?:[A-Za-z0-9+/]++|\\++/)*+(?:(?:\\++[nr]|\s)++[A-Za-z0-9+/]{40,}+)*+"
+    r"(?:(?:\\++[nr]|\s)*+[A-Za-z0-9+/]{0,75}={1,2})?"
 )
 _IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}", re.DOTALL)
 
@@ -41,10 +45,11 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
         # Servers of an older protocol, and of none, have other fields.
         structured = {name: value for name, value in result.items() if name not in _FIELDS} or None
     text = "\n".join(texts)
-    if structured not in (None, {"content": content}, *map(json_or_none, texts)):
+    if structured is not None and structured not in ({"content": content}, *map(json_or_none, texts)):
         written = as_text(structured)
-        # Each of its strings is looked for, which may take long; what is longer is cut anyway.
-        if max(len(text), len(written)) > MAX_TEXT or not _is_in(structured, text):
+        # What is longer is cut anyway. A string has two quotes.
+        is_long = max(len(text), len(written)) > MAX_TEXT or written.count('"') > 2 * _MAX_LOOKED_FOR
+        if is_long or not _is_in(structured, text):
             text = "\n".join([*texts, written])
     text = masked(_PICTURE.sub("[image]", text))
     return {"text": cut_text(text), "is_error": result.get("isError") is True, "images": images}

@@ -248,3 +248,18 @@ def test_a_thousand_servers_of_one_name_are_all_read_and_more_are_refused() -> N
     assert len({server.name for server in read_servers(json.dumps({"mcpServers": entries})).servers}) == 1_000
     with pytest.raises(RdchatError, match=r"more than 1,000 servers"):
         read_servers(json.dumps({"mcpServers": entries | {"y": {"command": "npx"}}}))
+
+
+def test_a_schema_that_no_request_can_have_is_named() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(60):
+        deep = {"type": "object", "properties": {"a": deep}}
+    endless = {"type": "object", "properties": {"a": {"maximum": float("inf")}}}
+    tools, problems = listed_tools([
+        {"name": "deep", "inputSchema": deep},
+        {"name": "endless", "inputSchema": endless},
+        {"name": "good"},
+    ])  # fmt: skip
+    assert [tool["name"] for tool in tools] == ["good"]
+    assert problems[0] == "The tool deep cannot be used: its parameters are nested too deeply."
+    assert "endless" in problems[1]

@@ -2,12 +2,14 @@
 
 import base64
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from rdchat.tools.messages import parse_messages
 from rdchat.tools.results import result_fields
 
 _PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
@@ -65,3 +67,15 @@ def test_no_picture_becomes_text(written: str) -> None:
 
 def test_a_word_that_looks_like_the_beginning_of_a_picture_stays() -> None:
     assert _text({"type": "text", "text": "/9j/ and iVBORw0KGgo begin pictures"}).startswith("/9j/ and iVBORw0KGgo")
+
+
+def test_the_longest_answers_take_little_memory() -> None:
+    lists = "[" + "[]," * 2_000_000 + "[]]"
+    picture = "iVBORw0KGgo" + "A" * 4_000_000
+    tracemalloc.start()
+    try:
+        assert not parse_messages(f'{{"id": 1, "result": {lists}}}'.encode())
+        assert _text({"type": "text", "text": picture}) == "[image]"
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()

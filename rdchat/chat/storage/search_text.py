@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
 
-INDEX_VERSION = f"1 {unicodedata.unidata_version}"
+INDEX_VERSION = f"2 {unicodedata.unidata_version}"
 """Changes with `index_text`, and with Python's tables of Unicode: then the index is made anew."""
 
 _MAX_CHARACTERS, _MAX_WORDS = 500, 16
@@ -27,6 +27,8 @@ _WORD = re.compile("|".join(f"[{run}]+" for run in _RUNS) + r"|[#$%&+<=>@]|[^\x0
 _IN_RUN = re.compile(f"[{''.join(_RUNS)}]")
 # Marks that belong to a letter: of Indic and South-East Asian scripts, and the voicing marks of kana.
 _KEPT_MARKS = re.compile("[\u0900-\u1aaf\u1b00-\u1dbf\u3099\u309a\ua800-\uabff\U00010a00-\U00011fff]")
+# Putting marks in order takes as long as the square of their number, so what has more of them is folded in parts.
+_LONGEST_LETTER = 32
 _KASHIDA, _ZERO_WIDTH_SPACE = "\u0640", "\u200b"
 
 
@@ -105,8 +107,13 @@ def _plain(text: str) -> str:
 
 def _letters(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each letter with the marks behind it."""
-    begins = [place for place, sign in enumerate(text) if not (place and _continues(sign))]
-    return pairwise([*begins, len(text)])
+    begin = 0
+    for place, sign in enumerate(text):
+        if place and (not _continues(sign) or place - begin == _LONGEST_LETTER):
+            yield begin, place
+            begin = place
+    if text:
+        yield begin, len(text)
 
 
 @cache

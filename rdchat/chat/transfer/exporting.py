@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -48,6 +49,8 @@ _NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
+type Family = tuple[int | None, Role]
+"""The parent and the role that alternatives have in common."""
 type TextOf = Callable[[FullChat, Path], str]
 """Returns a chat's Markdown; its images are written to a folder with this path."""
 
@@ -68,8 +71,15 @@ def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str], *
             parts.append(f"## System prompt\n\n{prompt}")
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
+    families = defaultdict[Family, list[int]](list)
+    for message in chat.messages:
+        families[message.parent_id, message.role].append(message.id)
     for number, message in enumerate(path, start=1):
-        parts.append("\n\n".join(_message(chat, message, images, details=details)))
+        written = [*_message(chat, message, images, details=details)]
+        figures = ", ".join(_figures(families[message.parent_id, message.role], message)) if details else ""
+        if figures:
+            written.append(f"*{figures[0].upper()}{figures[1:]}*")
+        parts.append("\n\n".join(written))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
@@ -137,8 +147,6 @@ def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, det
         yield f"*Failed: {message.error or 'reason unknown'}*"
     elif message.status is not MessageStatus.COMPLETE:
         yield "*Interrupted*"
-    if details and (figures := ", ".join(_figures(chat, message))):
-        yield f"*{figures[0].upper()}{figures[1:]}*"
 
 
 def _closed(text: str) -> str:
@@ -182,12 +190,10 @@ def _file(file: AttachedFile, text: str, image: str, *, details: bool) -> Iterat
     yield "</details>"
 
 
-def _figures(chat: FullChat, message: Message) -> Iterator[str]:
-    family = message.parent_id, message.role
-    others = [each for each in chat.messages if (each.parent_id, each.role) == family]
-    if len(others) > 1:
+def _figures(family: Sequence[int], message: Message) -> Iterator[str]:
+    if len(family) > 1:
         kind = "reply" if message.role is Role.ASSISTANT else "version"
-        yield f"{kind} {others.index(message) + 1} of {len(others)}"
+        yield f"{kind} {family.index(message.id) + 1} of {len(family)}"
     if message.created_at is not None:
         yield _date(message.created_at)
     if message.finish_reason in _ENDS:
@@ -319,7 +325,7 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
     partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
     try:
         partial.mkdir()
-        names: set[str] = set()
+        names = dict[str, int]()
         for chat in chats:
             target = partial / _free_name(chat.about.title, names)
             with target.open("x", encoding="utf-8") as file:
@@ -334,16 +340,25 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
 def file_name(title: str, ending: str) -> str:
     """Return a file name for a chat that every file system accepts: `A title.md`."""
     name = " ".join(_NOT_IN_NAMES.sub(" ", text_column(title)).split()).strip(" .")
+    name = name[: _LONGEST_NAME * 2]
     while len(name.encode()) > _LONGEST_NAME * 2:
         name = name[:-1]
     return f"{name[:_LONGEST_NAME].rstrip(' .') or 'Chat'}{ending}"
 
 
-def _free_name(title: str, taken: set[str]) -> str:
-    """Return an unused name, also on file systems that ignore case and the form of accents."""
-    endings = chain([".md"], (f" {number}.md" for number in count(2)))
-    name = next(name for ending in endings if _folded(name := file_name(title, ending)) not in taken)
-    taken.add(_folded(name))
+def _free_name(title: str, taken: dict[str, int]) -> str:
+    """Return an unused name, also on file systems that ignore case and the form of accents.
+
+    Args:
+        title: The chat's title.
+        taken: For each name in use, the number to try next; the new one is added.
+    """
+    name = file_name(title, ".md")
+    first = _folded(name)
+    while _folded(name) in taken:
+        name = file_name(title, f" {taken[first]}.md")
+        taken[first] += 1
+    taken[_folded(name)] = 2
     return name
 
 

@@ -3,9 +3,9 @@
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from rdchat.errors import InvalidSettingError
+from rdchat.files.plain_data import is_nested_deeper
 
 SHAPE_HINT = "Make it smaller or simpler."
 
@@ -80,12 +80,3 @@ def _check_schema(source: str) -> None:
         raise InvalidSettingError("The JSON schema is not a JSON object.")
     if is_nested_deeper(schema, MAX_NESTED):
         raise InvalidSettingError(f"The JSON schema is nested deeper than {MAX_NESTED} levels.")
-
-
-def is_nested_deeper(value: object, levels: int) -> bool:
-    """Return whether a JSON value has more levels of objects and lists than `levels`."""
-    level: list[Any] = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
-                 if isinstance(inner, dict | list)]  # fmt: skip
-    return bool(level)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise, zip_longest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import is_nested_deeper
+from rdchat.files.plain_data import is_nested_deeper
 from rdchat.inference.api.images import ChatImage
 
 # Levels of JSON from outside: code that walks along it calls itself for each level.

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
+from rdchat.files.plain_data import is_nested_deeper
+from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
