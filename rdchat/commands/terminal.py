@@ -1,5 +1,6 @@
 """Terminal output: a progress line that is overwritten, tables, and Ctrl-C that keeps partial results."""
 
+import re
 import shutil
 import signal
 import sys
@@ -14,7 +15,17 @@ from rdchat.inference.api.events import LoadProgress
 
 # The shell's status for a process that Ctrl-C ended.
 INTERRUPTED = 130
+# Controls except tab and line feed, and what changes the order of letters.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ERASE = "\r\x1b[K"
+
+
+def shown_text(text: str) -> str:
+    """Return a text as standard output gets it: a terminal gets no control characters, a pipe the text as it is."""
+    if not sys.stdout.isatty():
+        return text
+    # Without its first letter an escape is plain text, so one split over two pieces needs no memory.
+    return _CONTROLS.sub("", text)
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):

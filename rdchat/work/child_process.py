@@ -147,6 +147,9 @@ class ChildProcess:
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._running = self._run()
+            if self._end is not None:
+                # It would keep the run that ended, and its error, in memory.
+                self._end.detach()
             self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,18 @@ def test_tells_progress_in_order_before_the_result(child):
     told = []
     assert child.submit("count", {"to": 50}, on_progress=told.append).result() == 50
     assert told == list(range(50))
+
+
+def test_runs_that_ended_do_not_stay_in_memory(child):
+    runs = weakref.WeakSet()
+    for value in range(5):
+        assert child.submit("echo", {"value": value}).result() == {"value": value}
+        runs.add(child._running)
+        os.kill(child.pid, signal.SIGKILL)
+        while child.pid is not None:
+            pass
+    gc.collect()
+    assert len(runs) <= 1
 
 
 def test_a_large_request_and_its_answer_pass(child):
