@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
+from rdchat.files.foreign_files import opened
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -102,7 +103,7 @@ def is_image(path: Path) -> bool:
     """Return whether a file begins like an image; only decoding it shows whether it is one."""
     with suppress(OSError):
         if path.is_file():
-            with path.open("rb") as file:
+            with opened(path) as file:
                 return begins_as_image(file.read(_HEAD))
     return False
 
@@ -205,7 +206,7 @@ def looks_readable(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(_HEAD)
         kind = kind_of(head, path.name)
         # Only reading shows what a ZIP is.
