@@ -135,7 +135,7 @@ class FileDrops(QObject):
         sign: Shows where a drop would land.
         refused: Emitted with a sentence or two: why a drop was refused.
         files_dropped: Emitted with the paths.
-        image_dropped: Emitted with the data of an image that is no file.
+        image_dropped: Emitted with what gives the data of an image that is no file; see `image_in`.
     """
 
     refused = Signal(str)
@@ -195,7 +195,7 @@ class FileDrops(QObject):
             elif not isinstance(event, QDragMoveEvent):
                 self._leave()
                 if is_image:
-                    self.image_dropped.emit(image_in(event.mimeData()))
+                    self.image_dropped.emit(image_in(event.mimeData(), is_dragged=True))
                 else:
                     self._look_at(paths, self._take)
             return True
