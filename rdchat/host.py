@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rdchat.errors import RdchatError
 
@@ -49,6 +50,8 @@ _SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen &
 _SCREEN_RECORDING += " and open rdchat again."
 # The first one that the pasteboard has is taken; macOS adds TIFF to most others.
 _IMAGE_TYPES = ("public.png", "public.jpeg", "public.heic", "public.tiff")
+# Photos and Mail drag such files.
+_PROMISES = ("com.apple.NSFilePromiseItemMetaData", "com.apple.pasteboard.promised-file-url")
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -324,13 +327,22 @@ def pasteboard_image(*, is_dragged: bool) -> bytes:
     """
 
     def read() -> bytes:
-        kit = importlib.import_module("AppKit")
-        boards = kit.NSPasteboard
-        board = boards.pasteboardWithName_(kit.NSPasteboardNameDrag) if is_dragged else boards.generalPasteboard()
+        board = _dragged() if is_dragged else importlib.import_module("AppKit").NSPasteboard.generalPasteboard()
         kind = board.availableTypeFromArray_(_IMAGE_TYPES)
         return bytes(board.dataForType_(kind)) if kind else b""
 
     return (_attempt(read, "An image could not be pasted") or b"") if MACOS else b""
+
+
+def is_file_promised() -> bool:
+    """Return whether a program drags a file that it writes only after the drop; macOS only. Not yet tried on a Mac."""
+    find = lambda: _dragged().availableTypeFromArray_(_PROMISES)  # noqa: E731
+    return MACOS and bool(_attempt(find, "What is dragged is not known"))
+
+
+def _dragged() -> Any:
+    kit = importlib.import_module("AppKit")
+    return kit.NSPasteboard.pasteboardWithName_(kit.NSPasteboardNameDrag)
 
 
 def give_freed_memory_back() -> None:

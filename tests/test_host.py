@@ -234,3 +234,12 @@ def test_an_image_of_the_pasteboard_is_taken_as_its_program_encoded_it(
     assert host.pasteboard_image(is_dragged=is_dragged) == b""
     monkeypatch.setattr(host, "MACOS", True)
     assert host.pasteboard_image(is_dragged=is_dragged) == taken.encode()
+
+
+def test_a_promised_file_is_known_by_its_pasteboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = SimpleNamespace(availableTypeFromArray_=lambda wanted: wanted[0])
+    boards = SimpleNamespace(pasteboardWithName_=lambda _name: board)
+    monkeypatch.setitem(sys.modules, "AppKit", SimpleNamespace(NSPasteboard=boards, NSPasteboardNameDrag="drag"))
+    for is_mac in (False, True):
+        monkeypatch.setattr(host, "MACOS", is_mac)
+        assert host.is_file_promised() is is_mac

@@ -10,8 +10,9 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rdchat.errors import ModelError
 
@@ -119,7 +120,7 @@ def read_errors(path: Path) -> Iterator[None]:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """Open a regular file for reading; every file of others is opened here.
 
     Raises:

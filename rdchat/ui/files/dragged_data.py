@@ -7,6 +7,7 @@ from PySide6.QtCore import QBuffer, QMimeData
 from PySide6.QtGui import QImage
 
 from rdchat import host
+from rdchat.errors import ImageRefusedError
 
 _IMAGE = "image/"
 # The first of these is taken, then any other kind of image; another program may give its bytes Qt's own name.
@@ -38,10 +39,15 @@ def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
     for kind in (*filter(data.hasFormat, _FORMATS), *others, _QT_IMAGE):
         if given := bytes(data.data(kind).data()):
             return lambda: given
-    return partial(_as_png, QImage(data.imageData()))
+    return partial(_as_png, data.imageData())
 
 
-def _as_png(image: QImage) -> bytes:
+def _as_png(image: QImage | None) -> bytes:
+    if image is None:
+        raise ImageRefusedError(
+            "The other app has not saved what was dropped as a file yet.",
+            "Save it and drop the file, or copy and paste it.",
+        )
     buffer = QBuffer()
     image.save(buffer, "PNG")  # type: ignore[call-overload]  # its type wants bytes, its code a str
     return bytes(buffer.data().data())

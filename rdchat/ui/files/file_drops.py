@@ -18,6 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
+from rdchat import host
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.services.background.background_work import BackgroundWork
@@ -182,7 +183,7 @@ class FileDrops(QObject):
         # It is the base class of enter and move events.
         if isinstance(event, QDropEvent):
             paths = tuple(local_files(event.mimeData()))
-            is_image = not paths and self._takes_files and has_image(event.mimeData())
+            is_image = not paths and self._takes_files and (has_image(event.mimeData()) or host.is_file_promised())
             if not paths and not is_image:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)

@@ -161,7 +161,8 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
     assert facts == {"width": 23, "height": 37, "format": "HEIC", "note": ""}
     for size in ((10, 10), (100, 100)):
         pixels_child.draw(Job(), str(path), "a.heic", str(tmp_path / "out"), size)
-    assert Image.open(tmp_path / "out").size == (23, 37)
+    with Image.open(tmp_path / "out") as whole:
+        assert whole.size == (23, 37)
     assert converted == [path.read_bytes()]
 
 

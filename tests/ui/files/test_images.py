@@ -166,6 +166,18 @@ def test_a_picture_of_svg_alone_is_refused_in_words(qtbot: QtBot, window: MainWi
     assert chips(window) == []
 
 
+def test_a_drop_of_a_promised_file_alone_says_what_to_do(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from Photos and Mail."""
+    chat.start()
+    monkeypatch.setattr(host, "is_file_promised", lambda: True)
+    assert drop(window, QMimeData())
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
+    assert chips(window) == []
+
+
 def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     composer = window.conversation.composer
