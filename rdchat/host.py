@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rdchat.errors import RdchatError
 
@@ -45,7 +46,12 @@ _DARWIN_USER_TEMP_DIR = 65537
 _NO_ROUTE = re.compile(r"No route to host|error: 65\b")
 LOCAL_NETWORK = "On a Mac, System Settings > Privacy & Security > Local Network must allow rdchat."
 """Where a person allows it, as the end of a hint."""
-_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording."
+_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording,"
+_SCREEN_RECORDING += " and open rdchat again."
+# The first one that the pasteboard has is taken; macOS adds TIFF to most others.
+_IMAGE_TYPES = ("public.png", "public.jpeg", "public.heic", "public.tiff")
+# Photos and Mail drag such files.
+_PROMISES = ("com.apple.NSFilePromiseItemMetaData", "com.apple.pasteboard.promised-file-url")
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -275,13 +281,13 @@ def _read_footprint(pid: int) -> int:
     return int(_RUSAGE.unpack(usage.raw)[7])
 
 
-def convert_to_png(image: Path, png: Path) -> bool:
-    """Write an image that only the system can read, such as HEIC, as PNG; False where that is not possible.
+def convert_to_tiff(image: Path, tiff: Path) -> bool:
+    """Write an image that only the system can read, such as HEIC, as TIFF; False where that is not possible.
 
-    Not yet tried on a Mac.
+    A PNG would take longer, as it is compressed. Not yet tried on a Mac.
     """
-    command = ["/usr/bin/sips", "-s", "format", "png", str(image.absolute()), "--out", str(png)]
-    return MACOS and bool(_attempt(lambda: _writes(command, png, _SIPS_S), "An image could not be converted"))
+    command = ["/usr/bin/sips", "-s", "format", "tiff", str(image.absolute()), "--out", str(tiff)]
+    return MACOS and bool(_attempt(lambda: _writes(command, tiff, _SIPS_S), "An image could not be converted"))
 
 
 def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
@@ -312,6 +318,31 @@ def _may_see_screen() -> bool:
     for call in calls:
         call.restype = ctypes.c_bool
     return any(call() for call in calls)
+
+
+def pasteboard_image(*, is_dragged: bool) -> bytes:
+    """Return a pasted or dragged image as another program encoded it; empty without one, and not on a Mac.
+
+    Not yet tried on a Mac.
+    """
+
+    def read() -> bytes:
+        board = _dragged() if is_dragged else importlib.import_module("AppKit").NSPasteboard.generalPasteboard()
+        kind = board.availableTypeFromArray_(_IMAGE_TYPES)
+        return bytes(board.dataForType_(kind)) if kind else b""
+
+    return (_attempt(read, "An image could not be pasted") or b"") if MACOS else b""
+
+
+def is_file_promised() -> bool:
+    """Return whether a program drags a file that it writes only after the drop; macOS only. Not yet tried on a Mac."""
+    find = lambda: _dragged().availableTypeFromArray_(_PROMISES)  # noqa: E731
+    return MACOS and bool(_attempt(find, "What is dragged is not known"))
+
+
+def _dragged() -> Any:
+    kit = importlib.import_module("AppKit")
+    return kit.NSPasteboard.pasteboardWithName_(kit.NSPasteboardNameDrag)
 
 
 def give_freed_memory_back() -> None:

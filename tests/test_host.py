@@ -201,7 +201,45 @@ def test_a_refused_local_network_is_known_by_its_error(error: object, is_refusal
 
 def test_an_image_is_converted_by_the_system_or_not_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(host, "MACOS", False)
-    assert host.convert_to_png(tmp_path / "a.heic", tmp_path / "a.png") is False
+    assert host.convert_to_tiff(tmp_path / "a.heic", tmp_path / "a.tiff") is False
     # The program is missing here, and refuses what is no image on a Mac.
     monkeypatch.setattr(host, "MACOS", True)
-    assert host.convert_to_png(tmp_path / "a.heic", tmp_path / "a.png") is False
+    assert host.convert_to_tiff(tmp_path / "a.heic", tmp_path / "a.tiff") is False
+
+
+@pytest.mark.parametrize(("is_dragged", "kinds", "taken"), [
+    (False, ("public.tiff", "public.png"), "general public.png"),
+    (True, ("public.tiff", "public.png"), "drag public.png"),
+    (True, ("public.tiff",), "drag public.tiff"),
+    (False, ("public.utf8-plain-text",), ""),
+])  # fmt: skip
+def test_an_image_of_the_pasteboard_is_taken_as_its_program_encoded_it(
+    *, is_dragged: bool, kinds: tuple[str, ...], taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pasteboard:
+        """NSPasteboard, as far as it is used."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def availableTypeFromArray_(self, wanted: tuple[str, ...]) -> str | None:
+            return next((kind for kind in wanted if kind in kinds), None)
+
+        def dataForType_(self, kind: str) -> bytes:
+            return f"{self.name} {kind}".encode()
+
+    boards = SimpleNamespace(pasteboardWithName_=Pasteboard, generalPasteboard=lambda: Pasteboard("general"))
+    monkeypatch.setitem(sys.modules, "AppKit", SimpleNamespace(NSPasteboard=boards, NSPasteboardNameDrag="drag"))
+    monkeypatch.setattr(host, "MACOS", False)
+    assert host.pasteboard_image(is_dragged=is_dragged) == b""
+    monkeypatch.setattr(host, "MACOS", True)
+    assert host.pasteboard_image(is_dragged=is_dragged) == taken.encode()
+
+
+def test_a_promised_file_is_known_by_its_pasteboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = SimpleNamespace(availableTypeFromArray_=lambda wanted: wanted[0])
+    boards = SimpleNamespace(pasteboardWithName_=lambda _name: board)
+    monkeypatch.setitem(sys.modules, "AppKit", SimpleNamespace(NSPasteboard=boards, NSPasteboardNameDrag="drag"))
+    for is_mac in (False, True):
+        monkeypatch.setattr(host, "MACOS", is_mac)
+        assert host.is_file_promised() is is_mac

@@ -14,6 +14,7 @@ from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, 
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, file_errors, one_line
+from rdchat.files.foreign_files import opened
 from rdchat.inference.api.images import MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_address import remote_model
@@ -95,7 +96,7 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
         facts = shared_images().look(path)
         if facts.note:
             print(f"rdchat: {one_line(path.name)}: {facts.note}", file=sys.stderr)
-        with file_errors(f"The image {path.name} cannot be read", "Check the path."), path.open("rb") as file:
+        with file_errors(f"The image {path.name} cannot be read", "Check the path."), opened(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         images.append(ChatImage(path, digest, facts.width, facts.height, path.name))
     if not remote_model(args.model):

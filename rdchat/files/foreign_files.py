@@ -4,13 +4,15 @@ A named pipe is never opened, because that waits for ever for a writer; nor is a
 Links to regular files are followed: the Hugging Face cache consists of them.
 """
 
+import errno
 import json
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rdchat.errors import ModelError
 
@@ -118,18 +120,17 @@ def read_errors(path: Path) -> Iterator[None]:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Check its permissions.") from error
 
 
-def opened(path: Path) -> BinaryIO:
-    """Open a regular file for reading.
+def opened(path: Path) -> BufferedReader:
+    """Open a regular file for reading; every file of others is opened here.
 
     Raises:
-        ModelError: If it is not a regular file.
-        OSError: If it cannot be opened.
+        OSError: If it cannot be opened, or is not a regular file.
     """
     # It is opened without blocking and checked when open: a pipe or a device may have replaced the file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ModelError(f"{path} is not a file.", REFETCH_HINT)
+        raise OSError(errno.ENXIO, "it is not a file", str(path))
     return os.fdopen(descriptor, "rb")
 
 

@@ -109,7 +109,7 @@ class CachedRepository:
         try:
             with opened(self.reference(revision)) as file:
                 commit = file.read(_COMMIT_BYTES).decode("ascii").strip()
-        except (ModelError, OSError, ValueError):
+        except (OSError, ValueError):
             # Only another revision was downloaded, or nothing yet.
             return ""
         return commit if commit.isalnum() else ""

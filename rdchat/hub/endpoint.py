@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rdchat.errors import InvalidSettingError, NetworkError
+from rdchat.files.foreign_files import opened
 from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -235,7 +236,7 @@ def hub_token_file() -> Path:
 def _from_file() -> str:
     """Return the token in the file of the hub's own tools; empty if there is none."""
     try:
-        with hub_token_file().open(encoding="ascii") as file:
-            return file.read(1000)
+        with opened(hub_token_file()) as file:
+            return file.read(1000).decode("ascii")
     except (OSError, ValueError):
         return ""

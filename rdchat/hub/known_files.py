@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import ModelError
 from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.names import TEMPLATES, is_safe_name
@@ -138,7 +137,7 @@ def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda 
             while chunk := file.read(_CHUNK_BYTES):
                 state.update(chunk)
                 on_bytes(len(chunk))
-    except (OSError, ModelError):
+    except OSError:
         return ""
     return state.hexdigest()
 

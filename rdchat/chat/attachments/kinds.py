@@ -15,6 +15,8 @@ from importlib import resources
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
+from rdchat.files.foreign_files import opened
+from rdchat.files.image_brands import AVIF, HEIC, read_brands
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -28,7 +30,7 @@ _NAMES = {
 }
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
-_IMAGE_BRANDS = (b"heic", b"heix", b"mif1", b"avif", b"avis", b"WEBP")
+_IMAGE_BRANDS = HEIC | AVIF
 NO_TEXT = "{name} is an image, not a text.", "Show it to a model with --image."
 _IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS")
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
@@ -102,14 +104,15 @@ def is_image(path: Path) -> bool:
     """Return whether a file begins like an image; only decoding it shows whether it is one."""
     with suppress(OSError):
         if path.is_file():
-            with path.open("rb") as file:
+            with opened(path) as file:
                 return begins_as_image(file.read(_HEAD))
     return False
 
 
 def begins_as_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
-    return _brand(head) in _IMAGE_BRANDS or (head.startswith(_IMAGES) and not _is_text(head))
+    has_brand = _brand(head) == b"WEBP" or not _IMAGE_BRANDS.isdisjoint(read_brands(head))
+    return has_brand or (head.startswith(_IMAGES) and not _is_text(head))
 
 
 def _brand(head: bytes) -> bytes:
@@ -205,7 +208,7 @@ def looks_readable(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as file:
+        with opened(path) as file:
             head = file.read(_HEAD)
         kind = kind_of(head, path.name)
         # Only reading shows what a ZIP is.

@@ -47,6 +47,7 @@ from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_lock import FileLock
+from rdchat.files.foreign_files import opened
 from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.host import flush_to_disk
 from rdchat.work.job import Job
@@ -142,11 +143,12 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
         StorageError: If it is damaged, not ours, of a newer version, or cannot be unpacked.
     """
     try:
-        if not zipfile.is_zipfile(path):
-            return None
-        with zipfile.ZipFile(path) as archive:
-            details = _details(archive, path)
-            _extract(archive, folder, progress)
+        with opened(path) as file:
+            if not zipfile.is_zipfile(file):
+                return None
+            with zipfile.ZipFile(file) as archive:
+                details = _details(archive, path)
+                _extract(archive, folder, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _unusable("damaged", path) from error
     except OSError as error:

@@ -21,6 +21,7 @@ from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, T
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.chat.transfer.tree_formats import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.errors import StorageError, StorageFullError
+from rdchat.files.foreign_files import opened
 from rdchat.work.frames import FrameError
 
 _MAX_NOT_TAKEN = 10_000
@@ -135,7 +136,7 @@ def _is_database(path: Path) -> bool:
     if not path.is_file():
         return False
     # Reading it will report the error.
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), opened(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
     return False
 

@@ -173,7 +173,7 @@ def open_source(path: Path) -> Iterator[SourceFile]:
     """
     file = _on_disk(path)
     with _plain_errors(path):
-        with path.open("rb") as beginning:
+        with opened(path) as beginning:
             is_zip = beginning.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
         yield from _in_archive(path) if is_zip else [file]
 
@@ -205,7 +205,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
-    with zipfile.ZipFile(path) as archive:
+    with opened(path) as file, zipfile.ZipFile(file) as archive:
         names = [each.filename for each in archive.infolist() if not each.is_dir()]
         if len(names) > _MAX_ENTRIES:
             raise UnreadableFileError(f"{path.name} has more than {_MAX_ENTRIES:,} files.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
-from rdchat.files.foreign_files import read_bytes
+from rdchat.files.foreign_files import opened, read_bytes
 from rdchat.files.plain_data import json_or_none, plain
 from rdchat.inference.api.benchmark import BenchPlan, BenchRun
 from rdchat.inference.api.events import ModelInfo
@@ -77,7 +77,7 @@ def _other_content(path: Path) -> RdchatError:
 
 def _begins_with(path: Path, header: dict[str, Any]) -> bool:
     line = json.dumps(header).encode() + b"\n"
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(len(line)) == line
 
 
@@ -98,7 +98,7 @@ def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
     for name in dict.fromkeys(cell.draft.drafter for cell in plan.cells):
         folder = resolve_drafter(name) if name else search_drafters(target).folder
         for path in sorted(folder.glob("*.safetensors")) if folder else ():
-            with path.open("rb") as weights:
+            with opened(path) as weights:
                 hashlib.file_digest(weights, lambda: digest)
     stored = replace(plan, prompts=tuple(Prompt("", prompt.group) for prompt in plan.prompts), earlier_replies=())
     facts = {"target_hash": target, "benchmark": digest.hexdigest(), "plan": asdict(stored) | {"finished": []}}

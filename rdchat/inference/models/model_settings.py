@@ -17,7 +17,7 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import entries_of
+from rdchat.files.foreign_files import entries_of, opened
 from rdchat.inference.models.fact_cache import kept
 from rdchat.inference.models.model_config import own_config, read_config, text_config
 from rdchat.inference.models.module_faults import mend
@@ -221,7 +221,7 @@ def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredT
 
 
 def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
-    with path.open("rb") as file:
+    with opened(path) as file:
         start = _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + tensor.offset
     return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
 

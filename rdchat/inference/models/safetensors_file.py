@@ -22,7 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json, read_bytes, read_errors, read_object
+from rdchat.files.foreign_files import (
+    REFETCH_HINT,
+    check_file,
+    opened,
+    parse_json,
+    read_bytes,
+    read_errors,
+    read_object,
+)
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
@@ -98,7 +106,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise ModelError(
             f"{path} cannot be read: its path is not UTF-8 text, which MLX needs.", "Rename the file or its folders."
         )
-    with read_errors(path), path.open("rb") as file:
+    with read_errors(path), opened(path) as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         header_fits = 2 <= length <= actual - _LENGTH_BYTES
         too_long = header_fits and length > MAX_HEADER_BYTES
@@ -337,7 +345,7 @@ def target_hash(model_folder: Path) -> str:
 
 def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
-    with path.open("rb") as file:
+    with opened(path) as file:
         length = file.read(8)
         # In a damaged file this may be any number.
         header = min(int.from_bytes(length, "little"), size, MAX_HEADER_BYTES)

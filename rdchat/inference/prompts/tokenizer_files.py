@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import check_file, opened, read_bytes, read_object, read_text
+from rdchat.files.foreign_files import check_file, opened, read_bytes, read_errors, read_object, read_text
 from rdchat.hub.known_files import TOKENIZER_FILES
 from rdchat.hub.names import TEMPLATES
 
@@ -61,7 +61,7 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
 def _show(path: Path, place: Path) -> None:
     """Link to a file; copy it without its byte order mark, if it has one."""
     check_file(path)
-    with opened(path) as file:
+    with read_errors(path), opened(path) as file:
         is_marked = file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK
     if is_marked:
         place.write_bytes(read_bytes(path).removeprefix(_BYTE_ORDER_MARK))

@@ -6,6 +6,7 @@ Only pixels leave the child: no EXIF, which may name a place, and no other metad
 import io
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,18 @@ from PIL import Image, ImageCms, ImageOps
 from rdchat import host
 from rdchat.errors import ImageRefusedError, ModelError
 from rdchat.files.foreign_files import read_bytes
+from rdchat.files.image_brands import AVIF, HEIC, read_brands
+from rdchat.inference.vision.image_process import as_file
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
 MAX_BYTES, MAX_PIXELS = 50_000_000, 100_000_000
+_MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
 # Pillow reads more, but some of these run programs: EPS starts Ghostscript.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 _KINDS = "PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF"
 _NAMES = {"MPO": "JPEG", "WEBP": "WebP"}
-# Brands of ISO 23008-12; AVIF shares the last two, and names itself among the compatible ones.
-_HEIC = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
 _SAVE_AGAIN = "Open it in another app and save it as PNG or JPEG."
 _CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path and permissions."
 _SAVE_SMALLER = "Save a smaller copy of it."
@@ -34,7 +36,7 @@ _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
 _WHOLE_RANGES = (1.0, 255.0, 65535.0)
 
 
-def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:
+def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:  # noqa: ARG001  all calls have it
     """Decode an image; return its size, its format, and a note for the person.
 
     Args:
@@ -45,7 +47,7 @@ def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    data, kind = _read(Path(path), name, Path(out))
+    data, kind = _read(Path(path), name)
     width, height = decoded(data, name).size
     opened = _opened(data, name)
     kind = kind or _NAMES.get(str(opened.format), str(opened.format))
@@ -77,7 +79,7 @@ def prepare(
         ImageRefusedError: If it cannot be read.
         ModelError: If the settings are invalid.
     """
-    data, _ = _read(Path(path), name, Path(out))
+    data, _ = _read(Path(path), name)
     prepared = PROCESSORS[processor].prepare(np.asarray(decoded(data, name)), settings, max_tokens)
     with Path(out).open("wb") as file:
         np.save(file, prepared.patches, allow_pickle=False)
@@ -90,7 +92,7 @@ def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) ->
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    data, _ = _read(Path(path), name, Path(out))
+    data, _ = _read(Path(path), name)
     image = decoded(data, name)
     image.thumbnail((size[0], size[1]), Image.Resampling.LANCZOS)
     image.info.clear()
@@ -98,19 +100,36 @@ def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) ->
     return {}
 
 
-def _read(path: Path, name: str, out: Path) -> tuple[bytes, str]:
+def _read(path: Path, name: str) -> tuple[bytes, str]:
     """Return an image's data, and HEIC if the system had to convert it."""
     try:
         data = read_bytes(path, _CHOOSE, MAX_BYTES)
     except ModelError as error:
         raise ImageRefusedError(error.message.replace(str(path), name), error.hint) from error
-    brands = data[8 : int.from_bytes(data[:4], "big")] if data[4:8] == b"ftyp" else b""
-    if brands[:4] not in _HEIC or b"avif" in brands:
+    brands = read_brands(data)
+    if brands.isdisjoint(HEIC) or not brands.isdisjoint(AVIF):
         return data, ""
-    if not host.convert_to_png(path, out):
+    try:
+        return _converted(data), "HEIC"
+    except (OSError, ModelError) as error:
         reader = "this Mac cannot read" if host.MACOS else "rdchat reads only on a Mac"
-        raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN)
-    return out.read_bytes(), "HEIC"
+        raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN) from error
+
+
+# Each image is looked at, drawn and prepared, and a conversion takes a second or two.
+@lru_cache(maxsize=1)
+def _converted(data: bytes) -> bytes:
+    """Return an image that only the system can read as TIFF.
+
+    Raises:
+        OSError: If the system cannot read it either.
+        ModelError: If the TIFF is too large.
+    """
+    with as_file(data) as path:
+        tiff = path.with_suffix(".tiff")
+        if not host.convert_to_tiff(path, tiff):
+            raise OSError("no TIFF")
+        return read_bytes(tiff, _SAVE_SMALLER, _MAX_CONVERTED_BYTES)
 
 
 def _opened(data: bytes, name: str) -> Image.Image:

@@ -167,12 +167,17 @@ class PendingFiles(QObject):
             self._read(self._add(printable_name(Path(path).name)), Path(path))
         self.changed.emit()
 
-    def add_image(self, data: bytes, name: str) -> None:
-        """Attach an image that is no file, such as one from the clipboard; `refused` reports why it is not taken."""
+    def add_image(self, read: Callable[[], bytes], name: str) -> None:
+        """Attach an image that is no file, such as one from the clipboard; `refused` reports why it is not taken.
+
+        Args:
+            read: Returns its data. Called on a thread.
+            name: Its name for people.
+        """
         if len(self.files) >= MAX_FILES:
             self.refused.emit(_TOO_MANY)
             return
-        self._run(self._add(name), lambda job: _read_image(data, name, job.check))
+        self._run(self._add(name), lambda job: _read_image(read(), name, job.check))
         self.changed.emit()
 
     def add_text(self, text: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.files.foreign_files import opened
 from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -279,8 +280,8 @@ def figures_of(drafter: str) -> dict[str, float]:
         # A hub id has no folder here.
         return {}
     try:
-        with (Path(drafter) / _CARD).open(encoding="utf-8") as file:
-            text = file.read(_MAX_BYTES)
+        with opened(Path(drafter) / _CARD) as file:
+            text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return {}
     return {row[1]: float(row[2]) for row in _ROW.finditer(text)}

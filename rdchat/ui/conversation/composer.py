@@ -106,7 +106,7 @@ class ComposerField(PromptField):
     focus_changed = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
-    # The data of an image.
+    # What gives the data of an image; see `image_in`.
     image_pasted = Signal(object)
     # What became of a paste.
     noted = Signal(str)
@@ -132,7 +132,7 @@ class ComposerField(PromptField):
         if paths := local_files(source):
             self.files_pasted.emit(paths)
         elif has_image(source):
-            self.image_pasted.emit(image_in(source))
+            self.image_pasted.emit(image_in(source, is_dragged=False))
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
         elif self.attach_text is not None and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES):

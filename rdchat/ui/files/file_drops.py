@@ -18,6 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
+from rdchat import host
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.services.background.background_work import BackgroundWork
@@ -135,7 +136,7 @@ class FileDrops(QObject):
         sign: Shows where a drop would land.
         refused: Emitted with a sentence or two: why a drop was refused.
         files_dropped: Emitted with the paths.
-        image_dropped: Emitted with the data of an image that is no file.
+        image_dropped: Emitted with what gives the data of an image that is no file; see `image_in`.
     """
 
     refused = Signal(str)
@@ -182,7 +183,7 @@ class FileDrops(QObject):
         # It is the base class of enter and move events.
         if isinstance(event, QDropEvent):
             paths = tuple(local_files(event.mimeData()))
-            is_image = not paths and self._takes_files and has_image(event.mimeData())
+            is_image = not paths and self._takes_files and (has_image(event.mimeData()) or host.is_file_promised())
             if not paths and not is_image:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)
@@ -195,7 +196,7 @@ class FileDrops(QObject):
             elif not isinstance(event, QDragMoveEvent):
                 self._leave()
                 if is_image:
-                    self.image_dropped.emit(image_in(event.mimeData()))
+                    self.image_dropped.emit(image_in(event.mimeData(), is_dragged=True))
                 else:
                     self._look_at(paths, self._take)
             return True

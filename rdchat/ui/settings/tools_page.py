@@ -12,6 +12,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
+from rdchat.files.foreign_files import opened
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
@@ -271,7 +272,7 @@ class ToolsPage(SettingsPage):
         """Add the servers of a file, and say what was not understood."""
         path = Path(paths[0])
         try:
-            with file_errors(f"{path.name} cannot be read", "Choose another file."), path.open("rb") as file:
+            with file_errors(f"{path.name} cannot be read", "Choose another file."), opened(path) as file:
                 text = file.read(_MAX_IMPORT).decode("utf-8-sig", "replace")
             imported = self._servers.import_servers(text)
         except RdchatError as error:

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageCms, PngImagePlugin
 
 from rdchat import host
+from rdchat.chat.attachments.kinds import begins_as_image, is_image
 from rdchat.errors import ImageRefusedError, ModelError
+from rdchat.files.image_brands import HEIC
 from rdchat.inference.vision import pixels_child
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
@@ -136,13 +138,38 @@ def test_heic_is_refused_with_a_remedy_where_the_system_cannot_read_it(
         images.look(tmp_path / "a.heic")
 
 
-def test_heic_is_read_through_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Another program stands here for the one of a Mac."""
-    path = tmp_path / "a.heic"
-    path.write_bytes(b"\0\0\0\x14ftypheic\0\0\0\0mif1" + bytes(99))
-    monkeypatch.setattr(host, "convert_to_png", lambda _image, png: png.write_bytes(encoded(photo(), "PNG")))
+@pytest.mark.parametrize("brand", sorted(HEIC))
+def test_heic_of_each_brand_is_converted_once_by_the_system(
+    brand: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another program stands here for the one of a Mac; it keeps the turn and the colours in the TIFF."""
+    path, converted = tmp_path / "a.heic", list[bytes]()
+    path.write_bytes(b"\0\0\0\x14ftyp" + brand + b"\0\0\0\0mif1" + bytes(99))
+    assert is_image(path), "it can be attached"
+
+    def convert(image: Path, tiff: Path) -> bool:
+        converted.append(image.read_bytes())
+        turned = Image.Exif()
+        turned[0x0112] = 6
+        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+        photo().save(tiff, "TIFF", exif=turned, icc_profile=profile)
+        return True
+
+    monkeypatch.setattr(host, "convert_to_tiff", convert)
+    pixels_child._converted.cache_clear()
     facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
-    assert facts == {"width": 37, "height": 23, "format": "HEIC", "note": ""}
+    assert facts == {"width": 23, "height": 37, "format": "HEIC", "note": ""}
+    for size in ((10, 10), (100, 100)):
+        pixels_child.draw(Job(), str(path), "a.heic", str(tmp_path / "out"), size)
+    with Image.open(tmp_path / "out") as whole:
+        assert whole.size == (23, 37)
+    assert converted == [path.read_bytes()]
+
+
+def test_a_film_is_no_image_and_an_image_whose_own_brand_is_unknown_is_one() -> None:
+    assert not begins_as_image(b"\0\0\0\x18ftypisom\0\0\0\0mp42avc1" + b"heic")
+    assert begins_as_image(b"\0\0\0\x18ftypMiHE\0\0\0\0miafheic")
+    assert begins_as_image(b"\0\0\0\x18ftypMA1B\0\0\0\0miafavif")
 
 
 def test_settings_of_a_model_are_blamed_and_not_the_image(images: ImageProcess, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_edits_branches_and_other_replies_keep_images(window: Window, engine: Sc
 
 
 def test_an_image_that_is_no_file_is_attached(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.files.add_image(DATA, "Pasted image.png")
+    window.controller.chat.files.add_image(lambda: DATA, "Pasted image.png")
     bring(window)
     window.ask("What?")
     assert seen(engine) == [[("Pasted image.png", 37, 23, DATA)]]
@@ -90,7 +90,7 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
     assert (refusals[0].split()[0], refusals[1].split()[0]) == ("cut.png", "large.png")
     assert not files.files
     files.add([str(picture)] * (MAX_FILES + 1))
-    files.add_image(DATA, "one more.png")
+    files.add_image(lambda: DATA, "one more.png")
     assert refusals[2:] == [f"A message takes {MAX_FILES} files at most."] * 2
 
 

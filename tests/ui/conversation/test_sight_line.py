@@ -40,7 +40,8 @@ def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
 def attach(qtbot: QtBot, window: MainWindow) -> None:
     with io.BytesIO() as buffer:
         Image.new("RGB", (30, 20)).save(buffer, "PNG")
-        window.conversation.files.add_image(buffer.getvalue())
+        data = buffer.getvalue()
+    window.conversation.files.add_image(lambda: data)
     qtbot.waitUntil(lambda: window.conversation.composer.files.has_images)
 
 

@@ -109,14 +109,73 @@ def sent(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> Iterat
 )
 def test_words_beside_an_image_win_and_its_address_does_not(data: QMimeData, is_image: bool) -> None:
     assert has_image(data) == is_image
-    assert not is_image or image_in(data) == png()
+    assert not is_image or image_in(data, is_dragged=False)() == png()
 
 
 def test_an_image_without_bytes_of_a_format_is_taken_as_png() -> None:
     data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
     image.fill(Qt.GlobalColor.red)
     data.setImageData(image)
-    assert Image.open(io.BytesIO(image_in(data))).size == (3, 2)
+    assert Image.open(io.BytesIO(image_in(data, is_dragged=False)())).size == (3, 2)
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+TIFF = b"II*\0 as another program wrote it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("image/svg+xml", SVG),
+        ("image/svg", SVG),
+        ("image/tiff", TIFF),
+        ("image/of-tomorrow", b"any"),
+        ("application/x-qt-image", SVG),
+    ],
+)
+def test_no_image_of_another_program_is_decoded_in_the_window(
+    kind: str, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On X11, Qt says that it has an image for each format that it reads, and would decode it here."""
+    data = QMimeData()
+    data.setData(kind, content)
+    monkeypatch.setattr(QMimeData, "imageData", lambda _data: pytest.fail("Qt decodes it"))
+    assert has_image(data)
+    assert image_in(data, is_dragged=False)() == content
+
+
+def test_an_image_of_qt_is_encoded_when_it_is_read_and_not_when_it_is_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
+    data.setImageData(image)
+    save = QImage.save
+    with monkeypatch.context() as patch:
+        patch.setattr(QImage, "save", lambda *_call: pytest.fail("it is encoded at once"))
+        read = image_in(data, is_dragged=False)
+    assert QImage.save is save
+    assert read().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_svg_alone_is_refused_in_words(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    data = QMimeData()
+    data.setData("image/svg+xml", SVG)
+    QGuiApplication.clipboard().setMimeData(data)
+    window.conversation.composer.field.paste()
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: "Open it in another app and save it as PNG or JPEG." in note.text())
+    assert chips(window) == []
+
+
+def test_a_drop_of_a_promised_file_alone_says_what_to_do(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from Photos and Mail."""
+    chat.start()
+    monkeypatch.setattr(host, "is_file_promised", lambda: True)
+    assert drop(window, QMimeData())
+    note = window.conversation.composer.note
+    qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
+    assert chips(window) == []
 
 
 def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -300,7 +359,7 @@ def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, se
     chat.engine.gate.shut()
     chat.controller.send("Hello")
     qtbot.waitUntil(lambda: chat.writing)
-    sent.conversation.files.add_image(png())
+    sent.conversation.files.add_image(png)
     wait_for_chips(qtbot, sent, 1)
     chat.controller.send("")
     (line,) = (each for each in sent.conversation.waiting.findChildren(ElidedLabel) if each.text())
@@ -317,7 +376,7 @@ def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
     monkeypatch.setattr(host, "_may_see_screen", lambda: False)
     choose(window, "Screenshot")
     note = window.conversation.composer.note
-    qtbot.waitUntil(lambda: note.text().startswith("macOS does not let rdchat see the screen. Allow it in System Set"))
+    qtbot.waitUntil(lambda: note.text().endswith("System Audio Recording, and open rdchat again."))
 
     def capture(command: list[str], file: Path, _timeout_s: float | None) -> bool:
         assert command == ["/usr/sbin/screencapture", "-i", str(file)]

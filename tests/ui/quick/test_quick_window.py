@@ -293,7 +293,7 @@ def test_an_image_goes_to_a_server_only_after_a_question(qtbot: QtBot, chat: Cha
     assert slot.info is not None
     slot.info = replace(slot.info, server="Studio", device="http://192.0.2.1:8080")
     with qtbot.waitSignal(chat.controller.replies.sending_asked):
-        quick.images.add_image(encoded(photo(), "PNG"))
+        quick.images.add_image(lambda: encoded(photo(), "PNG"))
         wait_for_image(qtbot, chat)
         ask(qtbot, quick, "What is it?")
     (box,) = (each for each in QApplication.topLevelWidgets() if isinstance(each, QMessageBox) and each.isVisible())

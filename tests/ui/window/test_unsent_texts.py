@@ -102,7 +102,7 @@ def files_of(controller: ChatController) -> list[tuple[str, str]]:
 def attach(qtbot: QtBot, window: MainWindow, controller: ChatController, *paths: Path) -> list[tuple[str, str]]:
     """Attach an image that is no file, and files; return what is sent of them."""
     before = len(controller.chat.files.files)
-    window.conversation.files.add_image(_RED)
+    window.conversation.files.add_image(lambda: _RED)
     window.conversation.files.add([str(path) for path in paths])
     qtbot.waitUntil(lambda: len(files_of(controller)) == before + 1 + len(paths), timeout=WAIT_MS)
     return files_of(controller)
