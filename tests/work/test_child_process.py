@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,23 @@ def test_tells_progress_in_order_before_the_result(child):
     told = []
     assert child.submit("count", {"to": 50}, on_progress=told.append).result() == 50
     assert told == list(range(50))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_ended_run_does_not_stay_in_memory(child, closes):
+    runs = []
+    for _ in range(3):
+        assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+        runs.append(weakref.ref(child._running))
+        if closes:
+            child.close()
+        else:
+            os.kill(child.pid, signal.SIGKILL)
+            for thread in threading.enumerate():
+                if thread.name == "echo child":
+                    thread.join()
+    gc.collect()
+    assert [run() is None for run in runs[:-1]] == [True, True]
 
 
 def test_a_large_request_and_its_answer_pass(child):
