@@ -21,6 +21,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED, TerminalStream
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
+from rdchat.files.private_folder import remove_abandoned
 from rdchat.services.app.start_request import StartRequest, is_own_address, request_of_start
 from rdchat.work.job import error_of
 
@@ -135,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         log.set_up_logging()
         _close_folders()
+        remove_abandoned()
         return _run(args, files)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import tempfile
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
+from rdchat.files.private_folder import private_folder
 from rdchat.inference.api.images import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
@@ -44,9 +44,9 @@ class SentImages:
             yield request
             return
         ended = threading.Event()
-        with tempfile.TemporaryDirectory(prefix="rdchat-sent-", ignore_cleanup_errors=True) as folder:
+        with private_folder() as folder:
             try:
-                yield await asyncio.to_thread(self._request, request, Path(folder), partial(_check, ended))
+                yield await asyncio.to_thread(self._request, request, folder, partial(_check, ended))
             finally:
                 ended.set()
 
