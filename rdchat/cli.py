@@ -18,9 +18,10 @@ from typing import Any, NoReturn
 
 from rdchat import __version__, host, log, paths
 from rdchat.commands.options import LOAD_ANYWAY, SHARED
-from rdchat.commands.terminal import INTERRUPTED
+from rdchat.commands.terminal import INTERRUPTED, TerminalStream
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
+from rdchat.files.private_folder import remove_abandoned
 from rdchat.services.app.start_request import StartRequest, is_own_address, request_of_start
 from rdchat.work.job import error_of
 
@@ -124,12 +125,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names may not be text, and terminals may lack characters.
         sys.stdout.reconfigure(errors="backslashreplace")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # One whose wrapper is collected is closed, so there is one wrapper.
+        if isinstance(stream, io.TextIOWrapper) and stream.isatty() and not isinstance(stream, TerminalStream):
+            setattr(sys, name, TerminalStream(stream))
     arguments = sys.argv[1:] if argv is None else argv
     files = _files(arguments)
     args = _parser(arguments).parse_args([] if files else arguments)
     try:
         log.set_up_logging()
         _close_folders()
+        remove_abandoned()
         return _run(args, files)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,10 +1,13 @@
 """Errors that a person can act on: what happened, and what to do about it."""
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LONGEST_LINE = 1000
+# Tab and line feed are not among these control characters.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def one_line(text: object) -> str:
@@ -16,6 +19,11 @@ def one_line(text: object) -> str:
     half = _LONGEST_LINE // 2
     # The end is the hint, so it stays.
     return f"{line[:half]} ... {line[-half:]}"
+
+
+def without_controls(text: str) -> str:
+    """Return a text without control characters: in a terminal, or pasted into one, they could run a model's code."""
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def reason_of(error: Exception) -> str:

@@ -14,7 +14,7 @@ from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, shown_text
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
@@ -306,7 +306,7 @@ class _Answer:
 
     def _write(self, text: str) -> None:
         if text and not self.quiet:
-            sys.stdout.write(shown_text(text))
+            sys.stdout.write(text)
             sys.stdout.flush()
 
     def report(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
 from rdchat.chat.settings import SettingsStore
-from rdchat.commands.terminal import shown_text
 from rdchat.errors import file_errors, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
@@ -118,7 +117,7 @@ def print_warning(info: ModelInfo) -> None:
 
 def print_json(report: Any) -> None:
     """Print one JSON object on one line."""
-    print(shown_text(json.dumps(report, ensure_ascii=False)))
+    print(json.dumps(report, ensure_ascii=False))
 
 
 def print_result(args: argparse.Namespace, report: Any, text: str | Iterable[str]) -> None:
@@ -127,7 +126,7 @@ def print_result(args: argparse.Namespace, report: Any, text: str | Iterable[str
         print_json(report)
     else:
         for line in [text] if isinstance(text, str) else text:
-            print(shown_text(line))
+            print(line)
 
 
 def writing(path: Path) -> AbstractContextManager[None]:

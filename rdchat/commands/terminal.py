@@ -1,6 +1,6 @@
 """Terminal output: a progress line that is overwritten, tables, and Ctrl-C that keeps partial results."""
 
-import re
+import io
 import shutil
 import signal
 import sys
@@ -10,22 +10,33 @@ from math import inf
 from time import monotonic
 from types import FrameType
 
-from rdchat.errors import InvalidSettingError, one_line
+from rdchat.errors import InvalidSettingError, one_line, without_controls
 from rdchat.inference.api.events import LoadProgress
 
 # The shell's status for a process that Ctrl-C ended.
 INTERRUPTED = 130
-# Controls except tab and line feed, and what changes the order of letters.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ERASE = "\r\x1b[K"
 
 
-def shown_text(text: str) -> str:
-    """Return a text as standard output gets it: a terminal gets no control characters, a pipe the text as it is."""
-    if not sys.stdout.isatty():
-        return text
-    # Without its first letter an escape is plain text, so one split over two pieces needs no memory.
-    return _CONTROLS.sub("", text)
+class TerminalStream(io.TextIOWrapper):
+    """Standard output or error on a terminal: what models, servers and files say cannot control it.
+
+    Each write is checked for itself, so an escape sequence in several parts is no exception.
+
+    Args:
+        stream: The stream as Python opened it.
+    """
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+        # Collected before, it would close their file.
+        self._original = stream
+
+    def write(self, text: str) -> int:
+        return super().write(without_controls(text))
+
+    def erase_line(self) -> None:
+        super().write(_ERASE)
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
@@ -52,7 +63,8 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         if self._terminal:
             # A line that wraps could not be erased.
             room = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"{_ERASE}{text[:room]}")
+            self._erase()
+            self._stream.write(one_line(text)[:room])
         elif self._verbose and (stage != self._stage or monotonic() - self._printed_at > self._repeat_s):
             self._stream.write(f"{text}\n")
             self._printed_at = monotonic()
@@ -68,8 +80,12 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
     def clear(self) -> None:
         """Erase the line, before something else is printed."""
         if self._terminal and self._stage:
-            self._stream.write(_ERASE)
+            self._erase()
             self._stream.flush()
+
+    def _erase(self) -> None:
+        if isinstance(self._stream, TerminalStream):
+            self._stream.erase_line()
 
     def __exit__(self, *_error: object) -> None:
         self.clear()

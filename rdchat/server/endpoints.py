@@ -110,12 +110,14 @@ class Endpoints:
         info = self._queue.engine.model
         # A model that does not see gets a line for each image, whatever is in it.
         is_blind = card is None and info is not None and not info.sees
-        async with nullcontext(request) if is_blind else self._images.stored(request) as ready:
+        async with self._images.reader(request) if request.images and not is_blind else nullcontext() as read_images:
             if path == _COUNT_PATH:
-                await self._send_count(ready, response)
+                if read_images is not None:
+                    request = await self._read_for_count(read_images, receive)
+                await self._send_count(request, response)
                 return
             host, agent = scope["client"][0] if scope.get("client") else "", headers.get("user-agent", "")
-            job = self._queue.submit(f"{host} {agent}", path, agent, ready)
+            job = self._queue.submit(f"{host} {agent}", path, agent, request, read_images)
             watch = asyncio.ensure_future(self._stop_when_disconnected(job, receive))
             try:
                 await Answer(self._queue, interface, job, response, self._limits.silent_seconds).send()
@@ -123,9 +125,21 @@ class Endpoints:
                 watch.cancel()
                 self._queue.stop(job, DisconnectedError())
 
+    async def _read_for_count(self, read_images: Callable[[], ReplyRequest], receive: Receive) -> ReplyRequest:
+        """Read the images of a request whose tokens are counted, until its client leaves."""
+        reading = asyncio.ensure_future(self._queue.read_images(read_images))
+        watch = asyncio.ensure_future(_wait_for_disconnect(receive))
+        try:
+            await asyncio.wait({reading, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise DisconnectedError
+            return reading.result()
+        finally:
+            watch.cancel()
+            reading.cancel()
+
     async def _stop_when_disconnected(self, job: Job, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await _wait_for_disconnect(receive)
         self._queue.stop(job, DisconnectedError())
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
@@ -164,6 +178,11 @@ class Endpoints:
             if body is None:
                 raise ApiError(404, f"There is no model named {name[:200]!r} here.", "model", "model_not_found")
         await response.json(200, body, {})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any]:
@@ -211,7 +230,7 @@ class Answer:
     ) -> None:
         self._queue, self._interface, self._job, self._response = queue, interface, job, response
         self._silent_seconds = silent_seconds
-        self._request, self._reply_id = job.request, secrets.token_hex(12)
+        self._reply_id = secrets.token_hex(12)
         self._choices: list[Choice] = []
 
     async def send(self) -> None:
@@ -236,6 +255,10 @@ class Answer:
             await self._response.write(self._format.end(self._choices), more=False)
         else:
             await self._response.json(200, self._format.complete(self._choices), self._headers)
+
+    @property
+    def _request(self) -> ReplyRequest:
+        return self._job.request
 
     async def _next_part(self) -> Part | None:
         """Return what came; an empty `Delta` after a while without anything, and None at the end."""
@@ -294,7 +317,8 @@ class Answer:
         status.
         """
         info = self._queue.engine.model
-        if info is None or await self._queue.models.card(self._request.model) is not None:
+        is_read = self._job.read_images is None
+        if info is None or not is_read or await self._queue.models.card(self._request.model) is not None:
             return
         for index in range(0, self._request.replies, self._request.choices):
             tokens = await self._queue.count_tokens(self._request, index, info)

@@ -34,6 +34,7 @@ class Job:
         parts: The parts of the reply for its handler; an exception is the error of the request, and None its end.
         stopped: Whether it was stopped here.
         stop: Stops the engine's work for it.
+        read_images: Returns the request with its images, on any thread; None if there are none, or they are read.
     """
 
     client: str
@@ -43,6 +44,7 @@ class Job:
     parts: asyncio.Queue[Part | Exception | None] = field(default_factory=asyncio.Queue)
     stopped: bool = False
     stop: Stop = lambda: None
+    read_images: Callable[[], ReplyRequest] | None = None
     _began: float = 0.0
     _tokens: int = 0
     _drafted: int = 0
@@ -110,26 +112,60 @@ class RequestQueue:
         self._closed = False
         # The process that counts also makes the tokens of the next reply's prompt.
         self._counting = asyncio.Lock()
+        # The images of one request are read at a time, while the engine answers others.
+        self._reading = asyncio.Lock()
+        self._reading_task: asyncio.Task[None] | None = None
 
-    def submit(self, client: str, path: str, user_agent: str, request: ReplyRequest) -> Job:
+    def submit(
+        self,
+        client: str,
+        path: str,
+        user_agent: str,
+        request: ReplyRequest,
+        read_images: Callable[[], ReplyRequest] | None = None,
+    ) -> Job:
         """Queue a request; its parts come one by one.
+
+        Its turn at the engine comes once its images are read; those of other clients do not wait for it.
 
         Raises:
             ApiError: If too many requests wait.
         """
         if self._closed:
             raise _closing()
-        if self._running is not None and len(self._waiting) >= self._settings.queue_length:
+        if self._jobs() and len(self._waiting) >= self._settings.queue_length:
             wait_s = min(max(1, round(len(self._waiting) * self._mean_s)), _LONGEST_WAIT_S)
             raise ApiError(429, "Too many requests wait for the model.", headers={"retry-after": str(wait_s)})
         self._submitted += 1
         names = one_line(user_agent)[:200], one_line(request.model)[:200]
-        job = Job(client, request, RequestFacts(self._submitted, path, *names, Phase.WAITING))
+        facts = RequestFacts(self._submitted, path, *names, Phase.WAITING)
+        job = Job(client, request, facts, read_images=read_images)
         self._waiting.append(job)
+        if read_images is not None and self._reading_task is None:
+            self._reading_task = asyncio.get_running_loop().create_task(self._read_waiting())
         if self._running is None:
             self._begin_next()
         self._publish()
         return job
+
+    async def read_images(self, read: Callable[[], ReplyRequest]) -> ReplyRequest:
+        """Read the images of a request, after those of others that are being read."""
+        async with self._reading:
+            return await asyncio.to_thread(read)
+
+    async def _read_waiting(self) -> None:
+        """Read the images of the waiting requests, in the order of their turns."""
+        while job := next((each for each in self._in_turn() if each.read_images), None):
+            assert job.read_images is not None
+            try:
+                job.request = await self.read_images(job.read_images)
+                job.read_images = None
+            except Exception as error:
+                self.stop(job, error)
+            if self._running is None:
+                self._begin_next()
+                self._publish()
+        self._reading_task = None
 
     async def count_tokens(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
         """Return the number of tokens of the prompt of a request's reply; one prompt is counted at a time.
@@ -150,6 +186,8 @@ class RequestQueue:
         if job in self._waiting:
             self._waiting.remove(job)
             self._answered += 1
+            if self._running is None:
+                self._begin_next()
             self._publish()
         elif job is self._running and not job.stopped:
             job.stopped = True
@@ -183,10 +221,21 @@ class RequestQueue:
             last_turns[job.client] = turn
             yield job
 
+    def _next_ready(self) -> Job | None:
+        """Return the next request whose images are read; each client's requests keep their order."""
+        behind = set[str]()
+        for job in self._in_turn():
+            if job.read_images is not None:
+                behind.add(job.client)
+            elif job.client not in behind:
+                return job
+        return None
+
     def _begin_next(self) -> None:
-        self._running = job = next(self._in_turn(), None)
+        self._running = job = self._next_ready()
         if job is None:
-            self._last_turns.clear()
+            if not self._waiting:
+                self._last_turns.clear()
             return
         self._waiting.remove(job)
         self._turns += 1

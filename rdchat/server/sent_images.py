@@ -1,22 +1,22 @@
 """The images of requests, as files: the engine takes paths."""
 
-import asyncio
 import hashlib
-import tempfile
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
+from rdchat.files.private_folder import private_folder
 from rdchat.inference.api.images import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.images import SentImage
 from rdchat.server.interfaces.reply_request import ReplyRequest
+from rdchat.server.response import DisconnectedError
 
 # Images whose sizes are remembered: clients send those of a conversation with each of its requests.
 _MAX_SIZES = 1000
@@ -31,22 +31,17 @@ class SentImages:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     @asynccontextmanager
-    async def stored(self, request: ReplyRequest) -> AsyncGenerator[ReplyRequest]:
-        """Give a request whose images are files of known sizes.
+    async def reader(self, request: ReplyRequest) -> AsyncGenerator[Callable[[], ReplyRequest]]:
+        """Give a function that reads a request's images, and returns it with images that are files of known sizes.
 
-        An old image that cannot be read is a placeholder, as other parts without text are. So are the oldest ones where
-        a message or the conversation has too many.
-
-        Raises:
-            ApiError: If a new one cannot be read.
+        The function blocks, and ends when the block does. An old image that cannot be read is a placeholder, as other
+        parts without text are. So are the oldest ones where a message or the conversation has too many. A new one that
+        cannot be read is an ApiError.
         """
-        if not request.images:
-            yield request
-            return
         ended = threading.Event()
-        with tempfile.TemporaryDirectory(prefix="rdchat-sent-", ignore_cleanup_errors=True) as folder:
+        with private_folder() as folder:
             try:
-                yield await asyncio.to_thread(self._request, request, Path(folder), partial(_check, ended))
+                yield partial(self._request, request, folder, partial(_check, ended))
             finally:
                 ended.set()
 
@@ -77,6 +72,7 @@ class SentImages:
             return _UNSEEN
 
     def _image(self, image: SentImage, folder: Path, waiting: Waiting) -> SentImage:
+        waiting()
         digest = hashlib.sha256(image.data).hexdigest()
         path = folder / digest
         path.write_bytes(image.data)
@@ -91,6 +87,6 @@ class SentImages:
 
 
 def _check(ended: threading.Event) -> None:
-    """Raise ImageRefusedError once nobody waits for an image."""
+    """Raise DisconnectedError once nobody waits for an image."""
     if ended.is_set():
-        raise ImageRefusedError("The request has ended.")
+        raise DisconnectedError

@@ -114,9 +114,7 @@ class ChildProcess:
         with self._guard:
             running, self._running = self._running, None
             self._closes += 1
-            if self._end is not None:
-                self._end.detach()
-                self._end = None
+            self._forget_end()
         if running is not None:
             running.close(grace_s)
 
@@ -146,10 +144,14 @@ class ChildProcess:
         if not self._restarts and (error is not None or self._closes):
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
+            self._forget_end()
             self._running = self._run()
-            if self._end is not None:
-                # It would keep the run that ended, and its error, in memory.
-                self._end.detach()
             self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running
+
+    def _forget_end(self) -> None:
+        """Let a run that ended be collected: a finalizer keeps its arguments."""
+        if self._end is not None:
+            self._end.detach()
+            self._end = None

@@ -1,6 +1,7 @@
 """Turns between clients."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -27,6 +28,27 @@ def submit(queue: RequestQueue, name: str) -> Job:
     """Submit a request of the client that the name begins with."""
     prompt = Prompt((ChatMessage(Role.USER, name),))
     return queue.submit(name[0], "/v1/messages", name, ReplyRequest("", (prompt,), {}, seed=1))
+
+
+class Images:
+    """Images of requests, which are read when the test says so."""
+
+    def __init__(self) -> None:
+        self.read = list[str]()
+        self.free = threading.Event()
+
+    def submit(self, queue: RequestQueue, name: str) -> Job:
+        prompt = Prompt((ChatMessage(Role.USER, name),))
+        request = ReplyRequest("", (prompt,), {}, seed=1)
+
+        def read() -> ReplyRequest:
+            self.read.append(name)
+            assert self.free.wait(60)
+            if name.endswith("!"):
+                raise ApiError(400, "no image")
+            return request
+
+        return queue.submit(name[0], "/v1/messages", name, request, read)
 
 
 def waiting(queue: RequestQueue) -> list[str]:
@@ -99,3 +121,56 @@ def test_a_stopped_reply_ends_at_once_and_the_next_one_when_the_engine_has_stopp
 
     run(gate, use)
     assert gate.cancelled == 1
+
+
+def test_no_client_waits_for_the_images_of_others(gate: ScriptedGate) -> None:
+    """Six requests with large images took all threads, and nobody else got an answer."""
+    images = Images()
+
+    async def use(queue: RequestQueue) -> None:
+        gate.gate.open()
+        large = [images.submit(queue, f"a{number}") for number in range(8)]
+        behind = submit(queue, "a9")
+        assert await end_of(submit(queue, "b1")) is None
+        assert await queue.models.listed()
+        assert images.read == ["a0"]
+        assert behind.parts.empty()
+        images.free.set()
+        assert [await end_of(job) for job in [*large, behind]] == [None] * 9
+        assert [request.messages[0].content for request in gate.requests] == ["b1", *(f"a{n}" for n in range(8)), "a9"]
+
+    run(gate, use)
+
+
+def test_images_are_read_in_turns_and_those_of_clients_that_left_are_not(gate: ScriptedGate) -> None:
+    images = Images()
+
+    async def use(queue: RequestQueue) -> None:
+        gate.gate.open()
+        jobs = {name: images.submit(queue, name) for name in ("a0", "a1", "a2", "b0!")}
+        behind = submit(queue, "a3")
+        await asyncio.sleep(0)
+        for name in ("a0", "a1"):
+            queue.stop(jobs[name], ApiError(499, "left"))
+        images.free.set()
+        assert isinstance(await end_of(jobs["b0!"]), ApiError)
+        assert await end_of(jobs["a2"]) is None
+        assert await end_of(behind) is None
+        assert "a1" not in images.read
+        assert queue.facts.answered == 5
+
+    run(gate, use)
+
+
+def test_requests_with_images_are_among_those_that_may_wait(gate: ScriptedGate) -> None:
+    images = Images()
+
+    async def use(queue: RequestQueue) -> None:
+        first, second = images.submit(queue, "a0"), images.submit(queue, "a1")
+        with pytest.raises(ApiError, match="Too many"):
+            images.submit(queue, "a2")
+        images.free.set()
+        gate.gate.open()
+        assert [await end_of(first), await end_of(second)] == [None, None]
+
+    run(gate, use, max_waiting=2)

@@ -55,16 +55,21 @@ def test_tells_progress_in_order_before_the_result(child):
     assert told == list(range(50))
 
 
-def test_runs_that_ended_do_not_stay_in_memory(child):
-    runs = weakref.WeakSet()
-    for value in range(5):
-        assert child.submit("echo", {"value": value}).result() == {"value": value}
-        runs.add(child._running)
-        os.kill(child.pid, signal.SIGKILL)
-        while child.pid is not None:
-            pass
+@pytest.mark.parametrize("closes", [False, True])
+def test_an_ended_run_does_not_stay_in_memory(child, closes):
+    runs = []
+    for _ in range(3):
+        assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+        runs.append(weakref.ref(child._running))
+        if closes:
+            child.close()
+        else:
+            os.kill(child.pid, signal.SIGKILL)
+            for thread in threading.enumerate():
+                if thread.name == "echo child":
+                    thread.join()
     gc.collect()
-    assert len(runs) <= 1
+    assert [run() is None for run in runs[:-1]] == [True, True]
 
 
 def test_a_large_request_and_its_answer_pass(child):

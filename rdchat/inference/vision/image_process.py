@@ -1,6 +1,5 @@
 """The app's side of the child that decodes images."""
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
+from rdchat.files.private_folder import private_folder
 from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
@@ -51,8 +51,8 @@ def shared_images() -> "ImageProcess":
 @contextmanager
 def as_file(data: bytes) -> Iterator[Path]:
     """Give an image as a private file, which ends with the block."""
-    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
-        path = Path(folder) / "image"
+    with private_folder() as folder:
+        path = folder / "image"
         path.write_bytes(data)
         yield path
 
@@ -125,8 +125,8 @@ class ImageProcess:
         """Return `read` of the child's answer and the file that it wrote."""
         name = one_line(name or path.name)
         # One that is cancelled may still write there for a moment.
-        with tempfile.TemporaryDirectory(prefix="rdchat-image-", ignore_cleanup_errors=True) as folder:
-            out = Path(folder) / "out"
+        with private_folder() as folder:
+            out = folder / "out"
             arguments = {"path": str(path.absolute()), "name": name, "out": str(out), **more}
             job = self._child.submit(do, arguments, self._limits, read=lambda answer: read(answer, out))
             try:

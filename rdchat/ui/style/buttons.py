@@ -15,8 +15,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from rdchat.errors import without_controls
 from rdchat.ui.style.icons import line_icon, line_pixmap
-from rdchat.ui.style.labels import button_text, set_tip, without_controls
+from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.theme import Theme, control_font, paint_focus, set_role
 
 type Action = Callable[[], object]

@@ -19,8 +19,6 @@ from rdchat.ui.style.theme import RADIUS, Theme, control_font, paint_card, set_r
 _LINE, _MAX_LINES = 80, 50
 # The characters of a text, and of a text on a button.
 _MAX, _MAX_OF_BUTTON = 2000, 200
-# Tab and line feed are not among these control characters.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # They can be printed, and are not seen.
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -65,11 +63,6 @@ def show_tip(position: QPoint, text: str, widget: QWidget, area: QRect | None = 
 def button_text(text: str) -> str:
     """Return a text for a button or a menu entry, where Qt takes `&` for the mark of a key."""
     return cut(text, _MAX_OF_BUTTON).replace("&", "&&")
-
-
-def without_controls(text: str) -> str:
-    """Return a text without control characters: pasted into a terminal, they could run a model's code."""
-    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def visible_text(text: str) -> str:

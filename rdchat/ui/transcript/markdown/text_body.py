@@ -17,8 +17,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
+from rdchat.errors import without_controls
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import OfflineBrowser, without_controls
+from rdchat.ui.style.labels import OfflineBrowser
 from rdchat.ui.style.layouts import column
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import Theme
