@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import io
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -28,7 +30,7 @@ from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
 from tests.inference.vision.pictures import encoded, photo, stored
 from tests.late import LateModule
-from tests.server.conftest import MakeServer
+from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, ScriptedGate
 
 if TYPE_CHECKING:
@@ -360,3 +362,30 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     assert (got.content, one.width, one.height, gate.requests[0].image_cap) == ("What is it?", 171, 512, "small")
     assert gate.files[0][0].startswith(b"\x89PNG")
     assert b"home" not in gate.files[0][0]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages/count_tokens"])
+def test_the_images_of_clients_that_left_are_not_read_on(
+    make_server: MakeServer, gate: SeeingGate, openai: OpenAI, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    looked, ended = list[Path](), list[Path]()
+
+    def hang(_process: ImageProcess, path: Path, *, waiting: Callable[[], None], **_more: Any) -> ImageFacts:
+        looked.append(path)
+        try:
+            wait_until(waiting)
+        finally:
+            ended.append(path)
+        raise AssertionError("nobody ended it")
+
+    address = openai.base_url
+    part = block() if path.endswith("count_tokens") else image()
+    body = json.dumps({"model": "", "messages": [{"role": "user", "content": [part]}]}).encode()
+    with monkeypatch.context() as changed:
+        changed.setattr(ImageProcess, "look", hang)
+        with closing(http.client.HTTPConnection(str(address.host), address.port, timeout=60)) as connection:
+            connection.request("POST", path, body, {"x-api-key": KEY})
+            wait_until(lambda: looked)
+        wait_until(lambda: ended)
+    assert chat(openai, WORDS, image()).headers["x-request-id"]
+    assert len(gate.requests) == 1
