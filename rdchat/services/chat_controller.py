@@ -210,6 +210,7 @@ class ChatController(QObject):
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
             return
+        files = self.chat.files.files
         try:
             message = self.chat.take_message(text)
             if self.replies.free and not self.chat.unsent.waiting and not self.calls.runs_in(message.chat):
@@ -218,6 +219,7 @@ class ChatController(QObject):
                 self.chat.unsent.wait(message)
         except StorageError as error:
             self.storage.report(error)
+            self.chat.files.put_back(files)
             self.prompt_refused.emit(text, str(error))
 
     def _send_next(self) -> None:

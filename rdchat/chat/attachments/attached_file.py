@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +12,10 @@ from rdchat.errors import RdchatError
 # No context holds a longer text, and storing one must not block the window.
 MAX_CHARACTERS = 8_000_000
 MAX_IMAGE_BYTES = 50_000_000
+MAX_FILES = 20
+# No model here takes a longer message, and storing one would block the window.
+MAX_MESSAGE_CHARACTERS = 2_000_000
+_MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp"}
 
@@ -64,7 +69,8 @@ class AttachedFile:
     Attributes:
         name: As in `ReadFile`.
         kind: The format it was read as.
-        digest: SHA-256 of the text, or of an image's data, in hexadecimal; the key of the text in the store.
+        digest: SHA-256 of the text, in hexadecimal, or `image` with that of an image's data; the key of the text in
+            the store. Images of earlier versions have no `image` in it.
         characters: Length of the text.
         taken: Which part of the file it is, such as `pages 1 to 4 of 90`; empty for all of it.
         note: As in `ReadFile`.
@@ -93,13 +99,23 @@ def image_file(data: bytes, name: str, note: str = "", width: int = 0, height: i
     text = base64.b64encode(data).decode()
     if "." not in name:
         name += "." + next((ending for beginning, ending in _IMAGES.items() if data.startswith(beginning)), "image")
-    digest = hashlib.sha256(data).hexdigest()
+    # Otherwise an image whose data are a text would stand in its place.
+    digest = f"image {hashlib.sha256(data).hexdigest()}"
     return AttachedFile(printable_name(name), FileKind.IMAGE, digest, len(text), "", note, width, height), text
 
 
 def image_data(text: str) -> bytes:
     """Return the data of an image's text; ValueError if it is not base64."""
     return base64.b64decode(text, validate=True)
+
+
+def too_large(files: Sequence[AttachedFile]) -> str:
+    """Return why files cannot be stored with one message; empty if they can."""
+    if sum(file.characters for file in files if file.kind is not FileKind.IMAGE) > MAX_MESSAGE_CHARACTERS:
+        return f"The files have more than {MAX_MESSAGE_CHARACTERS // 10**6} million characters. Choose parts of them."
+    if sum(file.characters for file in files if file.kind is FileKind.IMAGE) * 3 // 4 > _MAX_IMAGES_BYTES:
+        return f"The images have more than {_MAX_IMAGES_BYTES // 10**6} MB. Remove some of them."
+    return ""
 
 
 def full_text(file: ReadFile) -> str:

@@ -22,7 +22,7 @@ from rdchat.work.job import CancelledError
 
 type Frame = dict[str, Any]
 
-_DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
+_DIGESTS = """coalesce((SELECT group_concat(substr(digest, -64), ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
 
 
@@ -159,7 +159,7 @@ class KnownChats:
 
 def key_of(chat: FullChat) -> tuple[str, bytes]:
     """Return the key of a chat in `KnownChats`."""
-    contents = [(each.role.value, text_column(each.text), " ".join(file.digest for file in each.files))
+    contents = [(each.role.value, text_column(each.text), " ".join(file.digest[-64:] for file in each.files))
                 for each in chat.messages]  # fmt: skip
     return title_of(chat), _hash_of(contents)
 

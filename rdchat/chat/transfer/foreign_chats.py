@@ -7,18 +7,26 @@ still there at the end (`count_rest`), so that no field is dropped unseen.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile, image_data, image_file
+from rdchat.chat.attachments.attached_file import (
+    MAX_FILES,
+    MAX_IMAGE_BYTES,
+    MAX_MESSAGE_CHARACTERS,
+    AttachedFile,
+    image_data,
+    image_file,
+    too_large,
+)
 from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import END_OF_DATES, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role
 from rdchat.inference.api.requests import SamplingParams
 
 # A character takes up to four bytes in UTF-8.
@@ -248,6 +256,26 @@ class ForeignChat:
         self.messages.append(Message(index, 0, parent, role, text, files=files, **{"activated": index} | fields))
         return index
 
+    def take_messages(self) -> tuple[Message, ...]:
+        """Return the messages, without what is beyond the limits of messages made here; that is counted."""
+        return tuple(map(self._limited, self.messages))
+
+    def _limited(self, message: Message) -> Message:
+        files = message.files[:MAX_FILES]
+        while too_large(files):
+            files = files[:-1]
+        calls = [
+            call
+            for call in message.tool_calls[:MAX_CALLS]
+            if len(call.name) <= MAX_CALL_NAME and len(call.arguments) <= MAX_ARGUMENTS
+        ]
+        self.without["file"] += len(message.files) - len(files)
+        self.without["tool call"] += len(message.tool_calls) - len(calls)
+        if len(message.text) > MAX_MESSAGE_CHARACTERS:
+            self.without["too long text"] += 1
+            message = replace(message, text="", control_offsets=())
+        return replace(message, files=files, tool_calls=tuple(calls))
+
     def take_files(self) -> tuple[AttachedFile, ...]:
         """Return the images that were read since the last message."""
         files = tuple(self.files)
@@ -324,7 +352,7 @@ class ForeignChat:
         self.count_rest(fields)
         prompt = self.system_prompt if self.system_prompt.strip() else None
         about = Conversation(0, name(title) or "", date(created), date(updated), prompt, self._sampling(sampling))
-        return FullChat(about, tuple(self.messages), texts=self.texts, without=self.without)
+        return FullChat(about, self.take_messages(), texts=self.texts, without=self.without)
 
     def _sampling(self, values: Json) -> SamplingParams | None:
         """Return the sampling parameters that rdchat can use; None without any."""

@@ -33,6 +33,7 @@ from rdchat import __version__
 from rdchat.chat.attachments.attached_file import (
     MAX_CHARACTERS,
     MAX_IMAGE_BYTES,
+    MAX_MESSAGE_CHARACTERS,
     AttachedFile,
     FileKind,
     ReadFile,
@@ -41,6 +42,7 @@ from rdchat.chat.attachments.attached_file import (
     image_file,
     printable_name,
 )
+from rdchat.chat.attachments.kinds import begins_as_image
 from rdchat.chat.conversation import Conversation, Message, MessageStatus, OwnOptions
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from, shape_from
@@ -142,7 +144,7 @@ def read(data: Any) -> FullChat:
     chat.count_rest({field: value for field, value in fields.items() if field not in _OF_CHAT})
     if chat.damage and not chat.messages:
         raise chat.damage
-    return FullChat(conversation, tuple(chat.messages), traces, chat.texts, tuple(names[:_NESTED]), chat.without)
+    return FullChat(conversation, chat.take_messages(), traces, chat.texts, tuple(names[:_NESTED]), chat.without)
 
 
 def _above(chat: ForeignChat, data: Json, places: list[int | None], last: int | None) -> int | None:
@@ -170,7 +172,8 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
     if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
     columns = {each: data.get(each) for each in MESSAGE_FIELDS}
-    columns |= {each: json.dumps(data[each]) for each in JSON_FIELDS if data.get(each) is not None}
+    dumped = {field: json.dumps(data[field]) for field in JSON_FIELDS if data.get(field) is not None}
+    columns |= {field: text if len(text) <= MAX_MESSAGE_CHARACTERS else None for field, text in dumped.items()}
     columns |= {
         "id": index,
         "conversation_id": 0,
@@ -208,9 +211,12 @@ def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
     )
     if kind is FileKind.IMAGE:
         try:
-            read, text = image_file(image_data(text), called or "image", note)
+            data = image_data(text)
         except ValueError as error:
             raise DamagedChatError("The data of an image is damaged") from error
+        if not begins_as_image(data):
+            raise DamagedChatError("The data of an image is that of no image")
+        read, text = image_file(data, called or "image", note)
     else:
         read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text

@@ -14,6 +14,12 @@ from rdchat.inference.api.images import ChatImage
 
 # Levels of JSON from outside: code that walks along it calls itself for each level.
 _MAX_NESTED = 100
+MAX_CALLS = 128
+"""The most calls of a reply of a remote server, and of an imported one."""
+MAX_CALL_NAME = 64
+"""The most characters of their names."""
+MAX_ARGUMENTS = 2**20
+"""The most characters of all of their arguments."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_LIMITS = f"It may be {_MAX_NESTED} deep, with no half characters (lone surrogates) and no infinite numbers."
 """The limits of JSON from outside, for people."""

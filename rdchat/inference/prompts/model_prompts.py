@@ -29,7 +29,7 @@ class ImageTexts(Protocol):
     def placeholder(self) -> str:
         """What chat templates write for an image."""
 
-    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap, limit: int) -> list[str]:
         """Return the text of each image."""
 
 
@@ -99,7 +99,7 @@ class ModelPrompts:
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         encode = partial(self.process.encode, self._folder, waiting, limit=limit)
         if self.sight is not None and (images := images_of(messages)):
-            encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap)))
+            encode = partial(encode, images=(self.sight.placeholder, self.sight.expanded(images, cap, limit)))
         refusals = list[TemplateRefusedError]()
         for fit in fitted(messages):
             try:

@@ -6,13 +6,10 @@ from io import StringIO
 from typing import Any
 
 from rdchat.files.plain_data import as_text
-from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, ToolCall, parsed_json
 
-_MAX_CALLS = 128
-# Characters of a call's name, of its id (some servers put a signature into it), and of the arguments of all calls.
-_MAX_NAME = 64
+# Some servers put a signature into an id.
 _MAX_ID = 2**15
-_MAX_ARGUMENTS = 2**20
 # Fields with words in a part of a text, and those with a thought in a delta.
 _WORDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
@@ -115,8 +112,8 @@ class StreamedCalls:
         if name != call.name and not (call.name and call.arguments.tell()):
             call.name += name
         self._length += call.arguments.write(arguments)
-        is_long = len(call.name) > _MAX_NAME or len(call.call_id) > _MAX_ID or self._length > _MAX_ARGUMENTS
-        self.is_too_long |= is_long or len(self._calls) > _MAX_CALLS
+        is_long = len(call.name) > MAX_CALL_NAME or len(call.call_id) > _MAX_ID or self._length > MAX_ARGUMENTS
+        self.is_too_long |= is_long or len(self._calls) > MAX_CALLS
 
     def finished(self) -> tuple[list[ToolCall], list[str]]:
         """Return the calls, and those without a name or whose arguments are no JSON object as texts."""

@@ -11,6 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
+from rdchat.files.foreign_files import REFETCH_HINT
 from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.api.images import ChatImage, ImageCap
 from rdchat.inference.api.messages import images_of
@@ -43,7 +44,11 @@ class ModelEyes:
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self._rows, self._network = ImageRows(folder, vision), network
         self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
-        self._embed = TargetEmbeddings(network, vocabulary_size).embed
+        table = TargetEmbeddings(network, vocabulary_size)
+        if vision.width != table.width:
+            widths = f"gives rows of {vision.width} numbers; its text model takes {table.width}"
+            raise ModelError(f"The vision of {folder.name} {widths}.", REFETCH_HINT)
+        self._embed = table.embed
 
     @property
     def token(self) -> int:

@@ -40,7 +40,7 @@ class Family:
     Attributes:
         name: For people.
         prefixes: For each prefix of the tower's own names, those that files have in its place.
-        needs: Own names that no other family has all of.
+        needs: Own names that no other family has all of. The first gives rows their width.
         tower: Name of its function among `image_rows.TOWERS`.
         processor: Name of its entry among `processors.PROCESSORS`.
         placeholder: What chat templates write for an image.
@@ -121,6 +121,7 @@ class Vision(NamedTuple):
         tensors: For each of the tower's own names, the name in the files.
         tower_bytes: Size of these tensors.
         tower_parameters: Number of their weights.
+        width: Numbers of a row that the tower gives.
         reason: Why it does not see although its configuration says so; otherwise empty.
         folder: Has these tensors, and the settings for images: the model's own folder, or that of a fetched tower.
         is_fetched: Whether it is the latter.
@@ -130,6 +131,7 @@ class Vision(NamedTuple):
     tensors: Mapping[str, str]
     tower_bytes: int = 0
     tower_parameters: int = 0
+    width: int = 0
     reason: str = ""
     folder: Path = Path()
     is_fetched: bool = False
@@ -177,7 +179,11 @@ def _vision_in(folder: Path) -> Vision:
     family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]
     size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
-    return Vision(family, own, size, parameters, reason, folder)
+    # What gives the rows is a layer's weight, with its outputs first, or a matrix, which has them last.
+    last = family.needs[0] if family else ""
+    shape = tensors[own[last]].shape if last else ()
+    width = next(iter(shape if last.endswith(".weight") else shape[::-1]), 0)
+    return Vision(family, own, size, parameters, width, reason, folder)
 
 
 def states_vision(config: _Config) -> bool:
@@ -269,7 +275,7 @@ FAMILIES = (
     Family(
         name="Qwen",
         prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
-        needs=("merger.linear_fc1.weight", "pos_embed.weight", "patch_embed.proj.weight"),
+        needs=("merger.linear_fc2.weight", "pos_embed.weight", "patch_embed.proj.weight"),
         tower="qwen",
         processor="qwen",
         placeholder="<|image_pad|>",
@@ -333,7 +339,7 @@ FAMILIES = (
     Family(
         name="LFM2-VL",
         prefixes=_SIGLIP_PLACES,
-        needs=("projector.linear_1.weight", "tower.embeddings.position_embedding.weight"),
+        needs=("projector.linear_2.weight", "tower.embeddings.position_embedding.weight"),
         tower="siglip of any shape",
         processor="lfm2",
         placeholder="<image>",

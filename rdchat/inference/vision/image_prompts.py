@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rdchat.errors import ImageRefusedError
+from rdchat.errors import ImageRefusedError, PromptTooLongError
 from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.api.images import MAX_IMAGES, ChatImage, ImageCap
 from rdchat.inference.models.fact_cache import stamp_of
@@ -38,11 +38,15 @@ class ImagePrompts:
         """What chat templates write for an image."""
         return self.family.placeholder
 
-    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
-        """Return the text of each image, in the place of its placeholder."""
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap, limit: int) -> list[str]:
+        """Return the text of each image, in the place of its placeholder; raises as `ModelPrompts.encode` does."""
         if len(images) > MAX_IMAGES:
             raise ImageRefusedError(f"This chat has {len(images)} images; a prompt takes {MAX_IMAGES}.", "Remove some.")
-        return [self.family.expanded(self._layout(each, cap)) for each in images]
+        layouts = [self._layout(each, cap) for each in images]
+        # Foreign settings decide it, so it is checked before a text is built.
+        if (tokens := sum(each.tokens for each in layouts)) > limit:
+            raise PromptTooLongError(f"The images have {tokens:,} tokens, more than the model takes.", "Remove some.")
+        return [self.family.expanded(each) for each in layouts]
 
     def place(
         self, ids: Sequence[int], images: Sequence[ChatImage], cap: ImageCap

@@ -19,7 +19,7 @@ from rdchat.inference.api.image_spans import ImageSpan
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import on_gpu
-from rdchat.inference.verification.memory_errors import memory_errors
+from rdchat.inference.verification.memory_errors import is_device_error, memory_errors
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.positions import positions_by_axis
 from rdchat.inference.vision.prepared import Prepared
@@ -97,8 +97,10 @@ class ImageRows:
             try:
                 seen = self._compute(weights, image, evaluate)
                 mx.eval(seen)
-            except (LookupError, ValueError, TypeError, ArithmeticError) as error:
-                # Weights and settings are foreign data.
+            except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+                # Weights and settings are foreign data: MLX has no words for a number that is too large.
+                if is_device_error(error):
+                    raise
                 raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
         self._kept[key] = seen
         while len(self._kept) > 1 and _bytes(self._kept.values()) > self._limit:
@@ -125,7 +127,10 @@ class ImageRows:
             tower(weights, self._settings, mx.array(tile), grid, evaluate)
             for tile, grid in zip(tiles, layout.grids, strict=True)
         ]
-        return _joined(SeenImage(*each) for each in found)
+        seen = _joined(SeenImage(*each) for each in found)
+        if any(each.shape[-1] != self._vision.width for each in (seen.rows, *seen.deep)):
+            raise ValueError("The features have another width than the rows")
+        return seen
 
     def _load(self) -> TowerWeights:
         stored: dict[str, mx.array] = {}

@@ -29,18 +29,35 @@ _MAX_TILES = 1000
 # What Gemma 4 was trained with at most.
 _GEMMA4_TOKENS = 1120
 _MAX_NUMBER = 2**40
+# Four times those of the largest images of known models.
+_MAX_TOKENS = 2**16
+# Of an image as it is scaled, or of all its tiles.
+_MAX_PIXELS = 2**26
+# Models have 2.
+_MAX_FRAMES = 16
 
 
 class Processor(NamedTuple):
     """A family's way to prepare images. A limit of tokens that is None is the model's own.
 
     Attributes:
-        layout: Takes width, height, settings and the limit of tokens.
+        shape: Takes width, height, settings and the limit of tokens; returns a layout of any size.
         patches: Takes pixels (height, width, 3), settings and their layout; returns those of `Prepared`.
     """
 
-    layout: Callable[[int, int, Settings, int | None], Layout]
+    shape: Callable[[int, int, Settings, int | None], Layout]
     patches: Callable[[Pixels, Settings, Layout], npt.NDArray[np.float32]]
+
+    def layout(self, width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+        """Return the layout of an image, of a size that can be used.
+
+        Raises:
+            ModelError: If the settings are invalid, or ask for more tokens or pixels than any model takes.
+        """
+        layout = self.shape(width, height, settings, max_tokens)
+        if layout.tokens > _MAX_TOKENS or math.prod(layout.size) > _MAX_PIXELS:
+            raise _invalid("the size of an image", f"{layout.tokens:,} tokens, {layout.size} pixels")
+        return layout
 
     def prepare(self, rgb: Pixels, settings: Settings, max_tokens: int | None) -> Prepared:
         """Return what the family's tower needs of an image.
@@ -84,7 +101,7 @@ def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray
     cut = _resized(rgb, layout.size, settings, _BICUBIC).reshape(rows, merge, side, columns, merge, side, 3)
     cut = cut.transpose(0, 3, 1, 4, 6, 2, 5)
     numbers = _normal(cut.reshape(-1, 3, side, side), settings, _CLIP_MEAN, _CLIP_STD)
-    frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2), axis=2)
+    frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2, _MAX_FRAMES), axis=2)
     return frames.reshape(len(frames), -1)
 
 
@@ -92,6 +109,8 @@ def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int
     """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
     grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
+    if edge > _LONGEST_EDGE:
+        raise _invalid("max_image_size", edge)
     size = _fitted(width, height, longest)
     if not _given(settings, "do_image_splitting", True):
         return Layout((grid,), size)
@@ -188,7 +207,7 @@ def _nearest_tiles(
 ) -> tuple[int, int, int]:
     """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
     tile, most = _whole(settings, "tile_size", 512), _whole(settings, "max_tiles", 10)
-    if tile % side or most > _MAX_TILES:
+    if tile % side or most > _MAX_TILES or most * tile**2 > _MAX_PIXELS:
         raise _invalid("the size or number of tiles", (tile, most))
     if max_tokens is not None:
         most = min(most, max_tokens // (tile // side) ** 2)
@@ -279,10 +298,10 @@ def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDA
         raise _invalid(key, value) from error
 
 
-def _whole(settings: Settings, key: str, usual: int | None = None) -> int:
+def _whole(settings: Settings, key: str, usual: int | None = None, most: int = _MAX_NUMBER) -> int:
     """Return a positive whole number of the settings."""
     value = _given(settings, key, usual)
-    if type(value) is not int or not 0 < value < _MAX_NUMBER:
+    if type(value) is not int or not 0 < value <= most:
         raise _invalid(key, value)
     return value
 

@@ -8,7 +8,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, printable_name
+from rdchat.chat.attachments.attached_file import (
+    MAX_FILES,
+    AttachedFile,
+    FileKind,
+    ReadFile,
+    attached,
+    block_of,
+    printable_name,
+    too_large,
+)
 from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
@@ -23,13 +32,9 @@ from rdchat.services.files.prompt_images import image_bytes, looked_at
 from rdchat.services.settings import SettingsControl
 from rdchat.work.job import Job
 
-MAX_FILES = 20
 # The question and the shortest reply need this room.
 _QUESTION = 256
 _TOO_MANY = f"A message takes {MAX_FILES} files at most."
-# No model here takes a longer message, and storing one would block the window.
-_MAX_CHARACTERS = 2_000_000
-_MAX_IMAGES_BYTES = 100_000_000
 type _Read = tuple[ReadFile, Part, AttachedFile]
 
 
@@ -249,7 +254,7 @@ class PendingFiles(QObject):
                 return f"{file.name} is still being read. Wait a moment, or remove it."
         if files and self._model.loading:
             return "The files are counted when the model is loaded. Try again in a moment."
-        if problem := _too_large(files):
+        if problem := too_large([each.file for each in files if each.file]):
             return problem
         if any(file.count is None for file in files) and self._model.info is not None:
             return "The files are still being counted. Try again in a moment."
@@ -281,6 +286,11 @@ class PendingFiles(QObject):
     def clear(self) -> None:
         """Remove the files of the open chat, which were sent."""
         self._drop(self.files)
+        self.changed.emit()
+
+    def put_back(self, files: Iterable[PendingFile]) -> None:
+        """Put files that `clear` removed back into their message: it was not stored."""
+        self._files |= {file.id: file for file in files}
         self.changed.emit()
 
     def begin_anew(self) -> None:
@@ -359,15 +369,6 @@ class PendingFiles(QObject):
         for file in self._files.values():
             self._count(file)
         self.changed.emit()
-
-
-def _too_large(files: Sequence[PendingFile]) -> str:
-    """Return why files cannot be stored with one message; empty if they can."""
-    if sum(file.file.characters for file in files if file.file and not file.image) > _MAX_CHARACTERS:
-        return f"The files have more than {_MAX_CHARACTERS // 10**6} million characters. Choose parts of them."
-    if sum(file.file.characters for file in files if file.file and file.image) * 3 // 4 > _MAX_IMAGES_BYTES:
-        return f"The images have more than {_MAX_IMAGES_BYTES // 10**6} MB. Remove some of them."
-    return ""
 
 
 def _read_image(data: bytes, name: str, waiting: Callable[[], None]) -> _Read:

@@ -45,6 +45,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
+    assert vision.width == config["text_config"]["hidden_size"]
     assert vision.deep == (3 if "qwen3_vl" in kind else 0)
     assert read_facts(folder).sees
     tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]

@@ -11,9 +11,10 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.services.engine.engine_request import EngineState
 from tests.disks import SmallDisk, small_disk
 from tests.grids import share
+from tests.inference.vision.pictures import encoded, photo
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.services.window import WAIT_MS, Window, bring, pause_midway
 from tests.stores import connect_by_hand
 
 
@@ -60,6 +61,24 @@ def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window
         window.controller.chats.rename_conversation(conversation.id, "First")
     window.ask("Second")
     assert window.texts[2:] == ["Second", "Hello, you!"]
+
+
+def test_a_message_that_cannot_be_stored_gives_its_files_back(window: Window, tmp_path: Path) -> None:
+    window.ask("First")
+    files = window.controller.chat.files
+    (tmp_path / "notes.txt").write_text("Some notes")
+    bring(window, tmp_path / "notes.txt")
+    files.add_image(encoded(photo(37, 23), "PNG"), "pasted")
+    window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
+    before = list(files.files)
+    assert [each.name for each in before] == ["notes.txt", "pasted"]
+    with held_by_another_process(window.store.path):
+        window.controller.send("Second")
+        assert [text for text, _ in window.seen.refused] == ["Second"]
+        assert list(files.files) == before
+    window.ask("Second")
+    assert [file.name for file in window.controller.chat.path[2].files] == ["notes.txt", "pasted.png"]
+    assert not files.files
 
 
 @pytest.fixture

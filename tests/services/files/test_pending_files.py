@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from rdchat.chat.attachments.attached_file import MAX_FILES
 from rdchat.chat.attachments.choosing import Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
-from rdchat.services.files.pending_files import MAX_FILES
 from tests.chat.attachments.documents import pdf
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
