@@ -40,7 +40,7 @@ class Transfers:
     @property
     def busy(self) -> bool:
         """Whether a task runs, or a backup waits to be restored."""
-        return self._job is not None or self._prepared
+        return self._main.waits or self._prepared
 
     def export(
         self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
@@ -108,7 +108,7 @@ class Transfers:
         Raises:
             StorageError: If a reply is being written or is not saved, or a file cannot be moved.
         """
-        if self._job is not None:
+        if self._main.waits:
             raise _busy()
         if self._controller.replies.chats_being_written:
             raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
@@ -137,7 +137,7 @@ class Transfers:
 
     def forget_restore(self) -> None:
         """Delete the prepared backup: the person does not want it."""
-        if self._job is None:
+        if not self._main.waits:
             self._prepared = False
             discard(self._store.path.parent)
 
@@ -151,18 +151,16 @@ class Transfers:
         self._main.close()
         # What the task has imported is hidden, and erased after the next start.
         self._process.close()
-        self._job = None
 
     def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
         if self.busy:
             on_end(_busy())
             return
-
-        def end(outcome: Any) -> None:
-            self._job = None
-            on_end(outcome)
-
-        self._job = start(*self._main.bring_both(on_progress, end))
+        try:
+            self._job = start(*self._main.bring_both(on_progress, on_end))
+        except BaseException:
+            self._main.forget()
+            raise
 
 
 def _busy() -> StorageError:

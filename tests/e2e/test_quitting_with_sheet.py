@@ -10,9 +10,11 @@ pytestmark = pytest.mark.slow
 
 BACKING_UP = """
 import sys
+from functools import partial
 from PySide6.QtCore import QTimer
 from rdchat import app
 from rdchat.ui.import_export import import_export
+from rdchat.work.job import Job
 from tests.services.fakes import ScriptedEngine
 
 import_export._WAIT_MS = 1
@@ -21,7 +23,9 @@ app.make_engine = ScriptedEngine
 class Told(app.App):
     def start(self):
         super().start()
-        self._import_export._begin("Backing up", lambda _progress, _end: None, lambda _result: None)
+        desk = self._import_export._transfers
+        start = partial(desk._begin, lambda _progress, _end: Job())
+        self._import_export._begin("Backing up", start, lambda _result: None)
         QTimer.singleShot(500, lambda: print("open", flush=True))
 
 app.App = Told

@@ -31,6 +31,11 @@ class MainThread(QObject):
         self._callbacks: dict[int, tuple[Callback, bool]] = {}
         self._number = 0
 
+    @property
+    def waits(self) -> bool:
+        """Whether calls are still to come."""
+        return bool(self._callbacks)
+
     def bring(self, callback: Callback, *, once: bool = False) -> Callback:
         """Return a function for any thread that calls `callback` on the main thread, at most once if `once` is set.
 

@@ -1,5 +1,6 @@
 """The Macs that can run a model together with this one."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,6 @@ class Macs(QObject):
 
     Attributes:
         facts: What the last check of a Mac found, by its name; `problem` is why it cannot be used.
-        problem: Why the last Mac could not be added; empty if it was.
     """
 
     changed = Signal()
@@ -29,7 +29,6 @@ class Macs(QObject):
         super().__init__(parent)
         self._settings, self._work = settings, BackgroundWork("macs", self)
         self.facts: dict[str, dict[str, Any]] = {}
-        self.problem = ""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -39,18 +38,20 @@ class Macs(QObject):
         """Return what is known of a Mac."""
         return facts_text(self.facts.get(host.ssh, {"problem": "Not checked yet"}))
 
-    def add(self, name: str, address: str) -> None:
-        """Add a Mac by its name for ssh, look its address up if there is none, and check it."""
-        self._work.do(partial(found_host, name, address or None), self._on_found, self._on_not_found)
+    def add(self, name: str, address: str, then: Callable[[RdchatError | None], object]) -> None:
+        """Add a Mac and check it.
 
-    def _on_found(self, found: Host) -> None:
-        self.problem = ""
+        Args:
+            name: Its name for ssh.
+            address: Its address; looked up if it is empty.
+            then: Called with the error if it was not added.
+        """
+        self._work.do(partial(found_host, name, address or None), partial(self._on_found, then), then)
+
+    def _on_found(self, then: Callable[[RdchatError | None], object], found: Host) -> None:
         self._settings.update(hosts=(*self._others(found), found))
+        then(None)
         self.check(found)
-
-    def _on_not_found(self, error: RdchatError) -> None:
-        self.problem = str(error)
-        self.changed.emit()
 
     def remove(self, host: Host) -> None:
         self.facts.pop(host.ssh, None)

@@ -74,6 +74,9 @@ class ProgressSheet(Sheet):
         """Open the sheet if its work runs."""
         if self._runs():
             super().open()
+        # The end may come while it opens.
+        if not self._runs():
+            self.done(0)
 
     def done(self, result: int) -> None:
         """Close the sheet for good, also one that did not open yet."""
@@ -261,12 +264,10 @@ class ImportExport(QObject):
         if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
-        ended = False
-        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel, lambda: not ended)
+        runs = lambda: self._transfers.busy  # noqa: E731
+        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel, runs)
 
         def end(outcome: Any) -> None:
-            nonlocal ended
-            ended = True
             progress.done(0)
             if isinstance(outcome, RdchatError):
                 if not isinstance(outcome, CancelledError):

@@ -38,18 +38,11 @@ class MacSheet(PlaceSheet):
         self.address = QLineEdit(placeholderText="Optional", maxLength=15)
         fields = (("Name", self.name, "Its name for ssh"), ("Address", self.address, "If its name is not found"))
         super().__init__(window, theme, ("Add a Mac", _NOTE), fields)
-        macs.changed.connect(self._show)
 
     def _add(self) -> None:
         if name := self.name.text().strip():
             self.say(f"Looking for {visible_text(name)}…", "muted")
-            self._macs.add(name, self.address.text().strip())
-
-    def _show(self) -> None:
-        if self.name.text().strip() in {host.ssh for host in self._macs.hosts}:
-            self.done(0)
-        elif self._macs.problem:
-            self.say(visible_text(self._macs.problem))
+            self._macs.add(name, self.address.text().strip(), self.take_answer)
 
 
 class MacsPage(PlacePage):

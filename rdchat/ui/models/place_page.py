@@ -6,7 +6,9 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
+from shiboken6 import isValid
 
+from rdchat.errors import RdchatError
 from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import Entry
@@ -14,7 +16,7 @@ from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel
+from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, visible_text
 from rdchat.ui.style.layouts import add_row, column, form_layout, row, scrolled
 from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -131,6 +133,15 @@ class PlaceSheet(Sheet):
     def _add(self) -> None:
         """Add what the fields say."""
         raise NotImplementedError
+
+    def take_answer(self, problem: RdchatError | None) -> None:
+        """Close the sheet, or show why nothing was added."""
+        if not isValid(self):
+            return  # It was closed meanwhile.
+        if problem is None:
+            self.done(0)
+        else:
+            self.say(visible_text(str(problem)))
 
     def say(self, text: str, color: str = "danger") -> None:
         """Show why nothing was added, or else what goes on: nothing can be added meanwhile."""

@@ -62,20 +62,15 @@ class ServerSheet(PlaceSheet):
             return
         try:
             server = RemoteServer(name, address, fingerprint, plain)
+            self.say(f"Asking {server.host}…", "muted")
             self._servers.add(server, self.key.text().strip(), partial(self._on_answer, server))
         except InvalidSettingError as error:
             self.say(str(error))
-            return
-        self.say(f"Asking {server.host}…", "muted")
 
     def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
-        if not isValid(self):
-            return  # It was closed meanwhile.
-        if problem is None:
-            self.done(0)
-            return
-        self.say(visible_text(str(problem)))
-        if fingerprint := getattr(problem, "fingerprint", ""):
+        self.take_answer(problem)
+        fingerprint = getattr(problem, "fingerprint", "")
+        if fingerprint and problem is not None and isValid(self):
             accept = partial(self._try, server.name, server.address, fingerprint=fingerprint)
             ask(self, problem.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PySide6.QtCore import QEvent, QPoint, Qt
-from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import ToolCall
@@ -26,6 +26,7 @@ from tests.clocks import ManualClock
 
 LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PAUSE_S = 0.5
+_PHASE = Qt.ScrollPhase.NoScrollPhase
 _TOOL = ToolDefinition("files", "read", "Reads a file.", {}, read_only=True, remote=False)
 _CALL = WaitingCall(ToolCall("files__read", "{}", "1"), _TOOL, may_always=False, status="running", remote=False)
 
@@ -309,3 +310,59 @@ def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
         QApplication.processEvents()
         click(question.button)
         assert not question.agreed, change.__name__
+
+
+def test_return_counts_only_after_the_pause_when_a_dialog_comes_to_the_front(
+    clock: ManualClock, window: QWidget
+) -> None:
+    box = ask(window, "Remove it?", "", "Remove", lambda: None)
+    QTest.qWaitForWindowActive(box)
+    clock.now += 60
+    come_to_the_front(box)
+    key_press = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Return, NONE)
+    QApplication.sendEvent(box, key_press)
+    assert box.isVisible()
+    clock.now += PAUSE_S
+    QApplication.sendEvent(box, key_press)
+    assert not box.isVisible()
+
+
+def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the_pause_anew(
+    clock: ManualClock, window: QWidget, theme: Theme
+) -> None:
+    content, above = QWidget(), QLabel("Above\n" * 60)
+    place = QWidget()
+    place.setMinimumHeight(200)
+    column(above, place, within=content)
+    area = QScrollArea(widgetResizable=True)
+    area.setWidget(content)
+    column(area, within=window)
+    question = call_card(place, theme)
+    QApplication.processEvents()
+    bar = area.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    QApplication.processEvents()
+
+    def scroll() -> None:
+        bar.setValue(bar.value() - 3)
+
+    def resize() -> None:
+        window.resize(window.width() + 90, window.height() + 40)
+
+    def wheel() -> None:
+        middle = QPointF(area.viewport().rect().center())
+        down, buttons = QPoint(0, 120), Qt.MouseButton.NoButton
+        turn = QWheelEvent(middle, area.viewport().mapToGlobal(middle), down, down, buttons, NONE, _PHASE, False)
+        QApplication.sendEvent(area.viewport(), turn)
+
+    for change in (scroll, resize, wheel):
+        clock.now += 60
+        before, agreed = question.button.mapToGlobal(QPoint(0, 0)), question.agreed
+        change()
+        QApplication.processEvents()
+        assert question.button.mapToGlobal(QPoint(0, 0)) != before, change.__name__
+        click(question.button)
+        assert question.agreed == agreed, change.__name__
+        clock.now += PAUSE_S
+        click(question.button)
+        assert question.agreed == agreed + 1, change.__name__
