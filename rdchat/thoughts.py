@@ -280,6 +280,8 @@ class Parting:
         self._fence, self._fences_read = "", 0
         # Where the last header of a call ends; 0 without one.
         self._call_header = 0
+        # Where the blanks end that begin at a place.
+        self._blank_ends: dict[int, int] = {}
 
     @property
     def closed(self) -> int:
@@ -335,8 +337,8 @@ class Parting:
 
     def _pass_header(self, marker: str, start: int, end: int) -> None:
         """Read the header of one of several messages: it shows whether the message is a thought, or a call."""
-        first = _BLANK.match(self._text)
-        begin = first.end() if first and self._text.startswith("to=", first.end()) and not self._seen else start
+        first = self._blank_end(0)
+        begin = first if self._text.startswith("to=", first) and not self._seen else start
         if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
             self._part(call.start(), call.start("call"), to_thought=False)
             self._closing, self._call_header = None, call.end()
@@ -380,7 +382,14 @@ class Parting:
         return self._is_blank(self._last_end, start) or self._is_blank(end, len(self._text))
 
     def _is_blank(self, start: int, end: int) -> bool:
-        return _BLANK.fullmatch(self._text, start, end) is not None
+        return start <= end <= self._blank_end(start)
+
+    def _blank_end(self, start: int) -> int:
+        """Return where the blanks end that begin at a place; those that were read before are not read again."""
+        found = _BLANK.match(self._text, self._blank_ends.get(start, start))
+        assert found
+        self._blank_ends[start] = found.end()
+        return found.end()
 
     def _part(self, start: int, end: int, *, to_thought: bool) -> None:
         self._read_fences(start)

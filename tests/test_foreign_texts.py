@@ -219,14 +219,8 @@ def test_a_reader_takes_no_longer_than_its_text(reader: str, shape: str) -> None
     assert_grows_no_faster(READERS[reader], WITH_OWN[shape], longest=50_000)
 
 
-# Python's parser of HTML reads openings without an end again and again; a child with a limit of time runs it.
-_NOT_YET = pytest.mark.xfail(reason="html.parser grows faster than its text")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "reader", [pytest.param(each, marks=_NOT_YET if each in {"HTML", "a notebook"} else ()) for each in READERS]
-)
+@pytest.mark.parametrize("reader", READERS)
 def test_a_reader_takes_no_longer_than_any_text(reader: str) -> None:
     for name, text in WITH_OWN.items():
         try:

@@ -13,12 +13,12 @@ def test_one_pass_grows_with_the_text(shape: str) -> None:
 
 
 def test_a_pattern_that_goes_back_is_seen() -> None:
-    with pytest.raises(AssertionError, match=r"characters took .* s, twice as many"):
+    with pytest.raises(AssertionError, match=r"characters took .* s, 4 times as many"):
         assert_grows_no_faster(re.compile(r"\s+x").search, repeated(" "))
 
 
 def test_memory_that_grows_faster_is_seen() -> None:
-    with pytest.raises(AssertionError, match=r"bytes, twice as many"):
+    with pytest.raises(AssertionError, match=r"bytes, 4 times as many"):
         assert_grows_no_faster(lambda text: bytes((len(text) // 50) ** 2), repeated("a"), longest=200_000)
 
 

@@ -40,7 +40,9 @@ _BACKTICKS = re.compile("`{3,}")
 def html_to_text(html: str) -> str:
     """Return the text of a page: headings, lists, tables, code and link texts."""
     parser = _TreeParser()
-    parser.feed(html)
+    # No tag begins behind the last end of one; the parser would look for it at each opening.
+    last = html.rfind(">") + 1
+    parser.feed(html[:last] + html[last:].replace("<", "&lt;"))
     parser.close()
     return "\n\n".join(_blocks(parser.root.children))
 

@@ -89,6 +89,8 @@ class PartsReader:
         # What is behind the settled text is read again.
         self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
         self._text, self._begins_at = before, len(before)
+        # Blanks that wait for a letter behind them.
+        self._blanks: list[str] = []
         # Up to where pieces were given, the part that they ended in, and whether they had text of it.
         self._given, self._inside, self._in_text = len(before), begun, False
         self._has_answer = self._has_call = False
@@ -124,8 +126,12 @@ class PartsReader:
             text: The text.
             control: Offsets in the reply of the control tokens that are known since.
         """
-        self._text += text
         self._offsets.update(self._begins_at + offset for offset in control)
+        if text.isspace() and not self._plain:
+            self._blanks.append(text)
+            return ()
+        text = self._take_blanks() + text
+        self._text += text
         if self._has_call or not text:
             return ()
         if self._plain:
@@ -150,6 +156,11 @@ class PartsReader:
         if not self._has_call:
             self._add(pieces, visible, last, is_last=True)
         return tuple(pieces)
+
+    def _take_blanks(self) -> str:
+        blanks = "".join(self._blanks)
+        self._blanks.clear()
+        return blanks
 
     def _add(self, pieces: list[Piece], text: str, part: Part, *, is_last: bool = False) -> None:
         """Give what is new of a part; what stays between the parts belongs to the marker of the next one."""
@@ -198,6 +209,7 @@ class PartsReader:
         Args:
             ended: Whether the model ended it itself. Then a thought that it did not close is its answer.
         """
+        self._text += self._take_blanks()
         self._settled.read(self._text, len(self._text))
         control, last = tuple(sorted(self._offsets)), self._settled.parts()[-1]
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
