@@ -25,14 +25,14 @@ from rdchat.chat.transfer.importing import FORMATS
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.tools.definitions import listed_tools
 from rdchat.tools.messages import parse_messages
 from rdchat.tools.results import result_fields
 from rdchat.tools.server_list import read_servers
-from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import display_end, pieces, safe_text
+from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from tests.chat.transfer.samples import (
@@ -133,18 +133,8 @@ def list_tools(text: str) -> object:
 def read_damaged(read: Callable[[], object]) -> object:
     try:
         return read()
-    except (RdchatError, DamagedChatError) as error:
+    except (RdchatError, DamagedChatError, ApiError) as error:
         return error
-
-
-def show_growing(text: str) -> object:
-    """Read a text as it arrives, in a hundred parts."""
-    stream = BlockStream(MarkdownParser())
-    step = max(1, len(text) // 100)
-    for end in range(0, len(text), step):
-        while stream.advance(safe_text(text[:end]), False).more:
-            pass
-    return stream
 
 
 def index_anew(text: str) -> object:

@@ -17,6 +17,8 @@ MAX_FILES = 20
 MAX_MESSAGE_CHARACTERS = 2_000_000
 _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
+# Normalizing takes as long as the square of a letter's marks.
+_LONGEST_READ = 1000
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
@@ -144,6 +146,8 @@ def printable_name(name: str) -> str:
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
         # This is true for nearly all of the hundreds of files in a long chat.
         return name.strip() or "file"
+    if len(name) > 2 * _LONGEST_READ:
+        name = name[:_LONGEST_READ] + name[-_LONGEST_READ:]
     text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     printable = "".join(each if each.isprintable() else " " for each in text)
     tidy = " ".join(printable.split()) or "file"

@@ -13,6 +13,8 @@ from rdchat.chat.attachments.attached_file import ReadFile, full_text, pages_tex
 # So many characters are some 300 tokens of English.
 PASSAGE = 1200
 _MAX_TERMS = 64
+# Normalizing takes as long as the square of a letter's marks.
+_LONGEST_QUESTION = 4000
 # More numbers are not listed one by one.
 _MAX_NAMED = 12
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
@@ -101,7 +103,9 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
     such as `of`, count only where the question has no others.
     """
-    all_terms = (term for word in _WORD.findall(_comparable(question)) for term in _terms(word.lower()))
+    all_terms = (
+        term for word in _WORD.findall(_comparable(question[:_LONGEST_QUESTION])) for term in _terms(word.lower())
+    )
     terms = list(dict.fromkeys(all_terms))[:_MAX_TERMS]
     if not terms:
         return []

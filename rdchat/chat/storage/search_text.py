@@ -52,7 +52,7 @@ def search_phrases(search: str, *, beginnings: bool = False) -> list[str]:
         search: Any text; quotes and operators have no special meaning. Words of punctuation alone are left out.
         beginnings: Whether every word may be incomplete, and not only the last one. Such a phrase has no blank behind.
     """
-    words = unicodedata.normalize("NFC", search)[:_MAX_CHARACTERS].split()[:_MAX_WORDS]
+    words = unicodedata.normalize("NFC", search[: 4 * _MAX_CHARACTERS])[:_MAX_CHARACTERS].split()[:_MAX_WORDS]
     phrases = [phrase for phrase in map(index_text, words) if phrase.strip()]
     return [phrase.rstrip() if beginnings or phrase is phrases[-1] else phrase for phrase in phrases]
 
