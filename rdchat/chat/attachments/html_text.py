@@ -97,6 +97,10 @@ class _TreeParser(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         self._end({tag}, _TABLE if tag in _ENDS else set(), last=True)
 
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Leave out `<![if ...]>`, as browsers do; the base class gives up where it does not know the word."""
+        return self.rawdata.find(">", i) + 1 or -1
+
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
         """End the first or last open element with one of `tags` inside the last open one with a tag of `within`."""
         first = 0

@@ -197,6 +197,7 @@ class ForeignChat:
     find: FindImage = no_image
     files: list[AttachedFile] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    _images_bytes: int = 0
 
     @contextmanager
     def skip_damaged(self, part: str) -> Iterator[None]:
@@ -291,10 +292,12 @@ class ForeignChat:
         data = _data_of(address) or self.find(pointer)
         if not data or not begins_as_image(data):
             return "image"
-        if len(data) > MAX_IMAGE_BYTES or len(data) + sum(map(len, self.texts.values())) * 3 // 4 > _MAX_IMAGES_BYTES:
+        if len(data) > MAX_IMAGE_BYTES or self._images_bytes + len(data) > _MAX_IMAGES_BYTES:
             return TOO_LARGE
         file, text = image_file(data, name(part.pop("name", None)) or f"image {len(self.files) + 1}")
         self.files.append(file)
+        if file.digest not in self.texts:
+            self._images_bytes += len(data)
         self.texts[file.digest] = text
         return ""
 

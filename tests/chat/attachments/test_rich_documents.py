@@ -132,6 +132,8 @@ def test_cells_merged_in_word_keep_the_others_in_their_columns() -> None:
         ("<input type=checkbox checked>Yes <input type=radio>No <input value=Ada> <input type=password value=x>",
          "[x] Yes [ ] No Ada"),
         ("Size: <select><option>S<option selected>M</select> <textarea>typed</textarea>", "Size: M typed"),
+        ("<p>a<![a >b<![if !IE]>c<![endif]></p>", "abc"),
+        ("<p>a</p>3 < 4 and <b", "a\n\n3 < 4 and <b"),
     ],
 )  # fmt: skip
 def test_what_pages_of_the_web_strike_raise_merge_and_ask(page: str, text: str) -> None:
