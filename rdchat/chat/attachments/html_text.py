@@ -97,7 +97,7 @@ class _TreeParser(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         self._end({tag}, _TABLE if tag in _ENDS else set(), last=True)
 
-    def parse_marked_section(self, i: int, report: bool = True) -> int:
+    def parse_marked_section(self, i: int, _report: bool = True) -> int:
         """Leave out `<![if ...]>`, as browsers do; the base class gives up where it does not know the word."""
         return self.rawdata.find(">", i) + 1 or -1
 
