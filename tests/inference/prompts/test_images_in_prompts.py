@@ -83,7 +83,7 @@ class Sight:
 
     placeholder = "<image>"
 
-    def expanded(self, images: Sequence[ChatImage], cap: ImageCap) -> list[str]:
+    def expanded(self, images: Sequence[ChatImage], cap: ImageCap, _limit: int) -> list[str]:
         return [f"<{image.name}>" for image in images]
 
 
