@@ -68,7 +68,8 @@ def test_a_message_that_cannot_be_stored_gives_its_files_back(window: Window, tm
     files = window.controller.chat.files
     (tmp_path / "notes.txt").write_text("Some notes")
     bring(window, tmp_path / "notes.txt")
-    files.add_image(encoded(photo(37, 23), "PNG"), "pasted")
+    image = encoded(photo(37, 23), "PNG")
+    files.add_image(lambda: image, "pasted")
     window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
     before = list(files.files)
     assert [each.name for each in before] == ["notes.txt", "pasted"]
