@@ -15,9 +15,7 @@ from rdchat.ui.import_export.import_export import ProgressSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError, Job
-from tests.ui.import_export.test_import_export import Menu, menu
-
-__all__ = ["menu"]
+from tests.ui.import_export.conftest import Menu
 
 type Start = Callable[[Callable[[Any], None]], None]
 
