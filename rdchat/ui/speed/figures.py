@@ -50,8 +50,10 @@ def _of_model(text: Callable[[ModelInfo], str]) -> _Text:
     return lambda source: text(source.model) if source.model else NONE
 
 
-def _per(total: int, steps: int) -> str:
-    return decimal(total / steps) if total and steps else NONE
+def _per_step(statistics: Statistics, total: int) -> str:
+    """Return a number for each step of the model in a reply with drafts."""
+    drafted = statistics.drafted_rounds and statistics.target_calls
+    return decimal(total / statistics.target_calls) if drafted else NONE
 
 
 def _plain_speed(statistics: Statistics) -> str:
@@ -68,7 +70,8 @@ def _plain_speed(statistics: Statistics) -> str:
 def _speedup(statistics: Statistics) -> str:
     if statistics.speedup is None or statistics.speedup_range is None:
         return NONE
-    return "about the same speed" if statistics.as_fast else formatting.ratio(statistics.speedup)
+    within = formatting.speedup(statistics.speedup, *statistics.speedup_range)
+    return "about the same speed" if statistics.as_fast else within
 
 
 def _reading_speed(statistics: Statistics) -> str:
@@ -100,9 +103,10 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "From earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies)),
         "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
-        "Checked per step": _of_reply(lambda s: _per(s.verified_nodes, s.rounds)),
-        "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),
-        "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
+        "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
+        "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
+        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
+        "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
     },
     # These are in the details of a reply only; the panel has charts of them.
     "Details": {
