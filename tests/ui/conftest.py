@@ -18,7 +18,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.style.consent import ConsentPause
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import DEFAULT_TEXT, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
@@ -71,6 +71,7 @@ def theme(qapp: QApplication) -> Iterator[Theme]:
     theme = Theme(qapp)
     yield theme
     theme.set_scheme(Qt.ColorScheme.Unknown)
+    theme.set_text_size(DEFAULT_TEXT)
     theme.deleteLater()
 
 

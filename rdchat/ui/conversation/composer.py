@@ -16,7 +16,7 @@ from rdchat.ui.files.dragged_data import has_image, image_in, local_files
 from rdchat.ui.style.buttons import IconButton, RoundButton
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, control_font, paint_card
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card, set_control_font
 from rdchat.ui.transcript.message_parts import PromptField
 
 # In pixels; the height is that of the button beside the ring.
@@ -36,7 +36,7 @@ class ContextRing(QWidget):
         self._share = 0.0
         # The text beside the ring.
         self.text = ""
-        self.setFont(control_font(-1, tabular=True))
+        set_control_font(self, theme, -1, tabular=True)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.hide()
         theme.changed.connect(self.update)

@@ -12,7 +12,7 @@ from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.opening import announce
-from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
+from rdchat.ui.style.theme import MEDIUM, Theme, paint_focus, set_control_font
 
 _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
 _MAX_WIDTH, _MIN_WIDTH, _PADDING = 126.0, 44.0, 9.0
@@ -88,14 +88,18 @@ class TreeChart(Chart):
         super().__init__(theme, "Draft tree")
         self._nodes: list[PlacedNode] = []
         self._nothing = ""
-        self.setFont(control_font(tabular=True))
+        set_control_font(self, theme, tabular=True)
 
     def show_nodes(self, nodes: list[PlacedNode], nothing: str) -> None:
         """Show nodes, or the text `nothing` where there are none."""
         self._nodes, self._nothing = nodes, nothing
+        self._follow_theme()
+
+    def _follow_theme(self) -> None:
+        nodes, scaled = self._nodes, self.theme.scaled
         columns = max((node.column for node in nodes), default=2) + 1
         rows = max((node.row for node in nodes), default=2) + 1
-        self.setFixedSize(round(columns * _COLUMN) + 2 * self.margin, round(rows * _ROW) + 2 * self.margin)
+        self.setFixedSize(scaled(columns * _COLUMN) + 2 * self.margin, scaled(rows * _ROW) + 2 * self.margin)
         self.update()
 
     def draw(self, drawing: Drawing) -> None:

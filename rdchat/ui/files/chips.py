@@ -14,7 +14,7 @@ from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import ElidedLabel, set_tip
 from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
-from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card, paint_focus
+from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, paint_card, paint_focus
 
 CHIP_HEIGHT = 42
 _ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22
@@ -69,8 +69,7 @@ class FileChip(Chip):
         self._ground = ground
         self._copy: SmallCopy | None = None
         self._name = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
-        self._detail = ElidedLabel(theme, "", "muted")
-        self._detail.setFont(control_font(-1, tabular=True))
+        self._detail = ElidedLabel(theme, "", "muted", -1, tabular=True)
         self._bar = thin_bar("Read", 2)
         self._bar.hide()
         for part in (self._name, self._detail, self._bar):
@@ -112,7 +111,8 @@ class FileChip(Chip):
     def sizeHint(self) -> QSize:
         texts = max(label.fontMetrics().horizontalAdvance(label.text()) for label in (self._name, self._detail))
         around = self._row.contentsMargins().left() + SMALL + (_REMOVE if self.remove else 0)
-        return QSize(min(max(texts + 1 + around, _MIN), _WIDEST), CHIP_HEIGHT)
+        height = self._theme.scaled(CHIP_HEIGHT)
+        return QSize(min(max(texts + 1 + around, _MIN), self._theme.scaled(_WIDEST)), height)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         ground: QColor = getattr(self._theme.colors, self._ground)

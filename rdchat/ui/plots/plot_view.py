@@ -31,7 +31,7 @@ class Chart(QWidget):
         policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)
-        theme.changed.connect(self.update)
+        theme.changed.connect(self._follow_theme)
 
     def draw(self, drawing: Drawing) -> None:
         """Fill the drawing and set its height."""
@@ -45,25 +45,29 @@ class Chart(QWidget):
             self.updateGeometry()
         self.update()
 
+    def _follow_theme(self) -> None:
+        self.redraw(self.accessibleDescription())
+
     @property
     def drawing(self) -> Drawing:
         """The drawing at the present width."""
         return self._drawing(self.width())
 
     def _drawing(self, width: int, painter: QPainter | None = None) -> Drawing:
-        drawing = Drawing(width - 2 * self.margin, self.theme.colors, self.font(), painter)
+        drawing = Drawing((width - 2 * self.margin) / self.theme.scale, self.theme.colors, self.font(), painter)
         self.draw(drawing)
         return drawing
 
     def heightForWidth(self, width: int) -> int:
-        return round(self._drawing(width).height + 2 * self.margin)
+        return self.theme.scaled(self._drawing(width).height) + 2 * self.margin
 
     def sizeHint(self) -> QSize:
         return QSize(120, self.heightForWidth(self.width()))
 
     def area_of(self, mark: Mark) -> QRectF:
         """Return where a part is in the widget."""
-        return mark.box.translated(self.margin, self.margin)
+        scale = self.theme.scale
+        return QRectF(mark.box.topLeft() * scale, mark.box.size() * scale).translated(self.margin, self.margin)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
@@ -78,6 +82,7 @@ class Chart(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.translate(self.margin, self.margin)
+        painter.scale(self.theme.scale, self.theme.scale)
         self._drawing(self.width(), painter)
 
 

@@ -151,7 +151,7 @@ class RowPainter(QStyledItemDelegate):
     @property
     def row_height(self) -> int:
         """Height of every row: search results and the bin have a second line."""
-        return _TWO_LINES if self.matcher or self.in_bin else _ONE_LINE
+        return self._theme.scaled(_TWO_LINES if self.matcher or self.in_bin else _ONE_LINE)
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)
@@ -225,8 +225,8 @@ class RowPainter(QStyledItemDelegate):
     ) -> None:
         """Draw a title, a muted text at its right, and in rows of two lines a muted one below; mark searched words."""
         colors, small, font = self._theme.colors, control_font(-1.5, tabular=True), control_font(bold=bold)
-        two_lines = self.row_height == _TWO_LINES
-        upper = area.adjusted(0, 5, 0, 5 - _TWO_LINES // 2) if two_lines else area
+        two_lines = bool(self.matcher or self.in_bin)
+        upper = area.adjusted(0, 5, 0, 5 - self.row_height // 2) if two_lines else area
         painter.setFont(small)
         painter.setPen(colors.muted)
         right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
@@ -234,7 +234,7 @@ class RowPainter(QStyledItemDelegate):
         room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
         self._paint_marked(painter, upper, title, font, color=colors.text, width=room)
         if two_lines:
-            lower = area.adjusted(0, _TWO_LINES // 2 - 4, 0, -5)
+            lower = area.adjusted(0, self.row_height // 2 - 4, 0, -5)
             self._paint_marked(painter, lower, below, small, color=colors.muted, width=area.width())
 
     def _paint_marked(
@@ -271,7 +271,8 @@ class RowPainter(QStyledItemDelegate):
         row = index.data(ROW)
         depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
         left = SMALL + 3 + depth * _INDENT + (_ARROW + _ICON + SMALL if isinstance(row, FolderRow) else 0)
-        editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, _ONE_LINE - 4)
+        height = self._theme.scaled(_ONE_LINE) - 4
+        editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, height)
 
 
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter

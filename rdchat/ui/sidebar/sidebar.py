@@ -18,7 +18,7 @@ from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.icons import show_icon
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, SearchField, column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, set_control_font
 
 
 class FilterButton(IconButton):
@@ -79,7 +79,7 @@ def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QT
     """Return the button that lists the archive or the bin."""
     button = FlatButton()
     button.setCheckable(True)
-    button.setFont(control_font(-1))
+    set_control_font(button, theme, -1)
     button.setAccessibleName(location_name(location))
     set_tip(button, tip)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)

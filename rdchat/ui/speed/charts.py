@@ -10,7 +10,7 @@ from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.definitions import STAGES
 from rdchat.ui.style.labels import set_tip
-from rdchat.ui.style.theme import Theme, control_font
+from rdchat.ui.style.theme import Theme, set_control_font
 
 # Distances in a bar chart, in pixels.
 _BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0
@@ -45,7 +45,7 @@ class BarChart(Chart):
         super().__init__(theme, name)
         self._definition = definition
         self.bars: tuple[Bar, ...] = ()
-        self.setFont(control_font(tabular=True))
+        set_control_font(self, theme, tabular=True)
         set_tip(self, definition)
 
     def show_bars(self, bars: Sequence[Bar]) -> None:

@@ -15,7 +15,7 @@ from rdchat.ui.style.buttons import FlatButton, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, show_share, thin_bar
-from rdchat.ui.style.theme import TIGHT, Theme, control_font
+from rdchat.ui.style.theme import TIGHT, Theme, set_control_font
 
 # Shorter times are a dash.
 _MIN_MS = 0.5
@@ -67,13 +67,13 @@ class SectionHead(FlatButton):
 
     looks_checked = False
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, theme: Theme) -> None:
         super().__init__()
         self.setText(name)
         self.setCheckable(True)
         self.setChecked(True)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setFont(control_font(-0.5, bold=True))
+        set_control_font(self, theme, -0.5, bold=True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.toggled.connect(self._describe)
         self._describe(True)
@@ -94,7 +94,7 @@ class Section(QWidget):
         super().__init__()
         self.name = name
         self.theme = theme
-        self.head = SectionHead(name)
+        self.head = SectionHead(name, theme)
         self._body = QWidget()
         self._rows = column(within=self._body, spacing=TIGHT + 2)
         column(self.head, self._body, within=self, spacing=TIGHT + 2)
@@ -257,7 +257,7 @@ class DraftFigures(FigureSection):
         self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
-        heading = self.add(ThemedLabel(self.theme, name, "muted"))
+        heading = self.add(ElidedLabel(self.theme, name, "muted"))
         set_tip(heading, definition)
         heading.setContentsMargins(0, TIGHT, 0, 0)
         return self.add(BarChart(self.theme, name, definition))
@@ -325,8 +325,7 @@ class StatusLine(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.state = ElidedLabel(theme, "", "muted")
-        self.state.setFont(ThemedLabel(theme, tabular=True).font())
+        self.state = ElidedLabel(theme, "", "muted", tabular=True)
         self.progress = thin_bar("Progress", 4)
         keep_room(self.progress)
         self._state: EngineState | None = None

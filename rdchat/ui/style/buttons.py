@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 from rdchat.errors import without_controls
 from rdchat.ui.style.icons import line_icon, line_pixmap
 from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.theme import Theme, control_font, paint_focus, set_role
+from rdchat.ui.style.theme import Theme, paint_focus, set_control_font, set_role
 
 type Action = Callable[[], object]
 
@@ -156,7 +156,7 @@ class TextButton(FlatButton):
         self._theme, self._color = theme, color
         # The text is the accessible name, too.
         self.setText(text)
-        self.setFont(control_font())
+        set_control_font(self, theme)
         self._draw()
         theme.changed.connect(self._draw)
 

@@ -159,9 +159,11 @@ class ThemedLabel(PlainLabel):
             self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._theme = theme
         self._color = color
-        self.setFont(control_font(points_more, bold, tabular))
-        self._recolor()
-        theme.changed.connect(self._recolor)
+        self._points_more = points_more
+        self._bold = bold
+        self._tabular = tabular
+        self._restyle()
+        theme.changed.connect(self._restyle)
 
     def set_color(self, color: str) -> None:
         """Change to another colour of `Colors`."""
@@ -174,6 +176,10 @@ class ThemedLabel(PlainLabel):
             self.set_color(color)
         self.setText(text)
         self.setVisible(bool(text))
+
+    def _restyle(self) -> None:
+        self.setFont(control_font(self._points_more, self._bold, self._tabular))
+        self._recolor()
 
     def _recolor(self) -> None:
         set_role(self, QPalette.ColorRole.WindowText, getattr(self._theme.colors, self._color))
@@ -190,9 +196,10 @@ class ElidedLabel(ThemedLabel):
         points_more: float = 0,
         *,
         bold: bool = False,
+        tabular: bool = False,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        super().__init__(theme, text, color, points_more, bold=bold)
+        super().__init__(theme, text, color, points_more, bold=bold, tabular=tabular)
         self._mode = mode
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 

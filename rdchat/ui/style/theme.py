@@ -5,7 +5,7 @@ bubbles, code, badges, charts. On platforms without an appearance of their own (
 on Linux), they also fill the palette of the controls.
 """
 
-from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import SIGNAL, QObject, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QFont,
@@ -32,6 +32,8 @@ ALIGNMENTS = {
 }
 SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28
 """Sizes of the transcript's text, in points."""
+# All other text grows half as fast as the transcript's, so that a small window still has room for it.
+_CONTROL_GROWTH = 0.5
 
 
 class _Tones:
@@ -126,7 +128,8 @@ class Theme(QObject):
 
     Attributes:
         colors: Its colours.
-        text_size: Transcript text, in points; see `set_text_size`.
+        text_size: Transcript text, in points; other text follows it. See `set_text_size`.
+        scale: How many times as large as usual the text of controls is.
     """
 
     changed = Signal()
@@ -137,6 +140,9 @@ class Theme(QObject):
         self._hints = app.styleHints()
         self._forced = Qt.ColorScheme.Unknown
         self.text_size = text_size
+        self.scale = 1.0
+        if text_size != DEFAULT_TEXT:
+            self._set_control_fonts()
         self._choose_colors()
         self._hints.colorSchemeChanged.connect(self._refresh)
         self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
@@ -157,9 +163,23 @@ class Theme(QObject):
         self._refresh()
 
     def set_text_size(self, points: int) -> None:
+        """Change the size of all text at once, in all windows."""
         if points != self.text_size:
             self.text_size = points
+            self._set_control_fonts()
             self.changed.emit()
+
+    def scaled(self, pixels: float) -> int:
+        """Return a distance that grows as the text of controls does."""
+        return round(pixels * self.scale)
+
+    def _set_control_fonts(self) -> None:
+        more = self._to_screen((self.text_size - DEFAULT_TEXT) * _CONTROL_GROWTH)
+        usual = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+        larger = _larger(usual, more)
+        # Widgets measure themselves again while the font is set.
+        self.scale = QFontInfo(larger).pointSizeF() / QFontInfo(usual).pointSizeF()
+        QApplication.setFont(larger)
 
     def body_font(self) -> QFont:
         return self._font(QFontDatabase.SystemFont.GeneralFont, self.text_size)
@@ -169,9 +189,12 @@ class Theme(QObject):
 
     def _font(self, family: QFontDatabase.SystemFont, size: int) -> QFont:
         font = QFontDatabase.systemFont(family)
-        # A point is a pixel on a Mac and 1.33 of them elsewhere: the same setting looks the same on both.
-        font.setPointSizeF(size * 72 / self._app.primaryScreen().logicalDotsPerInch())
+        font.setPointSizeF(self._to_screen(size))
         return font
+
+    def _to_screen(self, size: float) -> float:
+        """Return a size for the screen: a point is a pixel on a Mac and 1.33 of them elsewhere."""
+        return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
 
     def _refresh(self) -> None:
         self._choose_colors()
@@ -190,15 +213,32 @@ class Theme(QObject):
 
 
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
-    """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
-    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-    # This is -1 where the system gives the size in pixels; QFontInfo needs 0.5 ms to find it.
-    given = font.pointSizeF()
-    font.setPointSizeF((given if given > 0 else QFontInfo(font).pointSizeF()) + points_more)
+    """Return the present font of controls, a little larger or smaller; `tabular` gives figures one width."""
+    font = _larger(QGuiApplication.font(), points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)
     return font
+
+
+def set_control_font(
+    widget: QWidget, theme: Theme, points_more: float = 0, *, bold: bool = False, tabular: bool = False
+) -> None:
+    """Give a widget a font for controls, which follows the text size for as long as the widget lives."""
+
+    def give() -> None:
+        widget.setFont(control_font(points_more, bold, tabular))
+
+    QObject.connect(theme, SIGNAL("changed()"), widget, give)
+    give()
+
+
+def _larger(font: QFont, points_more: float) -> QFont:
+    larger = QFont(font)
+    # This is -1 where the system gives the size in pixels; QFontInfo needs 0.5 ms to find it.
+    given = font.pointSizeF()
+    larger.setPointSizeF((given if given > 0 else QFontInfo(font).pointSizeF()) + points_more)
+    return larger
 
 
 def _palette(colors: Colors) -> QPalette:

@@ -20,7 +20,7 @@ from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.labels import ElidedLabel, Popover, ThemedLabel, cut, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
 from rdchat.ui.style.opening import open_beside
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import MessageArea
 
 # Prompt lookup has no further name.
@@ -211,8 +211,7 @@ class MessageActions(QWidget):
             self._tokens = self._button("tokens", "Show tokens", partial(area.tokens_requested.emit, message.id))
             parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
         self._more = self._button("more", "More", self._open_menu)
-        self.facts = FactsLine(area.theme, "", "muted", -1)
-        self.facts.setFont(control_font(-1, tabular=True))
+        self.facts = FactsLine(area.theme, "", "muted", -1, tabular=True)
         self.facts.setContentsMargins(SMALL, 0, 0, 0)
         self.facts.setAccessibleName("Reply statistics")
         row(*parts, self._more, (self.facts, 1), within=self, spacing=0)

@@ -13,7 +13,7 @@ from rdchat.services.settings import SettingsControl
 from rdchat.ui.style.labels import Popover, Separator, cut
 from rdchat.ui.style.layouts import SearchField, column
 from rdchat.ui.style.opening import announce
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, control_font
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, set_control_font
 
 _WIDTH, _ROW, _ROWS, _TOP = 580, 30, 10, 84
 # Rows that are listed, and choices that are remembered.
@@ -66,7 +66,7 @@ class CommandPalette(Popover):
         self.setAccessibleName("Command palette")
         self.field = SearchField(theme, _NAME, _NAME, escape_clears=False)
         self.field.setFrame(False)
-        self.field.setFont(control_font(2))
+        set_control_font(self.field, theme, 2)
         self.list = QTreeWidget(columnCount=2)
         self.list.setHeaderHidden(True)
         self.list.setRootIsDecorated(False)
