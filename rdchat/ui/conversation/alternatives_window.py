@@ -6,7 +6,6 @@ from difflib import SequenceMatcher
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 
 from rdchat.chat.conversation import Message
@@ -220,7 +219,3 @@ class AlternativesWindow(SideWindow):
             self._scrolling = True
             other.setValue(round(bar.value() / bar.maximum() * other.maximum()))
             self._scrolling = False
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self._comparison.close()
