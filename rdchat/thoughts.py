@@ -43,6 +43,8 @@ _MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
 _LONGEST_HEADER = 200
+MOST_PARTS = 1000
+"""Behind so many parts of a reply the rest is its answer: who shows or stores a reply walks all of them each time."""
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
@@ -274,6 +276,7 @@ class Parting:
         self._markers, self._offsets, self._shaped, self._old = markers, offsets, shaped, old
         self._text = ""
         self._parts: list[Part] = []
+        self._left_out = 0
         self._last_end = self._position = 0
         self._inside = self._seen = begun
         self._closing = None if begun else ""
@@ -286,12 +289,13 @@ class Parting:
     @property
     def closed(self) -> int:
         """How many parts have ended."""
-        return len(self._parts)
+        return self._left_out + len(self._parts)
 
     def fork(self, first: int = 0) -> "Parting":
         """Return a copy of this scan, to continue from here, without its parts before the given one."""
         made = copy(self)
         made._parts = self._parts[first:]
+        made._left_out = first
         return made
 
     def read(self, text: str, limit: int) -> None:
@@ -392,6 +396,8 @@ class Parting:
         return found.end()
 
     def _part(self, start: int, end: int, *, to_thought: bool) -> None:
+        if self.closed >= MOST_PARTS and not self._inside:
+            return
         self._read_fences(start)
         self._close(start)
         line_end = _LINE_END.match(self._text, end)

@@ -14,7 +14,7 @@ from rdchat.chat.attachments.kinds import decoded, kind_of
 from rdchat.chat.attachments.notebook_text import notebook_text
 from rdchat.chat.chat_values import ChatValues
 from rdchat.chat.conversation import Conversation, Message
-from rdchat.chat.presets import PLACEHOLDER
+from rdchat.chat.presets import PLACEHOLDER, unused_names
 from rdchat.chat.storage import search_text
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
@@ -67,6 +67,7 @@ OWN: dict[str, Text] = {
     "tables in tables": nested("<table><tr><td>", "</td></tr></table>"),
     "cells": repeated("<td>"),
     "declarations": repeated("<!"),
+    "comments with a wrong end": repeated("<!-- --! >"),
 }
 WITH_OWN = SHAPES | OWN
 
@@ -199,6 +200,7 @@ READERS: dict[str, Callable[[str], object]] = {
         ("titles and names", "stars between words"),
         ("titles and names", "code between words"),
         ("HTML", "tables in tables"),
+        ("HTML", "comments with a wrong end"),
         ("a notebook", "base64 without end"),
         ("ChatGPT", "marks of ChatGPT"),
         ("an export", "fences without end"),
@@ -253,6 +255,7 @@ def name_chats_alike(text: str) -> object:
 
 
 MANY = {
+    "presets of one name": lambda text: unused_names(["a"] * (len(text) // 10), []),
     "strings of a result": read_strings_of_a_result,
     "branches of a chat": import_branches,
     "messages of a chat": import_long_chat,

@@ -35,6 +35,29 @@ def test_thoughts_are_parted_from_the_answer(text: str, thought: str, answer: st
     assert (parts.thought, parts.answer) == (thought, answer)
 
 
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_a_reply_that_changes_without_end_has_a_bounded_number_of_parts(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.thoughts.MOST_PARTS", 20)
+    text = "<think>a</think>b\n" * 30
+    reader = PartsReader()
+    streamed = grown((), (piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])))
+    whole = reader.finish(ended=False)
+    assert whole.parts == split_thoughts(text).parts
+    for parts in (streamed, whole.parts):
+        # The blanks beside a marker may be of either part, or wait.
+        *told, last = [text[each.start : each.end].strip() for each in parts]
+        assert told == ["a", "b"] * 10 + ["a"]
+        assert last == "b\n" + ("<think>a</think>b\n" * 19).strip()
+
+
+def test_a_marker_in_pieces_begins_one_part() -> None:
+    reader = PartsReader()
+    parts = grown((), (piece for _ in range(100) for piece in reader.feed("<think>")))
+    assert len(parts) == 1
+
+
 def test_a_lone_closing_tag_of_an_earlier_rdchat_ends_a_thought() -> None:
     parts = split_thoughts("the template began it\n</think>\nHello.", old=True)
     assert (parts.thought, parts.answer) == ("the template began it", "Hello.")

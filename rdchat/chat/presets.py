@@ -5,7 +5,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 """A part of a saved prompt that is asked for when it is inserted."""
 _FORMAT = "rdchat presets"
 _MAX_BYTES, _LONGEST_NAME = 4 * 2**20, 200
+# Presets, prompts or fields of a file: it is read in the window.
+_MOST_ENTRIES = 1000
 _LM_STUDIO = {
     "temperature": "temperature", "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
     "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
@@ -76,9 +77,25 @@ class SavedPrompt:
 
 
 def unused_name(name: str, items: Iterable[Preset | SavedPrompt]) -> str:
-    """Return a name that no other item has."""
+    """Return a name that no item has."""
+    return unused_names([name], items)[0]
+
+
+def unused_names(names: Iterable[str], items: Iterable[Preset | SavedPrompt]) -> list[str]:
+    """Return a name for each of some names, so that neither they nor items share one."""
     taken = {each.name for each in items}
-    return next(each for n in count(1) if (each := name if n == 1 else f"{name} {n}") not in taken)
+    numbers = dict[str, int]()
+    unused = list[str]()
+    for name in names:
+        free = name
+        number = numbers.get(name, 2)
+        while free in taken:
+            free = f"{name} {number}"
+            number += 1
+        numbers[name] = number
+        taken.add(free)
+        unused.append(free)
+    return unused
 
 
 type ReadPresets = tuple[list[Preset], list[SavedPrompt], list[str]]
@@ -134,6 +151,8 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
 
 def _read_each[T](entries: Any, kind: str, read: Callable[[Any], T], wrong: list[str]) -> list[T]:
     """Return what can be read of the entries of a list, which may be None; the others are named in `wrong`."""
+    if len(entries or ()) > _MOST_ENTRIES:
+        raise ModelError(f"it has more than {_MOST_ENTRIES:,} of one kind of entry.", "Split it into several files.")
     found = list[T]()
     for number, entry in enumerate(entries or [], 1):
         try:
@@ -162,7 +181,7 @@ def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
             try:
                 preset = _with(preset, key.removeprefix(_PREFIX), value)
             except (TypeError, ValueError, InvalidSettingError):
-                not_understood.append(key)
+                not_understood.append(key[:_LONGEST_NAME])
     return [preset], [], not_understood
 
 

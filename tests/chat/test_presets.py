@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import NEW_CHAT, OwnOptions
-from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
+from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
@@ -165,3 +165,13 @@ def test_a_saved_preset_holds_what_was_chosen_and_leaves_the_rest_to_the_model()
 def test_names_stay_different() -> None:
     items = [SavedPrompt("a", ""), SavedPrompt("a 2", "")]
     assert [unused_name(name, items) for name in ("a", "b")] == ["a 3", "b"]
+    assert unused_names(["a", "b", "a 4", "a", "b", "b 2"], items) == ["a 3", "b", "a 4", "a 5", "b 2", "b 2 2"]
+
+
+def test_a_file_of_more_presets_than_a_list_shows_is_refused(tmp_path: Path) -> None:
+    data = {"format": "rdchat presets", "presets": [{"name": "a"}] * 1001}
+    with pytest.raises(StorageError, match="more than 1,000"):
+        read_presets(written(tmp_path, data))
+    fields = {"fields": [{"key": "a", "value": 1}] * 1001}
+    with pytest.raises(StorageError, match="more than 1,000"):
+        read_presets(written(tmp_path, {"operation": fields}))

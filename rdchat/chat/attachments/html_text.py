@@ -77,6 +77,7 @@ class _TreeParser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.root = _Element("", {})
         self._open = [self.root]
+        self._has_comment_ends = True
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
@@ -100,6 +101,12 @@ class _TreeParser(HTMLParser):
     def parse_marked_section(self, i: int, _report: bool = True) -> int:
         """Leave out `<![if ...]>`, as browsers do; the base class gives up where it does not know the word."""
         return self.rawdata.find(">", i) + 1 or -1
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        """Look for the end of a comment, but not again once there is none: all of the page is here."""
+        end = super().parse_comment(i, report) if self._has_comment_ends else -1
+        self._has_comment_ends = end >= 0
+        return end
 
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
         """End the first or last open element with one of `tags` inside the last open one with a tag of `within`."""

@@ -35,6 +35,9 @@ def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
     for piece in pieces:
         end = (made[-1].end if made else 0) + len(piece.text)
         if piece.is_mark:
+            # A marker that comes in several pieces begins one part.
+            if made and made[-1].start == made[-1].end:
+                made.pop()
             made.append(Part(end, end, piece.is_thought))
         elif made:
             made[-1] = replace(made[-1], end=end)

@@ -6,7 +6,7 @@ from pathlib import Path
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidget, QListWidgetItem
 
-from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name
+from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import Settings
 from rdchat.errors import StorageError
 from rdchat.services.engine.engine_client import ModelSlot
@@ -25,6 +25,7 @@ _DELETED = "Chats that have it use their usual options."
 _GONE = "Messages that it was inserted in stay."
 _FILES = ("Presets (*.json)",)
 _TYPING_MS = 400
+_MOST_LISTED = 20
 
 
 class PresetsPage(SettingsPage):
@@ -168,10 +169,11 @@ class PresetsPage(SettingsPage):
                 problems.append(f"{error.message} {error.hint}")
                 continue
             new: list[Preset | SavedPrompt] = [*presets, *prompts]
-            for each in new:
-                items.append(replace(each, name=unused_name(each.name, items)))
+            names = unused_names([each.name for each in new], items)
+            items += [replace(each, name=name) for each, name in zip(new, names, strict=True)]
             if not_understood:
-                problems.append(f"Not understood in {path.name}: {', '.join(not_understood)}.")
+                listed = ", ".join(not_understood[:_MOST_LISTED]) + ", …" * (len(not_understood) > _MOST_LISTED)
+                problems.append(f"Not understood in {path.name}: {listed}.")
         added = counted(len(items) - len(self._shown), "entry", "entries")
         self._save(items)
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
