@@ -21,6 +21,8 @@ from rdchat.chat.attachments.numerals import whole_number
 _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
 _MAX_XML_BYTES = 32 << 20
+# Levels of elements in each other.
+_DEEPEST = 500
 _PICTURES = "word/media/"
 _WORDLESS = ".xml", ".rels", ".bin", ".odttf", "/"
 _DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
@@ -59,7 +61,7 @@ class DocxParts:
     """
 
     numbers: ListNumbers
-    beside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    beside: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     words: list[str] = field(default_factory=list)
     has_changes: bool = False
 
@@ -82,13 +84,17 @@ class DocxParts:
         if kind not in _TEXT_ROOTS:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
             label = _SIMPLE_ROOTS.get(kind, "Drawing")
-            if text and text not in self.beside[label]:
-                self.beside[label].append(text)
+            if text:
+                self.beside[label][text] = None
             return xml
         space = root.tag.rpartition("}")[0] + "}"
-        for parent in list(root.iter()):
+        waiting = [root]
+        while waiting:
+            parent = waiting.pop()
             for index, each in enumerate(parent):
                 self._prepare(parent, index, each, space)
+            # What an element was replaced by is not what was in it.
+            waiting += parent
         self._open(root, space)
         changed: bytes = ElementTree.tostring(root, "utf-8")
         return changed
@@ -212,11 +218,15 @@ def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
 
 
 def _parsed(xml: bytes) -> ElementTree.Element | None:
-    """Return the root of a part; None if it is damaged."""
+    """Return the root of a part; None if it is damaged, or nested deeper than mammoth reads."""
     try:
-        return ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
+        root = ElementTree.fromstring(xml)  # noqa: S314  expat limits entities
     except ElementTree.ParseError:
         return None
+    level = [root]
+    for _ in range(_DEEPEST):
+        level = [inner for outer in level for inner in outer]
+    return None if level else root
 
 
 def _name(element: ElementTree.Element) -> str:

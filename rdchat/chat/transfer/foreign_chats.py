@@ -26,7 +26,7 @@ from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import END_OF_DATES, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role
+from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, ToolCall
 from rdchat.inference.api.requests import SamplingParams
 
 # A character takes up to four bytes in UTF-8.
@@ -265,11 +265,12 @@ class ForeignChat:
         files = message.files[:MAX_FILES]
         while too_large(files):
             files = files[:-1]
-        calls = [
-            call
-            for call in message.tool_calls[:MAX_CALLS]
-            if len(call.name) <= MAX_CALL_NAME and len(call.arguments) <= MAX_ARGUMENTS
-        ]
+        calls = list[ToolCall]()
+        length = 0
+        for call in message.tool_calls[:MAX_CALLS]:
+            if len(call.name) <= MAX_CALL_NAME and length + len(call.arguments) <= MAX_ARGUMENTS:
+                calls.append(call)
+                length += len(call.arguments)
         self.without["file"] += len(message.files) - len(files)
         self.without["tool call"] += len(message.tool_calls) - len(calls)
         if len(message.text) > MAX_MESSAGE_CHARACTERS:

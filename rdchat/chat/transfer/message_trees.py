@@ -58,6 +58,7 @@ class MessageTree:
     # For names of messages that are not in the file, the message above those that have it as their parent.
     _missing: dict[str | None, int | None] = field(default_factory=dict)
     _texts: list[list[str]] = field(default_factory=list)
+    _files: list[list[AttachedFile]] = field(default_factory=list)
     _siblings: Counter[str | None] = field(default_factory=Counter)
 
     def add(self, entries: Any, current: object = None) -> None:
@@ -79,7 +80,8 @@ class MessageTree:
         messages = self.chat.messages
         for index, message in enumerate(messages):
             activated = len(messages) if index == shown else message.activated
-            messages[index] = replace(message, text=joined(self._texts[index]), activated=activated)
+            text = joined(self._texts[index])
+            messages[index] = replace(message, text=text, files=tuple(self._files[index]), activated=activated)
 
     def _read(self, entry: Any) -> _Node:
         node = _Node()
@@ -159,9 +161,10 @@ class MessageTree:
             reply = chat.messages[above]
             if reply.role is node.role:
                 model = node.facts.get("model") or reply.model
-                chat.messages[above] = replace(reply, files=(*reply.files, *node.files), model=model)
+                chat.messages[above] = replace(reply, model=model)
                 self._texts[above].append(node.text)
+                self._files[above] += node.files
                 return above
-        chat.files += node.files
         self._texts.append([node.text])
+        self._files.append([*node.files])
         return chat.add(node.role, "", above, **node.facts)

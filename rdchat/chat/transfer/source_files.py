@@ -206,13 +206,14 @@ def _after_space(text: str, at: int) -> int:
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
     with opened(path) as file, zipfile.ZipFile(file) as archive:
-        names = [each.filename for each in archive.infolist() if not each.is_dir()]
+        # An archive may have a name several times.
+        names = [*{each.filename: None for each in archive.infolist() if not each.is_dir()}]
         if len(names) > _MAX_ENTRIES:
             raise UnreadableFileError(f"{path.name} has more than {_MAX_ENTRIES:,} files.")
         folders: dict[str, list[str]] = {}
         for each in names:
             folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
-        chosen = sorted({each for each in names if _is_ours(each, folders)})
+        chosen = sorted(each for each in names if _is_ours(each, folders))
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")
         images = _by_pointer(names)

@@ -19,7 +19,7 @@ MAX_CALLS = 128
 MAX_CALL_NAME = 64
 """The most characters of their names."""
 MAX_ARGUMENTS = 2**20
-"""The most characters of all arguments of such a reply, and of each imported call."""
+"""The most characters of all arguments of such a reply."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_LIMITS = f"It may be {_MAX_NESTED} deep, with no half characters (lone surrogates) and no infinite numbers."
 """The limits of JSON from outside, for people."""

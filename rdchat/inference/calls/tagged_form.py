@@ -60,17 +60,18 @@ class TaggedForm:
             if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
                 raise ValueError("a value on half a line")
             values = [each[1:-1] for each in values]
-        keys = [each["name"].strip() for each in found]
-        written = [self._value(name, each, value, tools) for each, value in zip(found, values, strict=True)]
-        return tools.call(name, [*zip(keys, written, strict=True)])
+        arguments = list[tuple[str, str]]()
+        for each, value in zip(found, values, strict=True):
+            key = each["name"].strip()
+            arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
+        return tools.call(name, arguments)
 
-    def _value(self, name: str, argument: re.Match[str], value: str, tools: OfferedTools) -> str:
+    def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
         if (data := _CDATA.fullmatch(value)) is not None:
             value = data[1]
-        kind = argument.groupdict().get("type")
         if kind == "string":
             return json.dumps(value, ensure_ascii=False)
-        return value.strip() if kind else tools.value(name, argument["name"].strip(), value)
+        return value.strip() if kind else tools.value(name, key, value)
 
 
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from referencing import Registry
+from referencing import Registry, Specification
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
@@ -58,6 +58,8 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
 _MAX_PARTS = 20_000
 # Limits of small schemas, which take some 2 ms each, and of the branches of one.
 _MAX_TRIED, _MAX_BRANCHES = 64, 100
+# Limit of their characters, in which references are written out.
+_MAX_COMPARED = 2**20
 # Limits of the characters that references add to one schema, and of references in each other.
 _MAX_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12
 
@@ -70,9 +72,18 @@ class SchemaError(ValueError):
 
 
 def _resolver_of(schema: Mapping[str, Any]) -> Any:
-    """Return the resolver of a whole schema's references. It fetches nothing."""
+    """Return the resolver of a whole schema's references. It fetches nothing.
+
+    Names are collected once: a registry that does not know one looks through the whole schema each time.
+    """
     specification = specification_with(str(schema.get("$schema", "")), DRAFT202012)
-    return Registry().resolver_with_root(specification.create_resource(schema))
+    root = specification.create_resource(schema)
+    name = root.id() or ""
+    try:
+        return Registry().with_resource(name, root).crawl().resolver(name)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # A part is no schema, so only paths lead anywhere.
+        return Registry().resolver_with_root(Specification.OPAQUE.create_resource(schema))
 
 
 def _target(reference: object, resolver: Any) -> tuple[Any, Any]:
@@ -122,6 +133,7 @@ class Embedding:
         _waiting: Definitions whose references are not read yet.
         _followed: Whether llguidance follows a small schema, for those that were tried.
         _uncheckable: A pattern of names with which no answer can be checked.
+        _compared: Characters of the small schemas.
     """
 
     soften: bool
@@ -132,6 +144,7 @@ class Embedding:
     _followed: dict[str, bool] = field(default_factory=dict)
     _uncheckable: str = ""
     _parts: int = 0
+    _compared: int = 0
 
     def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a schema whose references name definitions of the new root.
@@ -205,8 +218,10 @@ class Embedding:
     def _loosen_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
         """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas."""
         given = schema["oneOf"]
-        branches = [_skeleton(_inlined(each, resolver)) for each in given]
-        apart = len(branches) <= _MAX_BRANCHES and self._is_followed({"oneOf": branches})
+        apart = False
+        if len(given) <= _MAX_BRANCHES and self._compared < _MAX_COMPARED:
+            branches = [_skeleton(_inlined(each, resolver)) for each in given]
+            apart = self._is_followed({"oneOf": branches})
         if apart or self.soften:
             del schema["oneOf"]
             if "anyOf" in schema:
@@ -248,6 +263,7 @@ class Embedding:
         from rdchat.inference.prompts.schema_grammar import is_followed  # noqa: PLC0415  llguidance: seldom needed
 
         key = json.dumps(schema)
+        self._compared += len(key)
         if key not in self._followed:
             self._followed[key] = len(self._followed) < _MAX_TRIED and is_followed(key)
         return self._followed[key]

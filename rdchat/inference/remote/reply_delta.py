@@ -91,7 +91,9 @@ class StreamedCalls:
         self._length = 0
 
     def add_piece(self, piece: object) -> None:
-        """Add a piece: the beginning of a call, more of one, or a whole one."""
+        """Add a piece: the beginning of a call, more of one, or a whole one. Nothing where they are too long."""
+        if self.is_too_long:
+            return
         fields: dict[str, Any] = piece if isinstance(piece, dict) else {}
         function = fields.get("function") or {}
         index = str(fields.get("index"))

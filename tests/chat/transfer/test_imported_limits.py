@@ -40,7 +40,7 @@ def assert_within_limits(chat: FullChat) -> None:
         assert sum(file.characters for file in message.files) * 3 // 4 <= 104_000_000
         assert len(message.tool_calls) <= MAX_CALLS
         assert all(len(each.name) <= MAX_CALL_NAME for each in message.tool_calls)
-        assert all(len(each.arguments) <= MAX_ARGUMENTS for each in message.tool_calls)
+        assert sum(len(each.arguments) for each in message.tool_calls) <= MAX_ARGUMENTS
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ def assert_within_limits(chat: FullChat) -> None:
         ({"files": [image(LICENCE.encode()), image()]}, {"damaged file": 1}),
         ({"tool_calls": [call("n" * 65), call()]}, {"tool call": 1}),
         ({"tool_calls": [call("f", "x" * MAX_ARGUMENTS), call()]}, {"tool call": 1}),
+        ({"tool_calls": [call("f", "x" * (MAX_ARGUMENTS // 2))] * 3}, {"tool call": 2}),
         ({"tool_calls": [call()] * 130}, {"tool call": 2}),
         ({"tool_calls": [call("n" * 1_000_000, "x" * 5_000_000)]}, {"damaged part": 1}),
         ({"text": "a " * 1_000_001}, {"too long text": 1}),
