@@ -4,11 +4,14 @@ import gc
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, printable_name
 from rdchat.chat.attachments.choosing import passages_of, ranked
+from rdchat.chat.attachments.docx_text import docx_text
+from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import fenced, html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
 from rdchat.chat.attachments.notebook_text import notebook_text
@@ -16,18 +19,24 @@ from rdchat.chat.chat_values import ChatValues
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.presets import PLACEHOLDER, unused_names
 from rdchat.chat.storage import search_text
+from rdchat.chat.storage.search import _snippet
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.titles import tidy_title, title_from_model, title_from_prompt
 from rdchat.chat.transfer import jan, rdchat_json
 from rdchat.chat.transfer.exporting import _free_name, as_markdown, file_name
+from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.importing import FORMATS
+from rdchat.chat.transfer.message_trees import MessageTree
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
+from rdchat.inference.remote.reply_delta import StreamedCalls, delta_texts
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
+from rdchat.services.models.card_text import plain_card
 from rdchat.tools.definitions import listed_tools
 from rdchat.tools.messages import parse_messages
 from rdchat.tools.results import result_fields
@@ -35,6 +44,7 @@ from rdchat.tools.server_list import read_servers
 from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from tests.chat.attachments.documents import docx, paragraph, pdf
 from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
@@ -144,6 +154,30 @@ def index_anew(text: str) -> object:
     return index_text(text)
 
 
+def read_delta(text: str) -> object:
+    calls = StreamedCalls()
+    for each in (text[: len(text) // 2], text):
+        calls.add_piece({"id": "a", "function": {"name": "f", "arguments": each}})
+    return [*delta_texts({"content": [{"type": "text", "text": text}], "reasoning": [text]})], calls.finished()
+
+
+def embed_schema(schema: dict[str, Any]) -> object:
+    try:
+        return expanded(schema), Embedding(soften=True).embed(schema)
+    except SchemaError as error:
+        return error
+
+
+def read_docx(body: str) -> object:
+    return read_damaged(lambda: docx_text(docx(body), "a"))
+
+
+def librechat_chat() -> dict[str, Any]:
+    message = {"messageId": "a", "sender": "User", "isCreatedByUser": True, "text": "a question"}
+    reply = message | {"messageId": "b", "parentMessageId": "a", "isCreatedByUser": False, "content": "an answer"}
+    return {"conversationId": "a", "title": "a title", "messages": [message, reply]}
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "the search index": index_anew,
     "a search": search_phrases,
@@ -153,6 +187,15 @@ READERS: dict[str, Callable[[str], object]] = {
     "a result's resource": lambda text: result_fields({"content": [{"type": "resource", "resource": {"blob": text}}]}),
     "a tool": list_tools,
     "a tool's message": lambda text: parse_messages(text.encode("utf-8", "replace")),
+    "a reply of a server": read_delta,
+    "a snippet": lambda text: _snippet(f"needle {text}", WordMatcher("needle a")),
+    "a schema": lambda text: embed_schema({"properties": {text: {"pattern": text, "enum": [text], "$ref": text}}}),
+    "a model's card": plain_card,
+    "a Word document": lambda text: read_docx(paragraph(escape(text))),
+    "a PDF": lambda text: read_damaged(
+        lambda: pdf_texts(pdf([text.encode("latin-1", "replace").decode("latin-1")]), "a", lambda _: None)
+    ),
+    "LibreChat": in_format(librechat_chat),
     "a list of servers": lambda text: read_damaged(lambda: read_servers(text)),
     "Markdown": lambda text: blocks_of(text, MarkdownParser()),
     "lines shown": lambda text: (display_end(text, 1000), pieces(text)),
@@ -254,7 +297,52 @@ def name_chats_alike(text: str) -> object:
     return [_free_name("A chat", taken) for _ in range(len(text) // 100)]
 
 
+def read_anchors(text: str) -> object:
+    numbers = [str(at) for at in range(len(text) // 200)]
+    anchors = {each: {"$anchor": f"a{each}", "type": "string"} for each in numbers}
+    return embed_schema({"$defs": anchors, "properties": {each: {"$ref": f"#a{each}"} for each in numbers}})
+
+
+def read_alternatives(text: str) -> object:
+    numbers = [str(at) for at in range(len(text) // 100)]
+    tags = {"properties": {each: {"const": 1} for each in numbers}}
+    branches = {each: {"oneOf": [{"$ref": "#/$defs/a"}] * 50} for each in numbers[::50]}
+    return embed_schema({"$defs": {"a": tags}, "properties": branches})
+
+
+def read_pieces_of_a_name(text: str) -> object:
+    calls = StreamedCalls()
+    for _ in range(len(text)):
+        calls.add_piece({"index": 0, "function": {"name": "a"}})
+    return calls.is_too_long
+
+
+def import_images_in_replies(text: str) -> object:
+    image = {"type": "image", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    tree = MessageTree(
+        ForeignChat(), lambda chat, _: (Role.ASSISTANT, chat.text_of([dict(image)]), {}), "p", joins=True
+    )
+    tree.add([{"p": str(at)} for at in range(len(text) // 50)])
+    return tree.chat.take_messages()
+
+
+def import_nested_messages(text: str) -> object:
+    chat = librechat_chat()
+    message: dict[str, Any] = {}
+    for _ in range(len(text) // 100):
+        message = chat["messages"][1] | {"children": [message]}
+    return import_chat(chat | {"messages": [message]})
+
+
 MANY = {
+    "anchors of a schema": read_anchors,
+    "alternatives of a schema": read_alternatives,
+    "pieces of a call's name": read_pieces_of_a_name,
+    "images in replies": import_images_in_replies,
+    "messages in messages of LibreChat": import_nested_messages,
+    "deletions in deletions of Word": lambda text: read_docx(nested("<w:del>", "</w:del>", paragraph("a"))(len(text))),
+    "glosses in glosses of Word": lambda text: read_docx(nested("<w:ruby>", "</w:ruby>", paragraph("a"))(len(text))),
+    "fields of Word": lambda text: read_docx(f"<w:p><w:r>{'<w:fldChar/>' * (len(text) // 20)}</w:r></w:p>"),
     "presets of one name": lambda text: unused_names(["a"] * (len(text) // 10), []),
     "strings of a result": read_strings_of_a_result,
     "branches of a chat": import_branches,
