@@ -39,6 +39,9 @@ def index_text(text: str) -> str:
     where another script or a figure begins. A letter of a script that writes without spaces is a word, and so is a sign
     such as + or an emoji; other punctuation only ends words.
 
+    The thread that stores a message waits for it: some 0.1 s for a million characters, and up to some seconds where
+    they have many different combining marks.
+
     >>> index_text("C++ für API接口")
     ' c + + fur api 接 口 '
     """
@@ -102,7 +105,11 @@ class WordMatcher:
 
 def _plain(text: str) -> str:
     """Return a text without case and accents, with blanks around letters that are words."""
-    return text.lower() if text.isascii() else "".join(_folded(text[begin:end]) for begin, end in _letters(text))
+    if text.isascii():
+        return text.lower()
+    if any(map(_continues, set(text))):
+        return "".join(_folded(text[begin:end]) for begin, end in _letters(text))
+    return text.translate(_PLAIN_SIGNS)
 
 
 def _letters(text: str) -> Iterator[tuple[int, int]]:
@@ -130,6 +137,17 @@ def _folded(letter: str) -> str:
     folded = "".join(map(_spaced, unicodedata.normalize("NFC", plain)))
     # A symbol such as ™ is a word, though it stands for letters.
     return f" {folded} " if unicodedata.category(letter[0])[0] == "S" else folded
+
+
+class _PlainSigns(dict[int, str]):
+    """The plain forms of letters of one sign, by its code; each is found once."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = _folded(chr(code))
+        return self[code]
+
+
+_PLAIN_SIGNS = _PlainSigns()
 
 
 def _is_ignored(sign: str) -> bool:

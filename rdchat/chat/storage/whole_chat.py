@@ -128,7 +128,8 @@ def file_text(rows: Rows, digest: str) -> str | None:
     if not found:
         return None
     text, data = found[0]
-    return str(text) if data is None else base64.b64encode(data).decode()
+    # An image of an earlier version may have the digest of a text.
+    return str(text) if text or data is None else base64.b64encode(data).decode()
 
 
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
@@ -137,7 +138,8 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
     for position, (file, text) in enumerate(files, start=first):
         is_image = file.kind is FileKind.IMAGE
         connection.execute(
-            "INSERT INTO file_texts (digest, text) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO file_texts (digest, text) VALUES (?, ?)"
+            " ON CONFLICT (digest) DO UPDATE SET text = excluded.text WHERE text = '' AND excluded.text != ''",
             (file.digest, "" if is_image else text_column(text)),
         )
         if is_image:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from functools import partial
 
 from PySide6.QtCore import Qt
@@ -32,16 +32,39 @@ _EXACT = 3000
 _LITTLE = 0.3
 
 
+class _Matcher(SequenceMatcher[str]):
+    """Compares words, and raises ValueError where it takes too long: words that repeat take the cube of their number.
+
+    `_left` is how many pairs of the same word it may still look at.
+    """
+
+    a: list[str]
+    b2j: dict[str, list[int]]
+    _left = 5_000_000
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        self._left -= sum(len(self.b2j.get(word, ())) for word in self.a[alo:ahi])
+        if self._left < 0:
+            raise ValueError("too many pairs")
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
 def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
-    """Return the words that the other text lacks, in each of two; None if the texts have little in common.
+    """Return the words that the other text lacks, in each of two.
+
+    None if the texts have little in common, or if their words repeat too often to be compared.
 
     A span is begin and end in UTF-16 units.
     """
     words = [list(_WORD.finditer(text)) for text in (one, other)]
     first, second = ([word[0] for word in matches] for matches in words)
     exact = max(len(first), len(second)) <= _EXACT
-    matcher = SequenceMatcher(None, first, second, autojunk=not exact)
-    if matcher.ratio() < _LITTLE:
+    matcher = _Matcher(None, first, second, autojunk=not exact)
+    try:
+        is_little = matcher.ratio() < _LITTLE
+    except ValueError:
+        return None
+    if is_little:
         return None
     in_one: Spans = []
     in_other: Spans = []

@@ -167,6 +167,22 @@ def test_a_row_that_was_tampered_with_is_read_as_far_as_it_goes(open_store: Open
     assert store.file_text(file) == "(The text of this file is lost.)"
 
 
+def test_a_text_is_whole_again_where_an_old_import_put_an_image(open_store: OpenStore, database: Path) -> None:
+    store = open_store()
+    file, text = some_file()
+    ask(store, some_file(text="another text"))
+    store.close()
+    with closing(connect_by_hand(database)) as connection:
+        connection.execute("INSERT INTO file_texts (digest, text) VALUES (?, '')", (file.digest,))
+        connection.execute(
+            "INSERT INTO file_images (digest, width, height, data) VALUES (?, 0, 0, ?)", (file.digest, text.encode())
+        )
+        connection.commit()
+    store = open_store()
+    ask(store, (file, text))
+    assert store.file_text(file) == text
+
+
 def test_a_backup_brings_files_back(open_store: OpenStore, database: Path, tmp_path: Path) -> None:
     store = open_store()
     asked = ask(store, some_file())
