@@ -227,7 +227,7 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 """Readers of one text."""
 # They take long for any text.
-_OF_FEW_SHAPES = {"a Word document", "a PDF", "a schema"}
+_OF_FEW_SHAPES = {"a Word document", "a PDF", "a schema", "a snippet"}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +252,8 @@ _OF_FEW_SHAPES = {"a Word document", "a PDF", "a schema"}
         ("a part", "lists of text"),
         ("a Word document", "only blanks"),
         ("a Word document", "only right to left"),
+        ("a snippet", "combining marks"),
+        ("a snippet", "only links"),
         ("a PDF", "brackets without end"),
         ("a PDF", "only letters and lines"),
         ("a schema", "only a letter"),
