@@ -13,6 +13,7 @@ raised.
 import argparse
 import ctypes
 import gc
+import logging
 import os
 import random
 import re
@@ -111,6 +112,17 @@ def figures() -> Figures:
     return Figures(process.memory_info().rss, process.num_threads(), process.num_fds(), counted)
 
 
+class _LoggedErrors(logging.Handler):
+    """Counts what is logged as an error: the engine's thread logs its own, and a reply that failed raises none here."""
+
+    def __init__(self, errors: list[BaseException]) -> None:
+        super().__init__(logging.ERROR)
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._errors.append(RuntimeError(record.getMessage()))
+
+
 class _SlowGate(Gate):
     """Has a token after a while, without holding Python meanwhile."""
 
@@ -132,7 +144,7 @@ class TalkingEngine(ScriptedEngine):
         if request.tools and self._random.random() < 0.3:
             call = ToolCall(f"{_CLOCK.name}__current_time", '{"zone": "UTC"}', f"call{next(self._numbers)}")
             reply = Reply((f'<tool_call>{{"name": "{call.name}"}}</tool_call>',), calls=(call,), content="")
-        return ScriptedReply(request.request_id, reply, self.gate, [])
+        return ScriptedReply(request, reply, self.gate, [])
 
 
 def words(chance: random.Random, most: int) -> list[str]:
@@ -169,6 +181,7 @@ class Soak:
         sampling = SamplingParams(max_tokens=60)
         settings.save(Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False))
         self._hook, sys.excepthook = sys.excepthook, self._note
+        logging.getLogger().addHandler(_LoggedErrors(self.errors))
         self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
         self._controller, self._window = self._app.controller, self._app.window
         self._window.resize(1100, 800)
@@ -347,7 +360,7 @@ def main() -> int:
             rests.append(soak.rest())
             print(f"{(time.monotonic() - begun) / 60:5.1f} min, {soak.done.total():6} actions: {rests[-1]}", flush=True)
         grown = rests[-1].grown_since(rests[0])
-        print(*grown, dict(soak.done), f"{len(soak.errors)} errors", sep="\n", flush=True)
+        print(*grown, dict(soak.done), f"{len(soak.errors)} errors", *soak.errors[:5], sep="\n", flush=True)
         soak.finish()
     return bool(soak.errors or grown)
 

@@ -192,6 +192,8 @@ class ChildRun:
         if self._writing.acquire(timeout=_TICK_S):
             self._input.close()
             self._writing.release()
+        # A stopped child would not notice that.
+        self.process.send_signal(signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace_s)
         self.kill(ChildClosedError("was ended"))

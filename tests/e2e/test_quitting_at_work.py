@@ -18,16 +18,25 @@ _MARGIN_S = 5.0
 
 APP = """
 import sys, time
+from dataclasses import replace
+import psutil
 from PySide6.QtCore import QTimer
-from rdchat import app
+from rdchat import app, paths
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.messages import ToolCall
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.tools.built_in import BUILT_IN_SERVERS
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.tool_fakes import ScriptedServers
+from tests.services.tool_fakes import calling
 
 state = sys.argv[1]
+calls = state in ("approval", "stopped children")
 engine = ScriptedEngine()
 engine.replies = [Reply(tokens=("Once upon ", "a time, ", "there was a sea. " * 37))]
+if calls:
+    clock = replace(BUILT_IN_SERVERS[1], enabled=True)
+    SettingsStore(paths.settings_path()).save(Settings(tool_servers=(clock,)))
+    engine.replies = [calling(ToolCall(f"{clock.name}__current_time", '{"zone": "UTC"}'), text="Once upon a time, ")]
 
 class Told(app.App):
     def start(self):
@@ -36,13 +45,37 @@ class Told(app.App):
             QTimer.singleShot(1000, self.tell)
             return
         self.controller.replies.state_changed.connect(self.ask)
-        self.controller.chat.reply_grew.connect(lambda _id, text: self.seen(text))
+        if calls:
+            self.controller.calls.changed.connect(self.asked_for_consent)
+        else:
+            self.controller.chat.reply_grew.connect(lambda _id, text: self.seen(text))
         self.asked = False
 
     def ask(self):
         if self.controller.replies.state is EngineState.IDLE and not self.asked:
             self.asked = True
+            if calls:
+                self.controller.chat.set_tools((clock.name,), ())
             QTimer.singleShot(0, lambda: self.controller.send("Tell me a story"))
+
+    def asked_for_consent(self):
+        if self.controller.calls.waiting:
+            self.controller.calls.changed.disconnect(self.asked_for_consent)
+            QTimer.singleShot(0, self.stop_children if state == "stopped children" else self.tell)
+
+    def stop_children(self):
+        self.transfer._process.child.start()
+        models = self.window.windows.model_services
+        models.downloads._process._child.start()
+        # By then they run.
+        QTimer.singleShot(5000, self.suspend)
+
+    def suspend(self):
+        children = psutil.Process().children(recursive=True)
+        assert len(children) >= 3, children
+        for child in children:
+            child.suspend()
+        self.tell()
 
     def seen(self, text):
         if "a time" in text:
@@ -79,7 +112,7 @@ def last_text() -> str:
 
 
 # Where the app cannot end in good order, it says so in its status.
-STATUS = {"reply": 0, "deaf engine": 1, "loading": 1, "hung window": 1}
+STATUS = {"reply": 0, "approval": 0, "stopped children": 0, "deaf engine": 1, "loading": 1, "hung window": 1}
 
 
 @pytest.mark.parametrize("state", STATUS)

@@ -205,6 +205,14 @@ def test_closing_lets_it_stop_in_good_order_and_waits_no_longer(child):
         job.result()
 
 
+def test_closing_lets_a_stopped_child_stop_in_good_order(child):
+    child.submit("echo", {"value": 1}).result()
+    process = child._running.process
+    process.send_signal(signal.SIGSTOP)
+    child.close(60.0)
+    assert process.returncode == 0, "it was not killed after its time"
+
+
 def test_a_child_ends_with_the_object_that_held_it(monkeypatch):
     monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
     child = ChildProcess("echo")
