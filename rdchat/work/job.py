@@ -152,7 +152,7 @@ _Task = tuple[Job[Any], Callable[[Job[Any]], Any]]
 
 
 class SerialThread:
-    """Runs jobs in the order in which they are given; the thread starts with the first one.
+    """Runs jobs in the order in which they are given; the thread starts with the first one, and ends with this object.
 
     Args:
         name: Name of the thread, for the log and for debugging.
@@ -166,6 +166,9 @@ class SerialThread:
         self._latest: Job[Any] | None = None
         self._may_stop = False
         self._closed = False
+
+    def __del__(self) -> None:
+        self._tasks.put(None)
 
     @property
     def busy(self) -> bool:

@@ -54,6 +54,20 @@ def test_what_fails_becomes_an_error_for_people_and_the_thread_goes_on(thread, e
     assert thread.do(lambda _job: 1).result() == 1
 
 
+def test_the_thread_ends_with_its_object_after_the_jobs_given():
+    free, seen = threading.Event(), []
+    thread = SerialThread("dropped")
+    thread.do(lambda _job: seen.append(threading.current_thread()))
+    thread.do(lambda _job: free.wait())
+    ended = thread.do(lambda _job: seen.append("last"))
+    del thread
+    free.set()
+    ended.result()
+    seen[0].join(60)
+    assert not seen[0].is_alive()
+    assert seen[1:] == ["last"]
+
+
 def test_a_callback_that_fails_does_not_end_the_thread(thread):
     thread.do(lambda _job: 1, on_end=lambda _: 1 / 0)
     assert thread.do(lambda _job: 2).result() == 2

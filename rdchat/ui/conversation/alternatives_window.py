@@ -6,7 +6,6 @@ from difflib import Match, SequenceMatcher
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 
 from rdchat.chat.conversation import Message
@@ -239,7 +238,3 @@ class AlternativesWindow(SideWindow):
             self._scrolling = True
             other.setValue(round(bar.value() / bar.maximum() * other.maximum()))
             self._scrolling = False
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self._comparison.close()

@@ -6,6 +6,7 @@ from functools import partial
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
+from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
@@ -263,9 +264,14 @@ class ModelRow(QWidget):
             self._press(0)
 
     def ask_to_delete(self) -> None:
-        """Ask whether to delete the files on this machine."""
+        """Ask whether to delete the files on this machine, unless the row is gone when it is known what that does."""
+
+        def confirm(question: RemovalQuestion) -> None:
+            if isValid(self) and self.isVisible():
+                self._confirm_deletion(question)
+
         if self._model.card is not None and self.delete.isEnabled():
-            self._models.removal.ask(self._model.card, self._confirm_deletion)
+            self._models.removal.ask(self._model.card, confirm)
 
     def _confirm_deletion(self, question: RemovalQuestion) -> None:
         """Show what a deletion does, and delete the model after a yes."""
@@ -318,18 +324,20 @@ class ModelRow(QWidget):
         # Of a pair whose model is complete, only the drafter's files are removed.
         part = f"{texts.short_name(download.companion)}/" if download.folder else ""
         done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
+        # By the answer, the row may show another download.
+        remove = partial(self._remove, download.id)
         if not done_bytes:
-            self._remove()
+            remove()
             return
         size = file_size(done_bytes)
         question, title = f"Keep the {size} so you can resume later?", texts.download_title(download)
         title = f"{download.companion}. The model stays." if part else title
-        ask(self, question, title, f"Remove {size}", self._remove, leave="Keep", removes=True)
+        ask(self, question, title, f"Remove {size}", remove, leave="Keep", removes=True)
 
-    def _remove(self) -> None:
+    def _remove(self, download: str) -> None:
         for button in (self.main, self.other):
             button.setEnabled(False)
-        self._models.downloads.discard(self._download.id)
+        self._models.downloads.discard(download)
 
     def _open_page(self) -> None:
         open_page(find_endpoint().page(self._model.id))

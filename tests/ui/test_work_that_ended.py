@@ -1,0 +1,294 @@
+"""A window, sheet or question that waits for a thread or the engine is over with its work, whenever that ends."""
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from PySide6.QtCore import QBuffer, QEvent, QObject, QSize
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QApplication, QDialog, QMessageBox, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+from shiboken6 import isValid
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
+from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.deleting import DeletionPlan
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.inference.api.requests import Mode
+from rdchat.services.background import background_work
+from rdchat.services.files.part_choice import PartChoice
+from rdchat.services.models.downloads import HubAccount
+from rdchat.services.models.file_actions import RemovalQuestion
+from rdchat.services.models.listed_model import Model
+from rdchat.ui.conversation.alternatives_window import AlternativesWindow
+from rdchat.ui.files import image_window, pictures
+from rdchat.ui.files.attaching import FileView
+from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.pictures import Picture
+from rdchat.ui.models.downloads_page import TokenSheet
+from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.work.job import Job, SerialThread, outcome_of
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, this_machine_only
+from tests.services.bench_runs import EVENTS
+from tests.services.fakes import Reply
+from tests.services.models.library_samples import library_model
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "this_machine_only"]
+
+PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
+
+
+class HeldThread(SerialThread):
+    """A thread whose jobs end when the test says, or at once."""
+
+    holds = False
+    at_once = False
+    tasks: ClassVar[list[tuple[Job[Any], Any]]] = []
+
+    def do(self, work: Any, on_end: Any = None, on_progress: Any = None, *, may_stop: bool = False) -> Job[Any]:
+        if self._closed or not HeldThread.holds:
+            return super().do(work, on_end, on_progress, may_stop=may_stop)
+        job: Job[Any] = Job(on_progress, on_end)
+        self._latest, self._may_stop = job, may_stop
+        HeldThread.tasks.append((job, work))
+        if HeldThread.at_once:
+            end_threads()
+        return job
+
+
+def end_threads() -> None:
+    while HeldThread.tasks:
+        job, work = HeldThread.tasks.pop(0)
+        job.end(outcome_of(job, work, "held"))
+
+
+class Desk:
+    """Opens each thing that waits for work, with the work held.
+
+    Attributes:
+        end: Lets the work end.
+        waits: Whether the thing that is open shows that it waits.
+    """
+
+    def __init__(self, chat: Chat, window: MainWindow, theme: Theme) -> None:
+        self.chat, self.window, self.theme = chat, window, theme
+        self.end: Callable[[], None] = end_threads
+        self.waits: Callable[[], bool] = lambda: False
+
+    def file(self) -> QWidget:
+        file = AttachedFile("a.txt", FileKind.TEXT, "digest", 4)
+        view = FileView(file, lambda _file: "text", self.theme, self.window)
+        view.show()
+        self.waits = lambda: view.text.toPlainText() != "text"
+        return view
+
+    def image(self) -> QWidget:
+        picture = Picture("digest", "a.png", QSize(40, 40), lambda: "")
+        view = ImageWindow(picture, lambda: [picture], lambda _picture: None, self.theme, self.window)
+        view.show()
+        self.waits = lambda: view.view.image.width() == 0
+        return view
+
+    def part(self) -> QWidget:
+        read = ReadFile("a.txt", FileKind.TEXT, ("text",))
+        choice = PartChoice(read, None, None, lambda _messages: 1)
+        sheet = PartSheet(choice, None, "", self.theme, self.window)
+        sheet._quiet.stop()
+        sheet._compute()
+        sheet.open()
+        self.waits = lambda: sheet.summary.text() == "Counting…"
+        return sheet
+
+    def token(self) -> QWidget:
+        account = self.window.windows.model_services.account
+        sheet = TokenSheet(account, self.theme, self.window)
+        sheet.open()
+        self.waits = lambda: bool(account.busy)
+        return sheet
+
+    def comparison(self) -> QWidget:
+        self.window.windows.compare(self.chat.controller.chat.path[-1].id)
+        (opened,) = self.window.findChildren(AlternativesWindow)
+        self.waits = lambda: not opened.note.text()
+        return opened
+
+    def deletion(self) -> QWidget:
+        place = QDialog(self.window)
+        row = ModelRow(self.window.windows.model_services, PageLinks(), self.theme, 0)
+        row.setParent(place)
+        QVBoxLayout(place).addWidget(row)
+        row.show_model(Model("org/alpha", card=library_model("org/alpha")))
+        place.show()
+        row.ask_to_delete()
+        self.waits = lambda: not row.findChildren(QMessageBox)
+        return place
+
+    def race(self) -> QWidget:
+        opened = self.window.windows.race
+        opened.open_with("Say hello")
+        return self._measured(opened, self.chat.controller.race)
+
+    def benchmark(self) -> QWidget:
+        opened = self.window.windows.benchmark
+        opened.show()
+        for mode, box in opened.form.modes.items():
+            box.setChecked(mode is Mode.LOOKUP)
+        return self._measured(opened, self.chat.controller.benchmark)
+
+    def quitting(self) -> QWidget:
+        """The question whether to stop a benchmark and quit."""
+        opened = self.benchmark()
+        self.window.windows.may_quit()
+        return opened
+
+    def _measured(self, opened: Any, work: Any) -> QWidget:
+        self.end = self.chat.engine.gate.open
+        if not HeldThread.at_once:
+            self.chat.engine.gate.shut()
+        opened.start.click()
+        self.waits = lambda: work.running or opened.start.text().startswith("Stop")
+        return opened  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def desk(
+    qtbot: QtBot, hub: HubServer, chat: Chat, window: MainWindow, theme: Theme, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    buffer = QBuffer()
+    QImage(4, 4, QImage.Format.Format_RGB32).save(buffer, "PNG")
+    held = HeldThread("pictures")
+    monkeypatch.setattr(background_work, "SerialThread", HeldThread)
+    monkeypatch.setattr(pictures, "PICTURES", held)
+    monkeypatch.setattr(image_window, "PICTURES", held)
+    monkeypatch.setattr(pictures, "drawn", lambda *_arguments: bytes(buffer.data().data()))
+    monkeypatch.setattr(HubAccount, "_found", lambda *_arguments: (None, None))
+    monkeypatch.setattr(RemovalQuestion, "of", lambda model: RemovalQuestion(model, PLAN))
+    chat.engine.replies = [Reply(("One",)), Reply(("Two",))]
+    chat.engine.bench_events = EVENTS
+    chat.start()
+    chat.say("Hi")
+    chat.controller.regenerate(chat.controller.chat.path[-1].id)
+    qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
+    # The threads of what is built here are held, too.
+    window.windows.model_services.library.look()
+    yield Desk(chat, window, theme)
+    HeldThread.holds = HeldThread.at_once = False
+    end_threads()
+    window.windows.close()
+
+
+PLACES: dict[str, Callable[[Desk], QWidget]] = {
+    "a file": Desk.file,
+    "an image": Desk.image,
+    "a part of a file": Desk.part,
+    "a token": Desk.token,
+    "two versions": Desk.comparison,
+    "a deletion": Desk.deletion,
+    "a race": Desk.race,
+    "a benchmark": Desk.benchmark,
+    "a benchmark that may be stopped": Desk.quitting,
+}
+
+
+class EndAtPainting(QObject):
+    """Ends the work when the window that waits for it is painted."""
+
+    def __init__(self, opened: QWidget, end: Callable[[], None]) -> None:
+        super().__init__(opened)
+        self._end = end
+        opened.installEventFilter(self)
+
+    def eventFilter(self, _watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.UpdateRequest:
+            self._end()
+        return False
+
+
+def dialogs() -> list[QWidget]:
+    return [each for each in QApplication.topLevelWidgets() if isinstance(each, QDialog) and each.isVisible()]
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moment", ["before it returned", "while it is shown", "later", "after closing"])
+def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
+    HeldThread.holds, HeldThread.at_once = True, moment == "before it returned"
+    for name in [*PLACES] * times:
+        opened = PLACES[name](desk)
+        match moment:
+            case "while it is shown":
+                EndAtPainting(opened, desk.end)
+                opened.update()
+            case "later":
+                qtbot.wait(1)
+                assert desk.waits(), name
+                desk.end()
+            case "after closing":
+                opened.close()
+                qtbot.wait(1)
+                desk.end()
+        qtbot.wait(1)
+        if isValid(opened) and opened.isVisible():
+            qtbot.waitUntil(lambda: not desk.waits(), timeout=4000)
+            for box in opened.findChildren(QMessageBox):
+                box.reject()
+            opened.close()
+        assert not dialogs(), name
+        desk.end()
+
+
+def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
+    HeldThread.holds = True
+    for open_place in PLACES.values():
+        open_place(desk)
+    qtbot.wait(1)
+    desk.window.close()
+    left = dialogs()
+    end_threads()
+    desk.chat.engine.gate.open()
+    qtbot.wait(1)
+    assert dialogs() == left
+
+
+@pytest.mark.slow
+def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
+    """Each file, part and copied message that was looked at left a thread."""
+    for name in ("a file", "a part of a file", "two versions"):
+        for _ in range(3):
+            opened = PLACES[name](desk)
+            qtbot.waitUntil(lambda: not desk.waits())
+            opened.close()
+            qtbot.waitUntil(lambda opened=opened: not isValid(opened))
+            del opened
+    desk.waits = lambda: False
+
+    def left() -> set[str]:
+        gc.collect()
+        return {thread.name for thread in threading.enumerate()}
+
+    qtbot.waitUntil(lambda: not left() & {"file view", "part of a file", "compare"}, timeout=10_000)
+
+
+def test_the_files_are_removed_that_the_question_was_about(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The details' row shows another download when the selected one leaves the list."""
+    models, removed = desk.window.windows.model_services, list[str]()
+    monkeypatch.setattr(models.downloads, "discard", removed.append)
+    row = ModelRow(models, PageLinks(), desk.theme, 0, in_details=True)
+    row.setParent(desk.window)
+    first, second = (
+        Download(name, state=DownloadState.PAUSED, files=(DownloadFile("a", 1, 2),)) for name in ("org/a", "org/b")
+    )
+    row.show_model(Model(first.id, download=first))
+    row.other.click()
+    row.show_model(Model(second.id, download=second))
+    (box,) = row.findChildren(QMessageBox)
+    next(each for each in box.buttons() if each.text().startswith("Remove")).click()
+    assert removed == [first.id]
