@@ -48,8 +48,13 @@ class PartSheet(Sheet):
         self._task = BackgroundWork("part of a file", self)
         self._quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._quiet.timeout.connect(self._compute)
-        self.finished.connect(self._stop)
         self._begin(question)
+
+    def done(self, result: int) -> None:
+        """Close the sheet, and end its thread."""
+        self._stop()
+        self._task.close(0.0)
+        super().done(result)
 
     def _summary_text(self) -> str:
         tokens, room = self._choice.tokens, self._choice.room
