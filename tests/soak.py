@@ -350,6 +350,7 @@ def main() -> int:
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--actions", type=int, default=0, help="actions instead of a minute, four times")
     args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
     with TemporaryDirectory() as folder:
         os.environ["RDCHAT_DATA_DIR"], os.environ["RDCHAT_CACHE_DIR"] = f"{folder}/data", f"{folder}/cache"
         qt = composition.application()

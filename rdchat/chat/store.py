@@ -342,10 +342,10 @@ class ConversationStore(Database):
         return self.message(message_id)
 
     def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:
-        """Store the trace of a reply (`reply_trace`); `onward` appends to the stored one instead of replacing it."""
+        """Store the trace of a reply (`reply_trace`), unless it is gone; `onward` keeps the stored one before it."""
         before = self.trace(message_id) if onward else None
-        sql = "INSERT OR REPLACE INTO message_traces (message_id, trace) VALUES (?, ?)"
-        self.execute(sql, message_id, (before or b"") + trace)
+        sql = "INSERT OR REPLACE INTO message_traces (message_id, trace) SELECT id, ? FROM messages WHERE id = ?"
+        self.execute(sql, (before or b"") + trace, message_id)
 
     def trace(self, message_id: int) -> bytes | None:
         """Return the trace of a reply; None if it was not recorded."""

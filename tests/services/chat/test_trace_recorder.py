@@ -52,6 +52,20 @@ def test_a_trace_is_there_while_it_grows_and_after_a_restart(
     assert TraceRecorder(store).trace(reply_id) == drafted_trace(30)
 
 
+def test_a_trace_of_an_erased_chat_does_not_hold_up_those_after_it(
+    qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int
+) -> None:
+    """All later traces stayed in memory, and were lost when the app quit."""
+    gone = reply_id + 1000
+    for message_id in (gone, reply_id):
+        recorder.begin(message_id, 0)
+        recorder.add(message_id, drafted_events(5))
+        recorder.end(message_id)
+    qtbot.waitUntil(lambda: not recorder._unsaved, timeout=10_000)
+    assert store.trace(reply_id) is not None
+    assert store.trace(gone) is None
+
+
 def test_a_long_trace_is_packed_beside_the_main_thread(
     qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
