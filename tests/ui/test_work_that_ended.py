@@ -222,6 +222,7 @@ def dialogs() -> list[QWidget]:
 def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
     HeldThread.holds, HeldThread.at_once = True, moment == "before it returned"
     for name in [*PLACES] * times:
+        desk.end = end_threads
         opened = PLACES[name](desk)
         match moment:
             case "while it is shown":
