@@ -1,7 +1,8 @@
-"""The models window: six pages and the tabs over them."""
+"""The models window: its pages and the tabs over them."""
 
-from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
 
+from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.window_services import Models
@@ -49,9 +50,18 @@ class ModelsWindow(SideWindow):
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        for name in ("installed", "discover", "downloads", "drafters", "remote", "macs"):
-            self.tabs.addTab(name.capitalize())
-            self._pages.addWidget(getattr(self, name))
+        self._places = QTabWidget(documentMode=True)
+        pages = [self.installed, self.discover, self.downloads, self.drafters]
+        # Only a Mac can be one of several: elsewhere they are one kind of other computers.
+        places = {"Computers": self.remote, "Macs": self.macs}
+        pages += places.values() if host.MACOS else [self._places]
+        names = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
+        for name, page in zip(names, pages, strict=False):
+            self.tabs.addTab(name)
+            self._pages.addWidget(page)
+        if not host.MACOS:
+            for name, page in places.items():
+                self._places.addTab(page, name)
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
@@ -71,6 +81,9 @@ class ModelsWindow(SideWindow):
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""
+        if self._places.indexOf(page) >= 0:
+            self._places.setCurrentWidget(page)
+            page = self._places
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
 

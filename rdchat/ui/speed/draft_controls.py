@@ -19,9 +19,10 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import DRAFT_SETTINGS, MODES
 from rdchat.ui.style.labels import ThemedLabel, set_tip
-from rdchat.ui.style.layouts import add_row, form_layout, row
+from rdchat.ui.style.layouts import add_row, fill_box, form_layout, row
 from rdchat.ui.style.theme import TIGHT, Theme
 
+_FASTEST = "The fastest"
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
 _COPY = "Copy Training Command"
@@ -72,8 +73,8 @@ class DraftControls(Section):
         self.mode = self.add(CalmComboBox())
         self.mode.setAccessibleName("Draft mode")
         set_tip(self.mode, _MODE_TIP)
-        for mode in Mode:
-            self.mode.addItem(mode.label, mode)
+        self.always = CalmComboBox()
+        fill_box(self.always, [(_FASTEST, Mode.AUTO), *((mode.label, mode) for mode in DRAFTERS)])
         self.explanation = self._add_text("muted")
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
@@ -101,6 +102,7 @@ class DraftControls(Section):
         for section in (self, self.advanced):
             forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
             section.add(area)
+        add_row(forms[self.advanced], "Draft with", self.always, _MODE_TIP)
         for field in self._fields:
             widget, form = field.widget, forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
             line = None if isinstance(widget, FolderPicker) else row(None, widget)
@@ -114,23 +116,27 @@ class DraftControls(Section):
         self._drafting.changed.connect(self.refresh)
         self._drafting.changed.connect(self.drafter.refresh)
         self.drafter.opened.connect(self._drafting.look_for_drafters)
-        self.mode.activated.connect(lambda: self._change("mode", Mode(self.mode.currentData())))
+        for box in (self.mode, self.always):
+            box.activated.connect(lambda index, box=box: self._change("mode", Mode(box.itemData(index))))
         for field in self._fields:
             field.widget.edited.connect(partial(self._change, field.setting))
-        for box in (self.mode, self.drafter, self.draft_model):
+        for box in (self.mode, self.always, self.drafter, self.draft_model):
             box.opened.connect(self._drafting.refresh_options)
 
     def refresh(self) -> None:
         """Show the present settings, and which of them can be changed."""
         settings = self._drafting.settings
-        self.mode.setCurrentIndex(self.mode.findData(settings.mode))
+        offered = dict.fromkeys((Mode.AUTO, Mode.OFF, settings.mode))
+        fill_box(self.mode, [(mode.label, mode) for mode in offered], settings.mode)
+        fixed = settings.mode in DRAFTERS
+        self.always.setCurrentIndex(self.always.findData(settings.mode if fixed else Mode.AUTO))
         self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
         self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
-        self.mode.setEnabled(self._drafting.ready)
+        for box in (self.mode, self.always):
+            box.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
         self.mode.setVisible(not self._drafting.is_remote)
-        advanced = False
         for field in self._fields:
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
@@ -141,8 +147,7 @@ class DraftControls(Section):
             widget.setEnabled(self._drafting.ready)
             form, line = self._lines[field.setting]
             form.setRowVisible(line, used)
-            advanced |= used and not picker
-        self.advanced.setVisible(advanced)
+        self.advanced.setVisible(not self._drafting.is_remote)
         self._show_text(settings.mode, option)
 
     def _show_text(self, mode: Mode, option: ModeOption | None) -> None:

@@ -100,12 +100,12 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "From earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies)),
         "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
-        "Checked per step": _of_reply(lambda s: _per(s.verified_nodes, s.rounds)),
         "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),
-        "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
     },
-    # These are in the details of a reply only; the panel has charts of them.
+    # These are in the details only: of a reply, and of the speed panel.
     "Details": {
+        "Checked per step": _of_reply(lambda s: _per(s.verified_nodes, s.rounds)),
+        "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
         "Reading time": _of_reply(lambda s: duration(spent_ms(s).get(Spent.READING, 0.0))),
         "Acceptance by position, %": _of_reply(_acceptance_by_position),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),

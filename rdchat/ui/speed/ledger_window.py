@@ -1,4 +1,4 @@
-"""The time ledger window: a live tree of stages with calls, mean, total and percent of parent."""
+"""The window of details: rarer figures of the last reply, and the time ledger, a live tree of stages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,9 +7,11 @@ from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEv
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, Statistics
+from rdchat.services.chat_controller import ChatController
+from rdchat.services.drafting.time_ledger import ProfileCost
+from rdchat.ui.speed.figures import SECTIONS, FigureSource
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import LEDGER_COLUMNS, STAGES
@@ -102,11 +104,17 @@ def _bar(share: float, accent: QColor) -> QBrush:
 
 
 class LedgerWindow(SideWindow):
-    """Follows the ledger while it is shown, at most ten times a second."""
+    """Follows the ledger and the open chat while it is shown, at most ten times a second.
 
-    def __init__(self, ledger: TimeLedger, drafting: DraftControl, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Time Ledger", (700, 520), (480, 300), parent)
-        self._ledger, self._drafting = ledger, drafting
+    Attributes:
+        figures: The last reply's figures that the speed panel does not show.
+    """
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Speed Details", (700, 620), (480, 400), parent)
+        self._ledger, self._drafting, self._chat = controller.time_ledger, controller.drafting, controller.chat
+        ledger, drafting = self._ledger, self._drafting
+        self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]
         self.tree = LedgerTree(theme)
         self.exact = QCheckBox("Exact times (profiling)")
         set_tip(
@@ -120,9 +128,12 @@ class LedgerWindow(SideWindow):
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4
-        column(self.note, (self.tree, 1), buttons, self.cost, within=self, margins=margins)
+        heads = [ThemedLabel(theme, text, bold=True) for text in ("Last reply", "Time of all replies")]
+        parts = heads[1], self.note, (self.tree, 1), buttons, self.cost
+        column(heads[0], *self.figures, MEDIUM, *parts, within=self, margins=margins)
         self._throttle = Throttle(self, self._show_rows)
-        ledger.changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
+        for changed in (ledger.changed, controller.chat.opened, controller.chat.message_changed):
+            changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
         theme.changed.connect(self._show_rows)
         drafting.exact_times_changed.connect(self._show_kind)
         self.exact.clicked.connect(drafting.set_exact_times)
@@ -133,6 +144,10 @@ class LedgerWindow(SideWindow):
         self._show_rows()
 
     def _show_rows(self) -> None:
+        last = self._chat.path.last_measured
+        statistics = last.statistics if last else None
+        for figure in self.figures:
+            figure.show_figure(FigureSource(statistics or Statistics()))
         self.tree.show_rows(self._ledger.rows)
         measured = bool(self.tree.rows)
         self.note.setText((_EXACT if self._drafting.exact_times else _SHARED) if measured else _NOTHING)

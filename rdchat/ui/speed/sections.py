@@ -180,8 +180,8 @@ class TimeSection(Section):
         self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
         self.rows[Spent.SEEING].hide()  # until there are images
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
-        tip = "Show every stage of all replies since rdchat was opened"
-        self.ledger = self.add(push_button("Time Ledger", tip))
+        tip = "Show more figures of the last reply, and every stage of all replies since rdchat was opened"
+        self.ledger = self.add(push_button("Details", tip))
         self.show_statistics(Statistics())
 
     def show_statistics(self, statistics: Statistics) -> None:

@@ -36,6 +36,8 @@ class Command:
         checked: Returns whether it is checked; None if it cannot be.
         label: Returns the text, if that depends on the state.
         in_front: Whether it brings the main window to the front, because its effect is visible there.
+        in_menu: Whether it is in the menu; the palette and its keys have it in any case.
+        below: The title of the submenu that has it; empty for none.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Command:
     checked: Callable[[], bool] | None = None
     label: Callable[[], str] | None = None
     in_front: bool = False
+    in_menu: bool = True
+    below: str = ""
 
 
 class WindowActions(QObject):
@@ -78,7 +82,7 @@ class WindowActions(QObject):
                 if command is None:
                     menu.addSeparator()
                 else:
-                    menu.addAction(self._add(command))
+                    self._place(self._add(command), command, menu)
         self.refresh()
 
     def __getattr__(self, name: str) -> QAction:
@@ -118,8 +122,19 @@ class WindowActions(QObject):
             for command in filter(None, commands):
                 action = self._actions[command.name][0]
                 if action.isEnabled() and command.submenu is None and command.name != "palette":
-                    detail = "  ".join(filter(None, (title.replace("&", ""), _keys_text(action))))
+                    menu = " > ".join(filter(None, (title.replace("&", ""), command.below)))
+                    detail = "  ".join(filter(None, (menu, _keys_text(action))))
                     yield Entry(f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip)
+
+    def _place(self, action: QAction, command: Command, menu: QMenu) -> None:
+        """Put an action into its menu or submenu; without one, its keys work in the window."""
+        if not command.in_menu:
+            self._window.addAction(action)
+            return
+        if command.below:
+            submenus = {each.title(): each for each in menu.findChildren(QMenu)}
+            menu = submenus.get(command.below) or menu.addMenu(command.below)
+        menu.addAction(action)
 
     def _add(self, command: Command) -> QAction:
         action = QAction(command.text, self, checkable=command.checked is not None)
@@ -186,6 +201,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command("quick", "Quick Window", partial(do.carry_out, StartRequest(quick=True)), "Ctrl+Shift+J"),
         ],
         "&Help": [
+            Command("guide", "Guide", lambda: show_in_front(do.parts.windows.guide)),
             Command(
                 "drafting_help",
                 "What Is Drafting?",
@@ -193,6 +209,22 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
                 _Standard.HelpContents,
             ),
             Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(do.parts.windows.shortcuts), "Ctrl+/"),
+            None,
+            Command(
+                "benchmark",
+                "Benchmark…",
+                lambda: show_in_front(do.parts.windows.benchmark),
+                "Ctrl+Alt+B",
+                tip="Measure ways of drafting on many prompts",
+                below="Measure",
+            ),
+            Command(
+                "report",
+                "Report…",
+                lambda: show_in_front(do.parts.windows.report_help),
+                tip="Measure this machine and its models, into one file to send",
+                below="Measure",
+            ),
             None,
             Command("show_log", "Show Log", partial(show_folder, paths.log_path())),
             Command("about", "About rdchat", do.show_versions, role=_Role.AboutRole),
@@ -208,9 +240,6 @@ def _file(do: Commands) -> list[Command | None]:
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
         Command("models", "Models…", lambda: show_in_front(do.parts.windows.models), "Ctrl+Shift+M"),
-        Command(
-            "server", "Server…", partial(do.settings_requested.emit, "Server"), tip="Let other programs use the model"
-        ),
         None,
         Command("import_chats", "Import Chats…"),
         Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),
@@ -295,14 +324,14 @@ def _drafting(do: Commands) -> list[Command | None]:
         Command("draft_settings", "Drafting Settings", do.show_drafting, "Ctrl+Shift+D", in_front=True),
         None,
         Command("race", "Race…", lambda: do.parts.windows.open_race(do.parts.conversation.composer.text), "Ctrl+Alt+R"),
-        Command("benchmark", "Benchmark…", lambda: show_in_front(do.parts.windows.benchmark), "Ctrl+Alt+B"),
     ]
 
 
 def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
     is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
-    return Command(name, mode.label.title(), choose, keys, group="draft", when=is_ready, checked=is_used)
+    is_common, text = mode in (Mode.AUTO, Mode.OFF), mode.label.title()
+    return Command(name, text, choose, keys, group="draft", when=is_ready, checked=is_used, in_menu=is_common)
 
 
 def _view(do: Commands) -> list[Command | None]:
@@ -315,7 +344,14 @@ def _view(do: Commands) -> list[Command | None]:
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),
-        Command("ledger", "Time Ledger", lambda: show_in_front(do.parts.windows.ledger), "Ctrl+Alt+L"),
+        Command(
+            "ledger",
+            "Speed Details",
+            lambda: show_in_front(do.parts.windows.ledger),
+            "Ctrl+Alt+L",
+            tip="Time ledger, exact times, and more figures of the last reply",
+            in_menu=False,
+        ),
         None,
         Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),
         Command("smaller", "Smaller Text", partial(do.change_text_size, -1), _Standard.ZoomOut),

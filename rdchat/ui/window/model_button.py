@@ -1,16 +1,13 @@
 """The button of the toolbar that shows the model and loads another one."""
 
-from functools import partial
 from textwrap import shorten
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QActionGroup
-from PySide6.QtWidgets import QMenu, QPushButton
+from PySide6.QtWidgets import QPushButton
 
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.remote_servers import RemoteServers
@@ -25,7 +22,7 @@ _ASLEEP = "It was not used for a while and gave its memory back. It loads again 
 
 
 class ModelButton(QPushButton):
-    """Shows the model's name and precision; its menu loads another model or precision."""
+    """Shows the model's name and precision; its menu loads another model."""
 
     folder_requested = Signal()
     models_requested = Signal()
@@ -37,7 +34,6 @@ class ModelButton(QPushButton):
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
-        self._precisions = self._build_precisions()
         self._menu.aboutToShow.connect(self.look)
         self.setMenu(self._menu)
         self.setAccessibleName("Model")
@@ -104,8 +100,6 @@ class ModelButton(QPushButton):
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        for action in self._precisions.actions():
-            action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._settings.values.recent_models, self._slot
         cards = self._cards
         sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
@@ -126,15 +120,5 @@ class ModelButton(QPushButton):
                 text = shorten(visible_text(state.problem), _MAX_PROBLEM, placeholder=" …")
                 add_action(self._menu, text, lambda: None, tip=visible_text(state.problem)).setEnabled(False)
         self._menu.addSeparator()
-        self._menu.addMenu(self._precisions)
-        self._menu.addSeparator()
         self._menu.addAction("Models…", self.models_requested.emit)
         self._menu.addAction("Open Model Folder…", self.folder_requested.emit)
-
-    def _build_precisions(self) -> QMenu:
-        menu = QMenu("Precision", self._menu)
-        group = QActionGroup(menu)
-        for dtype in Dtype:
-            load = partial(self._slot.retry, dtype)
-            group.addAction(add_action(menu, formatting.DTYPE_TEXT[dtype], load, chosen=False)).setData(dtype)
-        return menu

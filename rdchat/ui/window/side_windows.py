@@ -1,14 +1,18 @@
 """The windows besides the main one. Each is imported and built when it is first opened, and then kept."""
 
+import re
+import shlex
+import sys
 import threading
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module, resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
-from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from rdchat import host
 from rdchat.chat.settings import WindowGeometry
@@ -35,6 +39,19 @@ if TYPE_CHECKING:
 
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
+_OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
+_REPORT = """# Report
+
+A report helps others to help you, and to make rdchat faster. It measures what drafting costs and gains on this
+computer, in about ten minutes, and puts the figures into one file. It has no chats, names or paths; look into it before
+you send it.
+
+Close rdchat, then enter this in a terminal:
+
+```sh
+{command}
+```
+"""
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Message field",
@@ -80,18 +97,30 @@ class HelpWindow(SideWindow):
             super().keyPressEvent(event)
 
 
-def drafting_help() -> str:
-    """Return the page that explains drafting, in Markdown."""
-    return resources.files("rdchat.ui").joinpath("resources/drafting.md").read_text(encoding="utf-8")
+def help_text(name: str) -> str:
+    """Return a page that came with rdchat, in Markdown, without pictures and links to other files."""
+    text = resources.files("rdchat.ui").joinpath(f"resources/{name}.md").read_text(encoding="utf-8")
+    return _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
 
 
-def shortcuts_text(bar: QMenuBar) -> str:
-    """Return a table of keys for each menu, and for some widgets, in Markdown."""
-    tables = []
-    for menu in (action.menu() for action in bar.actions()):
+def report_text() -> str:
+    """Return how a report is made, in Markdown."""
+    program = sys.executable if host.in_bundle() else Path(sys.executable).with_name("rdchat")
+    return _REPORT.format(command=f"{shlex.quote(str(program))} report --out report.zip")
+
+
+def shortcuts_text(window: QMainWindow) -> str:
+    """Return a table of keys for each menu, for what only the palette lists, and for some widgets, in Markdown."""
+    actions = {}
+    for menu in (action.menu() for action in window.menuBar().actions()):
         if isinstance(menu, QMenu):
-            keys = [(each.text().rstrip("…"), each.shortcut().toString(_KEYS)) for each in menu.actions()]
-            tables.append((menu.title().replace("&", ""), tuple(entry for entry in keys if entry[1])))
+            every = [menu, *menu.findChildren(QMenu)]
+            actions[menu.title().replace("&", "")] = [action for each in every for action in each.actions()]
+    actions["Command Palette"] = window.actions()
+    tables = []
+    for title, listed in actions.items():
+        keys = [(each.text().rstrip("…"), each.shortcut().toString(_KEYS)) for each in listed]
+        tables.append((title, tuple(entry for entry in keys if entry[1])))
     return "\n\n".join(
         f"## {title}\n\n| Command | Keys |\n|---|---|\n" + "\n".join(f"| {name} | {key} |" for name, key in entries)
         for title, entries in (*tables, *_ELSEWHERE)
@@ -135,26 +164,35 @@ class SideWindows:
             all_windows[name] = WindowGeometry(name, encoded(window.saveGeometry()))
         return tuple(all_windows.values())
 
+    def _help(self, name: str, title: str, text: str) -> QWidget:
+        return self.restore_geometry(name, HelpWindow(title, text, self._theme, self._parent))
+
+    @cached_property
+    def guide(self) -> QWidget:
+        """Explains the window and the terminal."""
+        return self._help("guide", "Guide", help_text("guide"))
+
     @cached_property
     def drafting_help(self) -> QWidget:
         """Explains drafting."""
-        window = HelpWindow("What Is Drafting?", drafting_help(), self._theme, self._parent)
-        return self.restore_geometry("about drafting", window)
+        return self._help("about drafting", "What Is Drafting?", help_text("drafting"))
+
+    @cached_property
+    def report_help(self) -> QWidget:
+        """Has the command that makes a report."""
+        return self._help("report", "Report", report_text())
 
     @cached_property
     def shortcuts(self) -> QWidget:
-        """Lists the keys of the menus."""
-        text = shortcuts_text(self._parent.menuBar())
-        return self.restore_geometry("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
+        """Lists the keys of the actions."""
+        return self._help("shortcuts", "Keyboard Shortcuts", shortcuts_text(self._parent))
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
-        """The time ledger."""
+        """More figures of the last reply, and the time ledger."""
         from rdchat.ui.speed.ledger_window import LedgerWindow  # noqa: PLC0415
 
-        controller = self._controller
-        window = LedgerWindow(controller.time_ledger, controller.drafting, self._theme, self._parent)
-        return self.restore_geometry("ledger", window)
+        return self.restore_geometry("ledger", LedgerWindow(self._controller, self._theme, self._parent))
 
     @cached_property
     def drafts(self) -> "DraftsWindow":

@@ -22,8 +22,9 @@ _COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:
-    controls.mode.setCurrentIndex(controls.mode.findData(mode))
-    controls.mode.activated.emit(controls.mode.currentIndex())
+    box = controls.mode if mode in (Mode.AUTO, Mode.OFF) else controls.always
+    box.setCurrentIndex(box.findData(mode))
+    box.activated.emit(box.currentIndex())
 
 
 def _shown(controls: DraftControls) -> set[str]:
@@ -53,7 +54,21 @@ def test_each_mode_shows_what_it_uses_and_no_dead_row(
     assert chat.controller.drafting.settings.mode is mode
     assert controls.explanation.text() == MODES[mode]
     assert _shown(controls) == used
-    assert controls.advanced.isVisible() == (len(used) > 0 and mode is not Mode.AUTO)
+    assert controls.advanced.isVisible()
+    assert controls.mode.currentData() == mode
+    assert controls.always.currentData() == (Mode.AUTO if mode is Mode.OFF else mode)
+
+
+def test_auto_and_off_stand_at_the_mode_and_the_others_under_advanced(chat: Chat, controls: DraftControls) -> None:
+    chat.start()
+    modes = lambda box: [box.itemData(place) for place in range(box.count())]  # noqa: E731
+    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF]
+    assert {*modes(controls.mode), *modes(controls.always)} == {*Mode}
+    assert controls.advanced.isAncestorOf(controls.always)
+    _choose(controls, Mode.LOOKUP)
+    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF, Mode.LOOKUP], "what is used is shown"
+    _choose(controls, Mode.OFF)
+    assert modes(controls.mode) == [Mode.AUTO, Mode.OFF]
 
 
 def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
@@ -118,8 +133,7 @@ def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat:
     _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: not controls.advanced.isVisible())
-    assert _shown(controls) == {"Drafter"}
+    qtbot.waitUntil(lambda: _shown(controls) == {"Drafter"})
     _offer(chat, ModeOption(Mode.DRAFTER, True))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: controls.width_.isVisible() and controls.lookup_branch.isVisible())
