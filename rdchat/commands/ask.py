@@ -53,8 +53,8 @@ _SAMPLING = {
 }
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
-    "beam_width": "for drafter: number of beams",
-    "beam_length": "for drafter: tokens of each beam; the first is the model's own, so 5 drafts 4",
+    "beam_width": "for drafter-head: number of beams",
+    "beam_length": "for drafter-head: tokens of each beam; the first is the model's own, so 5 drafts 4",
 }
 
 
@@ -88,20 +88,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
     group = parser.add_argument_group("drafting", "makes the answer faster; the text stays the same, up to rounding")
-    modes = [mode.value for mode in Mode]
-    group.add_argument("--mode", choices=modes, default=defaults.mode.value, help="how tokens are drafted")
+    modes = [mode.option for mode in Mode]
     group.add_argument(
-        "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
+        "--mode",
+        choices=[*modes, *DRAFTERS],  # These were their names before.
+        default=defaults.mode.value,
+        metavar=f"{{{','.join(modes)}}}",
+        help="how tokens are drafted",
     )
     group.add_argument(
-        "--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: the one made for it)"
+        "--draft-model", metavar="MODEL", help="for draft-model, auto: a smaller model with the same tokenizer"
+    )
+    group.add_argument(
+        "--drafter", help=f"for drafter-head, auto: {options.NAMED} its folder, or mtp (default: the one made for it)"
     )
     options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
         default=defaults.lookup_branch,
-        help="for drafter: also draft text that followed the same words before",
+        help="for drafter-head: also draft text that followed the same words before",
     )
     group.add_argument("--profile", action="store_true", help="show where the time went (this is slower)")
 
@@ -119,7 +125,9 @@ def run(args: argparse.Namespace) -> int:
     for mode, drafter in DRAFTERS.items():
         if draft.named(mode) and not draft.mode.uses(drafter.option):
             option = f"--{drafter.option.replace('_', '-')}"
-            raise InvalidSettingError(f"{option} has no effect with --mode {draft.mode}.", f"Add --mode {mode}.")
+            raise InvalidSettingError(
+                f"{option} has no effect with --mode {draft.mode.option}.", f"Add --mode {mode.option}."
+            )
     shape = _read_shape(args)
     answer = _Answer(sampling, seed, draft, args.json, shape)
     try:

@@ -82,27 +82,27 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         ("--dtype", "dtypes", Dtype, "precisions"),
         ("--temperature", "temperatures", float, "0 is greedy"),
-        ("--beam-width", "beam_widths", int, "for drafter"),
-        ("--beam-length", "beam_lengths", int, "for drafter"),
-        ("--draft-tokens", "draft_tokens", int, "for speculative and lookup"),
+        ("--beam-width", "beam_widths", int, "for drafter-head"),
+        ("--beam-length", "beam_lengths", int, "for drafter-head"),
+        ("--draft-tokens", "draft_tokens", int, "for draft-model and prompt-lookup"),
         (
             "--lookup-branch",
             "lookup_branches",
             _switch,
-            "for drafter: on or off; on adds a draft from prompt lookup (default: on)",
+            "for drafter-head: on or off; on adds a draft from prompt lookup (default: on)",
         ),
         (
             "--drafter",
             "drafters",
             str,
-            "for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
+            "for drafter-head, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
         ),
     )
     for option, name, kind, explanation in lists:
         default = getattr(usual, name)
         group.add_argument(option, dest=name, type=_list_of(kind), default=default, metavar="LIST", help=explanation)
     group.add_argument(
-        "--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokenizer"
+        "--draft-model", metavar="MODEL", help="for draft-model: a smaller model with the same tokenizer"
     )
 
 
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
-        raise InvalidSettingError("Mode speculative needs a draft model.", "Choose one with --draft-model.")
+        raise InvalidSettingError("Mode draft-model needs a draft model.", "Choose one with --draft-model.")
     _check_files(args)
     try:
         _measure(args, prompts, replies, measurement)
@@ -289,7 +289,11 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         try:
             return tuple(kind(item) for item in items)
         except ValueError as error:
-            choices = f": choose from {', '.join(kind)}" if isinstance(kind, type(Mode)) else ""
+            choices = (
+                f": choose from {', '.join(getattr(each, 'option', each) for each in kind)}"
+                if isinstance(kind, type(Mode))
+                else ""
+            )
             raise argparse.ArgumentTypeError(f"{error}{choices}") from error
 
     return parse

@@ -1,10 +1,8 @@
 """Finds which drafting modes a loaded model can use, and why not the others, without reading weights."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import DrafterFit, DraftKind
@@ -98,7 +96,7 @@ class ModeOptions:
         folder = self._drafters.drafter_folder(named)
         if folder is None:
             reason = " ".join(filter(None, [no_drafter(self._model), self._layers(None), *left_out]))
-            return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
+            return ModeOption(Mode.DRAFTER, available=False, reason=reason)
         kind, match = inspect_drafter(folder), check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), self._layers(named), *left_out]))
@@ -109,9 +107,3 @@ class ModeOptions:
         """Return how the target checks drafts, in sentences; empty if it takes trees."""
         limit = _LIMITS.get(self._model.capability.kind, "")
         return limit and f"{self._model.info.name} checks {limit}"
-
-
-def training_command(model: LoadedModel) -> str:
-    """Return the shell command that trains a drafter for a model, in the folder where rdchat finds it."""
-    out = paths.drafters_dir() / model.info.name.replace("/", "--")
-    return shlex.join(["rdchat", "train-drafter", "--model", str(model.info.path), "--out", str(out)])

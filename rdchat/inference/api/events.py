@@ -239,7 +239,6 @@ class ModeOption:
         available: Whether it can run now.
         reason: A sentence: why it cannot run, or what limits it; empty if it runs without limits.
         source: Path or name of the drafter; empty without one.
-        command: A shell command that makes the mode available; empty without one.
         trees: Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.
         kind: Kind of the drafter head; None without one.
         match: How sure it is that the head was made for the model.
@@ -249,7 +248,6 @@ class ModeOption:
     available: bool
     reason: str = ""
     source: str = ""
-    command: str = ""
     trees: bool = True
     kind: HeadKind | None = None
     match: TargetMatch | None = None

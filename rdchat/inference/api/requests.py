@@ -71,6 +71,16 @@ class Mode(StrEnum):
         """Its name for people."""
         return DRAFTERS[self].label if self in DRAFTERS else self.value.capitalize()
 
+    @property
+    def option(self) -> str:
+        """Its name in the terminal."""
+        return self.label.lower().replace(" ", "-")
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Mode | None":
+        """Find a mode by its name in the terminal; the values are what chats and settings store."""
+        return next((mode for mode in cls if mode.option == value), None)
+
     def uses(self, setting: str) -> bool:
         """Return whether the mode follows one of the `DraftSettings`; `auto` chooses the sizes itself."""
         if self is Mode.AUTO:
@@ -86,20 +96,16 @@ class DrafterFacts:
     Attributes:
         label: Name of its mode.
         noun: Its name in a sentence.
-        role: The colour and the line of its tokens.
         option: The draft setting with its folder or hub id; empty without one.
         sizes: The draft settings for the size of its drafts.
         more: Its other draft settings.
-        source: Where its tokens come from; empty for its label.
     """
 
     label: str
     noun: str
-    role: str
     option: str = ""
     sizes: tuple[str, ...] = ("draft_tokens",)
     more: tuple[str, ...] = ()
-    source: str = ""
 
     def size_text(self, width: int, length: int) -> str:
         """Return the size of a draft of so many beams, of so many tokens with the root; see `size_text`."""
@@ -108,11 +114,11 @@ class DrafterFacts:
 
 # `Drafters.prepare` in `inference/drafters.py` has the other half.
 DRAFTERS = {
-    Mode.SPECULATIVE: DrafterFacts("Draft model", "the draft model", "speculative", "draft_model"),
+    Mode.SPECULATIVE: DrafterFacts("Draft model", "the draft model", "draft_model"),
     Mode.DRAFTER: DrafterFacts(
-        "Drafter head", "the drafter", "drafter", "drafter", ("beam_width", "beam_length"), ("lookup_branch",)
+        "Drafter head", "the drafter", "drafter", ("beam_width", "beam_length"), ("lookup_branch",)
     ),
-    Mode.LOOKUP: DrafterFacts("Prompt lookup", "prompt lookup", "lookup", source="This chat"),
+    Mode.LOOKUP: DrafterFacts("Prompt lookup", "prompt lookup"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from PySide6.QtGui import QTextCharFormat
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.style import formatting
 
 NO_CHARACTER = "·"
@@ -38,15 +38,14 @@ class DrafterStyle(NamedTuple):
 
 
 _Underline = QTextCharFormat.UnderlineStyle
-_ROLES = {
-    "speculative": DrafterStyle("", "speculative", "──", _Underline.SingleUnderline),
-    "drafter": DrafterStyle("", "drafter", "╌╌", _Underline.DashUnderline, (3.0, 1.8)),
-    "lookup": DrafterStyle("", "lookup", "┈┈", _Underline.DotLine, (1.0, 1.4)),
-}
 STYLES = {
     "": DrafterStyle("The model itself", "text", "", _Underline.NoUnderline),
-    **{mode.value: _ROLES[each.role]._replace(name=each.source or each.label) for mode, each in DRAFTERS.items()},
-    EARLIER_REPLIES: DrafterStyle("Earlier reply", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)),
+    "speculative": DrafterStyle(Mode.SPECULATIVE.label, "speculative", "──", _Underline.SingleUnderline),
+    "drafter": DrafterStyle(Mode.DRAFTER.label, "drafter", "╌╌", _Underline.DashUnderline, (3.0, 1.8)),
+    "lookup": DrafterStyle(f"{Mode.LOOKUP.label}, this chat", "lookup", "┈┈", _Underline.DotLine, (1.0, 1.4)),
+    EARLIER_REPLIES: DrafterStyle(
+        f"{Mode.LOOKUP.label}, earlier replies", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)
+    ),
     SHAPE: DrafterStyle("Answer format", "shape", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 

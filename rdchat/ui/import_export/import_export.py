@@ -120,7 +120,7 @@ def export_sheet(window: QWidget, theme: Theme, title: str | None, go_on: Callab
         kind = "json" if json.isChecked() else "folder" if title is None else "markdown"
         go_on(kind, details.isChecked() and kind != "json")
 
-    heading = "Export all chats" if title is None else f"Export “{cut(title, _LONGEST_TITLE)}”"
+    heading = "Export All Chats" if title is None else f"Export “{cut(title, _LONGEST_TITLE)}”"
     parts = (SMALL, markdown, row(MEDIUM + SMALL, details, spacing=0), json)
     return Sheet(window, theme, heading, "", [("Cancel", nothing), ("Export…", choose)], parts=parts)
 

@@ -1,4 +1,4 @@
-"""The Remote page: servers, the models of the chosen one, and the sheet that adds one."""
+"""The Remote page: other computers, the models of the chosen one, and the sheet that adds one."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import Theme
 
 _NOTE = (
-    "A server is another computer with models, such as one that runs rdchat serve. What you send them leaves "
+    "Use models of another computer, such as one that runs rdchat serve. What you send them leaves "
     f"{MACHINE}: your messages, files and results of tools."
 )
 _GOES_THERE = "What you send to its models goes there: your messages, files and results of tools."
@@ -45,10 +45,10 @@ class ServerSheet(PlaceSheet):
         self.key = QLineEdit(echoMode=QLineEdit.EchoMode.Password)
         fields = (
             ("Name", self.name, "Your name for it: letters, digits and hyphens"),
-            ("Address", self.address, "As the server prints it"),
+            ("Address", self.address, "As rdchat serve prints it"),
             ("Key", self.key, "It goes to the keychain, and only to this address"),
         )
-        super().__init__(window, theme, ("Add a Server", _NOTE), fields)
+        super().__init__(window, theme, ("Add a Computer", _NOTE), fields)
 
     def _add(self) -> None:
         self._try(self.name.text().strip(), self.address.text().strip())
@@ -86,9 +86,9 @@ class RemotePage(PlacePage):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         self._servers = servers = models.remote
-        self.again = push_button("Look Again", "Ask the servers for their models", servers.look)
-        self.remove = push_button("Remove…", "Forget the server and its key", self._ask_to_remove)
-        texts = "Remote servers", "No servers yet.", _NOTE, "Add a Server…"
+        self.again = push_button("Look Again", "Ask the computers for their models", servers.look)
+        self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
+        texts = "Other computers", "No other computers yet.", _NOTE, "Add a Computer…"
         super().__init__(models, links, theme, texts, self.again, self.remove)
         servers.changed.connect(self._refresh)
         self._refresh()

@@ -13,8 +13,8 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.settings import SettingsControl
 from rdchat.thoughts import openings
-from rdchat.ui.settings.sampling_form import CHANGED, SamplingForm
-from rdchat.ui.style.buttons import push_button
+from rdchat.ui.settings.sampling_form import CHANGED, COMMON, SamplingForm
+from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.labels import Popover, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, replace_text, row, text_field
 from rdchat.ui.style.opening import open_beside
@@ -119,6 +119,8 @@ class ChatOptions(Popover):
         )
         self.shape = AnswerShapeForm(theme)
         self.form = SamplingForm(theme)
+        self.more = SectionHead("More sampling")
+        self.more.toggled.connect(self.form.show_rare)
         self.keep_cache = QCheckBox("Keep this chat's cache on disk")
         set_tip(self.keep_cache, "After a restart, the model need not read the chat again.")
         self.keep_cache.clicked.connect(chat.keep_cache)
@@ -140,6 +142,7 @@ class ChatOptions(Popover):
             SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,
+            self.more,
             SMALL,
             self.keep_cache,
             TIGHT,
@@ -163,6 +166,7 @@ class ChatOptions(Popover):
         """Open below a button, inside the screen."""
         self.name.clear()
         self.save.setEnabled(False)
+        self.more.setChecked(False)
         self.refresh()
         open_beside(self, anchor, below=True)
         self.prompt.setFocus()
@@ -244,4 +248,7 @@ class ChatOptions(Popover):
         usual, sampling = asdict(order.usual(chat).sampling), asdict(self._chat.values.sampling)
         usually = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
         chosen = self.form.fields if chat.sampling else usually
-        self.form.show_sources(self._model.sampling, chosen, {each for each in usual if usual[each] != sampling[each]})
+        differs = {each for each in usual if usual[each] != sampling[each]}
+        self.form.show_sources(self._model.sampling, chosen, differs)
+        if differs - COMMON:
+            self.more.setChecked(True)

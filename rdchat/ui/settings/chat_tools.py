@@ -16,7 +16,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _SIZE, _NAMES = (320, 200), 150
 _KEY = Qt.ItemDataRole.UserRole
-_NONE = "No tools are set up. Servers of tools read files, search the web, or use other programs."
+_NONE = "No tools are set up. They read files, search the web, or use other programs."
 _UNTRAINED = "This model was not trained to call tools."
 
 

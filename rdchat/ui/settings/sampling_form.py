@@ -15,6 +15,8 @@ from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 CHANGED = "Changed"
 """Marks what a chat changes."""
+COMMON = frozenset({"temperature", "max_tokens"})
+"""What most people change."""
 _UNBOUNDED = 9_999_999
 _BOUNDS = {
     "temperature": (0, 10, 0.1, 2),
@@ -53,7 +55,7 @@ class SamplingForm(QWidget):
         self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _BOUNDS}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
+        form = self._form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
         for name, field in self.fields.items():
             label, explanation = SAMPLING[name]
             add_row(form, label, field, explanation, row(field, self.sources[name], None))
@@ -62,6 +64,11 @@ class SamplingForm(QWidget):
         add_row(form, label, self.stop, explanation)
         column(form, within=self)
         self.stop.textChanged.connect(self._report)
+
+    def show_rare(self, shown: bool) -> None:
+        """Show or hide the rows beside the common ones."""
+        for index, name in enumerate((*self.fields, "stop")):
+            self._form.setRowVisible(index, shown or name in COMMON)
 
     def set_sampling(self, sampling: SamplingParams) -> None:
         """Show values without emitting `edited`; a field with the same value keeps its cursor and text."""

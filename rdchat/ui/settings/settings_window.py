@@ -30,7 +30,7 @@ _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. 
 _WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 _TITLES = "Models of a billion parameters or more write titles. Titles that you wrote stay."
 _EARLIER = "Local models write text that repeats from earlier replies faster. No reply is changed or sent for that."
-_CLEAR = "Forget the earlier replies. Your chats stay."
+_FORGET = "Forget the text that drafts are copied from. Your chats and their replies stay."
 _MEMORY = "Memory for chats that the model has read, in this window and for other programs."
 _UNLOADING = "Gives the memory back of a model that nobody uses. It loads again when you type."
 _AUTOMATIC = "Automatically: after 15 minutes on battery, or while memory is short."
@@ -61,7 +61,7 @@ PAGES = {
     "Presets": "saved prompts import export",
     "Model": "precision images tokens vision memory caches disk unload idle folder",
     "Tools": "mcp servers clock folder time",
-    "Server": "api port key network openai anthropic",
+    "Serve": "server api port key network openai anthropic",
     "Downloads": "hugging face token",
     "Files": "log data folders",
 }
@@ -87,7 +87,7 @@ class SettingsWindow(SideWindow):
             "Presets": self.presets,
             "Model": self._build_model(),
             "Tools": ToolsPage(theme, self._settings.update, controller.servers),
-            "Server": self.server,
+            "Serve": self.server,
             "Downloads": self._build_downloads(),
             "Files": self._build_files(),
         }
@@ -161,7 +161,7 @@ class SettingsWindow(SideWindow):
         self.text_size = page.number("text_size", SMALLEST_TEXT, LARGEST_TEXT, " pt")
         self.titles = page.check_box("Let larger models write the titles of new chats", "titles_by_model")
         self.earlier = page.check_box("Use earlier replies to draft", "earlier_replies")
-        self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._earlier.clear)
+        self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._earlier.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         self.updates = page.check_box("Look for new versions once a day", "looks_for_updates")
         page.add("Appearance", self.appearance, "Light, dark, or the same as the system.")

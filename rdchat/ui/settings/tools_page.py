@@ -28,7 +28,7 @@ from rdchat.ui.style.sheet import WIDTH, Answer, Sheet, nothing
 from rdchat.ui.style.theme import SMALL, Theme
 
 LEAVES = f"Data leaves {MACHINE}."
-_NOTE = "Models can call the tools of a server that is on here and in the chat. Each call asks you first."
+_NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."
 _LINES, _MAX_IMPORT = 14, 1_000_001
 _SHOWN_PROBLEMS = 5
 _TARGET = "Command, or https:// address"
@@ -92,9 +92,9 @@ class ServerSheet(Sheet):
         self.problem.hide()
         form = form_layout()
         add_row(form, "Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it.")
-        add_row(form, "Server", self.target, "A command such as uvx mcp-server-fetch, or an address.")
+        add_row(form, "Source", self.target, "A command such as uvx mcp-server-fetch, or an address.")
         add_row(form, "Keys", self.values, _VALUES_TIP)
-        title, accept = (f"Edit {server.name}", "Save") if server else ("Add a Server", "Add")
+        title, accept = (f"Edit {server.name}", "Save") if server else ("Add Tools", "Add")
         parts = SMALL, form, ThemedLabel(theme, _VALUES_TIP, "muted", -1, wraps=True), self.problem
         answers = ("Cancel", nothing), (accept, self._save)
         super().__init__(parent, theme, title, "", answers, parts=parts, stays=True)
@@ -113,7 +113,7 @@ class ServerSheet(Sheet):
         """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
         old, target, name = self._server, self.target.text().strip(), self.name.text().strip()
         if name in self._taken:
-            raise InvalidSettingError(f"There is a server {name} already.", "Choose another name.")
+            raise InvalidSettingError(f"There are tools named {name} already.", "Choose another name.")
         lines = [line.partition("=") for line in self.values.toPlainText().splitlines() if line.strip()]
         secrets = {key.strip(): value.strip() for key, sign, value in lines if sign}
         names = tuple(dict.fromkeys(key.strip() for key, _, _ in lines))
@@ -136,18 +136,20 @@ class ToolsPage(SettingsPage):
         super().__init__(theme, change)
         self._servers = servers
         self.list = QListWidget()
-        self.list.setAccessibleName("Servers of tools")
+        self.list.setAccessibleName("Tools")
         self.list.setFixedHeight(190)
         self.list.setSpacing(2)
         self.target = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
         self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
         self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
         self.remove = push_button("Remove…", act=self._ask_to_remove)
-        self.output = push_button("Error Output", "Show what the server wrote to its standard error", self._show_output)
-        add = push_button("Add…", act=partial(self._open_sheet, None))
+        self.output = push_button(
+            "Error Output", "Show what the program wrote to its standard error", self._show_output
+        )
+        add = push_button("Add Tools…", act=partial(self._open_sheet, None))
         read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
         self.add_note(_NOTE)
-        self.add_line(self.list, "Servers")
+        self.add_line(self.list, "Tools")
         self.add_line(self.target)
         self.problem = self.add_note(color="danger")
         self.add_line(row(self.choose, self.edit, self.remove, self.output, None))
@@ -266,7 +268,7 @@ class ToolsPage(SettingsPage):
         self._show_text(f"Error Output of {name}", self._servers.state(name).error_output, "", ("Close", nothing))
 
     def _ask_for_file(self) -> None:
-        ask_to_open(self.window(), "Import Servers", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")
+        ask_to_open(self.window(), "Import Tools", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")
 
     def import_file(self, paths: list[str]) -> None:
         """Add the servers of a file, and say what was not understood."""
@@ -278,5 +280,5 @@ class ToolsPage(SettingsPage):
         except RdchatError as error:
             self.result.show_text(str(error))
             return
-        added = f"Imported {counted(len(imported.servers), 'server')}, off until you switch them on."
+        added = f"Imported the tools of {counted(len(imported.servers), 'server')}, off until you switch them on."
         self.result.show_text(visible_text(" ".join([added, *imported.problems])))

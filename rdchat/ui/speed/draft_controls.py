@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QLayout, QWidget
 
 from rdchat.inference.api.events import ModeOption
@@ -16,17 +15,14 @@ from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import DRAFT_SETTINGS, MODES
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, fill_box, form_layout, row
 from rdchat.ui.style.theme import TIGHT, Theme
 
 _FASTEST = "The fastest"
-_COPIED_MS = 1600
 _CHOICE_LINES = 3
-_COPY = "Copy Training Command"
-_REMOTE = "The server decides how it drafts."
+_REMOTE = "The other computer decides how it drafts."
 _MODE_TIP = "How the next tokens are drafted. This changes the speed of a reply, not its text."
 
 
@@ -81,7 +77,6 @@ class DraftControls(Section):
         # The text changes many times in a reply; the widgets below do not move.
         self.explanation.setMinimumHeight(height)
         self.problem = self._add_text("warning")
-        self.copy = self.add(push_button(_COPY, "", self._copy_command))
 
     def _add_text(self, color: str) -> ThemedLabel:
         return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
@@ -155,8 +150,6 @@ class DraftControls(Section):
         self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
         problem, serious = self._problem(option)
         self.problem.show_text(problem, "warning" if serious else "muted")
-        self.copy.setVisible(option is not None and bool(option.command))
-        set_tip(self.copy, option.command if option else "")
         applies = self._drafting.applies
         self.applies.show_text(f"Applies {applies}." if applies else "")
 
@@ -204,13 +197,6 @@ class DraftControls(Section):
 
     def _change(self, setting: str, value: Any) -> None:
         self._drafting.change(replace(self._drafting.settings, **{setting: value}))
-
-    def _copy_command(self) -> None:
-        option = self._drafting.option(self._drafting.settings.mode)
-        if option is not None:
-            QGuiApplication.clipboard().setText(option.command)
-            self.copy.setText("Copied")
-            QTimer.singleShot(_COPIED_MS, self.copy, lambda: self.copy.setText(_COPY))
 
 
 def _facts(option: ModeOption | None) -> str:

@@ -96,8 +96,8 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Tokens per step": _of_reply(lambda s: decimal(s.tokens_per_target_call)),
     },
     "Drafts": {
-        "Drafted from this chat": _of_reply(lambda s: count(s.from_chat)),
-        "From earlier replies": _of_reply(lambda s: count(s.from_replies)),
+        "Prompt lookup, this chat": _of_reply(lambda s: count(s.from_chat)),
+        "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies)),
         "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
         "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),

@@ -111,7 +111,7 @@ class LedgerWindow(SideWindow):
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__("Speed Details", (700, 620), (480, 400), parent)
+        super().__init__("Speed Details", (700, 640), (480, 480), parent)
         self._ledger, self._drafting, self._chat = controller.time_ledger, controller.drafting, controller.chat
         ledger, drafting = self._ledger, self._drafting
         self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]

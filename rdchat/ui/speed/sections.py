@@ -1,7 +1,7 @@
 """The sections of the speed panel, their rows of figures, and the line of the engine's state."""
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.ledger_view import spent_ms
@@ -11,11 +11,11 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
 from rdchat.ui.speed.figures import FIGURES, SECTIONS, FigureSource
 from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import FlatButton, push_button
+from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, show_share, thin_bar
-from rdchat.ui.style.theme import TIGHT, Theme, control_font
+from rdchat.ui.style.theme import TIGHT, Theme
 
 # Shorter times are a dash.
 _MIN_MS = 0.5
@@ -60,28 +60,6 @@ class FigureRow(QWidget):
         text = FIGURES[self.name](source)
         self.show_value(text)
         self.setVisible(not source.how.server or text != formatting.NONE)
-
-
-class SectionHead(FlatButton):
-    """A heading that folds and unfolds its section."""
-
-    looks_checked = False
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.setText(name)
-        self.setCheckable(True)
-        self.setChecked(True)
-        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self.setFont(control_font(-0.5, bold=True))
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.toggled.connect(self._describe)
-        self._describe(True)
-
-    def _describe(self, unfolded: bool) -> None:
-        self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
-        self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
-        set_tip(self, f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
 
 
 class Section(QWidget):

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import (
     QDialogButtonBox,
     QMenu,
     QPushButton,
+    QSizePolicy,
     QStyle,
     QStyleOptionToolButton,
     QStylePainter,
@@ -162,6 +163,28 @@ class TextButton(FlatButton):
 
     def _draw(self) -> None:
         set_role(self, QPalette.ColorRole.ButtonText, getattr(self._theme.colors, self._color))
+
+
+class SectionHead(FlatButton):
+    """A heading that folds and unfolds its section."""
+
+    looks_checked = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setText(name)
+        self.setCheckable(True)
+        self.setChecked(True)
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.setFont(control_font(-0.5, bold=True))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.toggled.connect(self._describe)
+        self._describe(True)
+
+    def _describe(self, unfolded: bool) -> None:
+        self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
+        self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
+        set_tip(self, f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
 
 
 class PushButton(QPushButton):

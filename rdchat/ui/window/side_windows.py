@@ -1,13 +1,10 @@
 """The windows besides the main one. Each is imported and built when it is first opened, and then kept."""
 
 import re
-import shlex
-import sys
 import threading
 from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module, resources
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
@@ -40,18 +37,6 @@ if TYPE_CHECKING:
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
-_REPORT = """# Report
-
-A report helps others to help you, and to make rdchat faster. It measures what drafting costs and gains on this
-computer, in about ten minutes, and puts the figures into one file. It has no chats, names or paths; look into it before
-you send it.
-
-Close rdchat, then enter this in a terminal:
-
-```sh
-{command}
-```
-"""
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Message field",
@@ -101,12 +86,6 @@ def help_text(name: str) -> str:
     """Return a page that came with rdchat, in Markdown, without pictures and links to other files."""
     text = resources.files("rdchat.ui").joinpath(f"resources/{name}.md").read_text(encoding="utf-8")
     return _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
-
-
-def report_text() -> str:
-    """Return how a report is made, in Markdown."""
-    program = sys.executable if host.in_bundle() else Path(sys.executable).with_name("rdchat")
-    return _REPORT.format(command=f"{shlex.quote(str(program))} report --out report.zip")
 
 
 def shortcuts_text(window: QMainWindow) -> str:
@@ -180,7 +159,7 @@ class SideWindows:
     @cached_property
     def report_help(self) -> QWidget:
         """Has the command that makes a report."""
-        return self._help("report", "Report", report_text())
+        return self._help("report", "Report", help_text("report"))
 
     @cached_property
     def shortcuts(self) -> QWidget:
