@@ -289,11 +289,8 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
         try:
             return tuple(kind(item) for item in items)
         except ValueError as error:
-            choices = (
-                f": choose from {', '.join(getattr(each, 'option', each) for each in kind)}"
-                if isinstance(kind, type(Mode))
-                else ""
-            )
+            names = [getattr(each, "option", each) for each in kind] if isinstance(kind, type(Mode)) else []
+            choices = f": choose from {', '.join(names)}" if names else ""
             raise argparse.ArgumentTypeError(f"{error}{choices}") from error
 
     return parse

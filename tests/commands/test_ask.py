@@ -64,11 +64,11 @@ STATS_FIELDS = {
         ([__file__, "nofile.txt"], "There is no file nofile.txt."),
         (
             ["ask", "hi", "--mode", "lookup", "--draft-model", "x"],
-            "--draft-model has no effect with --mode lookup. Add",
+            "--draft-model has no effect with --mode prompt-lookup. Add --mode draft-model",
         ),
         (
             ["ask", "hi", "--mode", "off", "--drafter", "x"],
-            "--drafter has no effect with --mode off. Add --mode drafter",
+            "--drafter has no effect with --mode off. Add --mode drafter-head",
         ),
         (["ask", "hi", "--model", ""], "The model's name is empty"),
         (["ask", "gr\udcfc\udcdfe"], "The prompt is not UTF-8 text. Set the terminal to UTF-8."),

@@ -33,7 +33,7 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
     [
         (
             ["--modes", "off,telepathy"],
-            "'telepathy' is not a valid Mode: choose from auto, off, speculative, drafter",
+            "'telepathy' is not a valid Mode: choose from auto, off, draft-model, drafter-head, prompt-lookup",
         ),
         (["--modes", ""], "the list, or one of its items, is empty"),
         (["--modes", "off,,lookup"], "the list, or one of its items, is empty"),
@@ -50,7 +50,7 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
         (["--per-group", "-1"], "per-group -1 is out of range"),
         (["--lookup-branch", "perhaps"], "'perhaps' is neither on nor off"),
         (["--seed", "-1"], "seed -1 is out of range"),
-        (["--modes", "speculative"], "Mode speculative needs a draft model. Choose one with --draft-model."),
+        (["--modes", "speculative"], "Mode draft-model needs a draft model. Choose one with --draft-model."),
         (["--from", "x.jsonl", "--modes", "off"], "--from only shows a file: leave out --modes"),
     ],
 )

@@ -115,8 +115,8 @@ class DraftControls(Section):
             box.activated.connect(lambda index, box=box: self._change("mode", Mode(box.itemData(index))))
         for field in self._fields:
             field.widget.edited.connect(partial(self._change, field.setting))
-        for box in (self.mode, self.always, self.drafter, self.draft_model):
-            box.opened.connect(self._drafting.refresh_options)
+        for opener in (self.mode, self.always, self.drafter, self.draft_model):
+            opener.opened.connect(self._drafting.refresh_options)
 
     def refresh(self) -> None:
         """Show the present settings, and which of them can be changed."""

@@ -210,7 +210,7 @@ def test_drafted_tokens_have_their_drafters_colour(
     assert theme.colors.text.rgb() in seen
     assert colors.drafter.rgb() not in seen
     shown = [row.value.accessibleName() for row in window.details.legend.values() if row.isVisible()]
-    assert shown == ["The model itself: 1", "┈┈ This chat: 1"]
+    assert shown == ["The model itself: 1", "┈┈ Prompt lookup, this chat: 1"]
 
 
 def _colors(image: QImage) -> set[int]:

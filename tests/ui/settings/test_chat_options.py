@@ -8,6 +8,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.settings.sampling_form import COMMON
 from rdchat.ui.style.theme import Theme
 from tests.listed import listed
 from tests.ui.conftest import Chat
@@ -35,6 +36,28 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
     request = chat.engine.requests[-1]
     assert (request.messages[0].role, request.messages[0].content) == (Role.SYSTEM, "Be brief.")
     assert request.sampling == SamplingParams(temperature=0)
+
+
+def test_rare_sampling_is_folded_until_the_chat_has_some_and_the_sheet_fits_a_small_window(
+    chat: Chat, options: ChatOptions
+) -> None:
+    shown = lambda: {name for name, field in options.form.fields.items() if not field.isHidden()}  # noqa: E731
+    assert shown() == COMMON
+    assert options.form.stop.isHidden()
+    assert options.sizeHint().height() < 560
+    options.more.click()
+    assert shown() == options.form.fields.keys()
+    assert not options.form.stop.isHidden()
+    options.more.click()
+    options.form.fields["temperature"].setValue(0.3)
+    assert shown() == COMMON
+    options.form.fields["top_k"].setValue(40)
+    anchor = options.parentWidget() or QPushButton()
+    options.open_below(anchor)
+    assert shown() == options.form.fields.keys(), "what the chat changes is seen"
+    chat.controller.chat.use_preset(None)
+    options.open_below(anchor)
+    assert shown() == COMMON
 
 
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:

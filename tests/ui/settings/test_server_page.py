@@ -27,7 +27,7 @@ def page(qtbot: QtBot, theme: Theme, chat: Chat) -> ServerPage:
     chat.start()
     settings = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(settings)
-    settings.show_page("Server")
+    settings.show_page("Serve")
     settings.show()
     return settings.server
 

@@ -104,7 +104,7 @@ def test_an_added_server_shows_its_command_before_it_starts(
 
 def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, servers: ToolServers) -> None:
     for name, target, values, problem in (
-        ("rdchat-clock", "npx a", "", "There is a server rdchat-clock already."),
+        ("rdchat-clock", "npx a", "", "There are tools named rdchat-clock already."),
         ("a b", "npx a", "", "has another name than"),
         ("a", "npx 'a", "", "a quote that does not end"),
         ("a", "http://example.test", "", "needs an address with https://"),
@@ -153,7 +153,7 @@ def test_a_list_is_imported_and_what_is_not_understood_is_named(
     entries = {"good": {"command": "npx", "args": ["x"], "cwd": "/"}, "bad": {"type": "sse", "url": "https://a.test"}}
     file.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
     page.import_file([str(file)])
-    assert page.result.text().startswith("Imported 1 server, off until you switch them on.")
+    assert page.result.text().startswith("Imported the tools of 1 server, off until you switch them on.")
     assert "bad was left out." in page.result.text()
     assert "cwd" in page.result.text()
     assert not named(servers, "good").enabled

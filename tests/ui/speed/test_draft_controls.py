@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QGuiApplication, QHelpEvent, QWheelEvent
+from PySide6.QtGui import QHelpEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -17,8 +17,6 @@ from rdchat.ui.style.definitions import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat
-
-_COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:
@@ -76,7 +74,7 @@ def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, co
     assert controls.mode.isVisible()
     chat.controller.model_slot.load("remote:studio/qwen")
     chat.wait_for(EngineState.IDLE)
-    assert controls.explanation.text() == "The server decides how it drafts."
+    assert controls.explanation.text() == "The other computer decides how it drafts."
     assert not controls.mode.isVisible()
     assert not _shown(controls)
     assert not controls.advanced.isVisible()
@@ -115,18 +113,12 @@ def test_a_model_that_cannot_draft_is_not_told_to_wait(qtbot: QtBot, chat: Chat,
     qtbot.waitUntil(lambda: controls.problem.text() == "tiny cannot check drafts. This model cannot draft.")
 
 
-def test_why_there_is_no_drafter_and_the_command_that_makes_one(
-    qtbot: QtBot, chat: Chat, controls: DraftControls
-) -> None:
-    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter for tiny.", command=_COMMAND))
+def test_why_there_is_no_drafter(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter for tiny."))
     chat.start()
-    assert not controls.copy.isVisible()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(controls.copy.isVisible)
-    assert controls.problem.text() == ("There is no drafter for tiny. Until then drafting is off.")
-    controls.copy.click()
-    assert QGuiApplication.clipboard().text() == _COMMAND
-    assert controls.copy.text() == "Copied"
+    told = "There is no drafter for tiny. Until then drafting is off."
+    qtbot.waitUntil(lambda: controls.problem.text() == told)
 
 
 def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
@@ -142,11 +134,11 @@ def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat:
 @pytest.mark.parametrize("looked", share(["box", "mode", "application"], 3))
 def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, window: MainWindow, looked: str) -> None:
     """The panel said that there was none until another drafter was picked."""
-    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter.", command=_COMMAND))
+    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter."))
     chat.start()
     controls = window.panel.drafting
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(controls.copy.isVisible)
+    qtbot.waitUntil(controls.problem.isVisible)
     if looked == "mode":
         _choose(controls, Mode.LOOKUP)
     _wait_for_answers(qtbot, chat)
@@ -160,7 +152,7 @@ def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, wind
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         app.applicationStateChanged.emit(Qt.ApplicationState.ApplicationActive)
-    qtbot.waitUntil(lambda: not controls.problem.isVisible() and not controls.copy.isVisible())
+    qtbot.waitUntil(lambda: not controls.problem.isVisible())
 
 
 def _wait_for_answers(qtbot: QtBot, chat: Chat) -> None:

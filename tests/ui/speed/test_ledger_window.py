@@ -10,10 +10,12 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.chat.message_path import MessagePath
 from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
+from rdchat.ui.style import formatting
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -158,6 +160,22 @@ def test_a_file_that_cannot_be_written_gives_an_error(
     assert box.informativeText() == "Choose another folder or name."
     assert "ledger.csv cannot be written" in caplog.text
     box.close()
+
+
+def test_it_has_the_last_replys_figures_that_the_panel_leaves_out(
+    chat: Chat, ledger: LedgerWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = lambda: {figure.name: figure.value.text() for figure in ledger.figures}  # noqa: E731
+    assert set(values().values()) == {formatting.NONE}
+    statistics = Statistics(generated_tokens=9, rounds=4, target_calls=4, host_syncs=8, verified_nodes=48)
+    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.COMPLETE, 0.0, statistics=statistics)
+    monkeypatch.setattr(MessagePath, "last_measured", property(lambda _path: reply))
+    chat.controller.chat.message_changed.emit(reply)
+    chat.qtbot.waitUntil(lambda: values()["Waits per step"] == "2.00")
+    assert values()["Checked per step"] == "12.0"
+    monkeypatch.undo()
+    chat.controller.chat.start_new()
+    chat.qtbot.waitUntil(lambda: set(values().values()) == {formatting.NONE})
 
 
 def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:

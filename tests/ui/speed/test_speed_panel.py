@@ -188,8 +188,7 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_step.value.text() == "2.50"
     assert panel.drafts.rows["Steps with a draft"].value.text() == "40"
-    assert panel.drafts.rows["Checked per step"].value.text() == "12.0"
-    assert panel.drafts.rows["Waits per step"].value.text() == "1.00"
+    assert not {"Checked per step", "Waits per step"} & panel.drafts.rows.keys(), "they are behind Details"
     assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]

@@ -65,19 +65,6 @@ def test_the_default_has_one_name_loaded_or_not() -> None:
     assert f"{display_name(None, paths.default_model_dir())} (default)" == DEFAULT_MODEL
 
 
-def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
-    chat.start()
-    precisions = _entries(button)["Precision"].menu()
-    assert isinstance(precisions, QMenu)
-    checked = [action.text() for action in precisions.actions() if action.isChecked()]
-    assert checked == ["Automatic"]
-    next(action for action in precisions.actions() if action.text() == "4-bit").trigger()
-    qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
-    chat.wait_for(EngineState.IDLE)
-
-
 def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat: Chat) -> None:
     button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
@@ -88,9 +75,8 @@ def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat
     chat.engine.load_errors = {}
     entries = _entries(button)
     assert entries["big"].isChecked()
-    precisions = entries["Precision"].menu()
-    assert isinstance(precisions, QMenu)
-    next(action for action in precisions.actions() if action.text() == "4-bit").trigger()
+    assert "Precision" not in entries, "Settings > Model has it"
+    chat.controller.model_slot.retry(Dtype.FOUR_BIT)
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
 

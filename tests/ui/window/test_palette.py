@@ -48,7 +48,7 @@ def test_what_was_used_last_comes_first_also_after_a_restart(qtbot: QtBot, chat:
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     window.windows.ledger.close()
     palette = _opened(qtbot, window)
-    assert _listed(palette)[:2] == ["Time Ledger", "New Chat"]
+    assert _listed(palette)[:2] == ["Speed Details", "New Chat"]
     assert chat.controller.settings.values.palette_recent == ("do ledger",)
 
 

@@ -125,7 +125,7 @@ def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWin
 
 def test_each_table_of_keys_has_a_heading_and_a_key(window: MainWindow) -> None:
     """The menu of folders was an empty table without a name."""
-    tables = shortcuts_text(window.menuBar()).split("## ")[1:]
+    tables = shortcuts_text(window).split("## ")[1:]
     assert [table.splitlines()[0] for table in tables][:2] == ["File", "Edit"]
     assert all(table.splitlines()[0] and len(table.strip().splitlines()) > 4 for table in tables)
 
