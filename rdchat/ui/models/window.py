@@ -21,6 +21,8 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 
+_TITLES = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
+
 
 class ModelsWindow(SideWindow):
     """Attributes are the pages.
@@ -51,17 +53,15 @@ class ModelsWindow(SideWindow):
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
         self._places = QTabWidget(documentMode=True)
-        pages = [self.installed, self.discover, self.downloads, self.drafters]
-        # Only a Mac can be one of several: elsewhere they are one kind of other computers.
-        places = {"Computers": self.remote, "Macs": self.macs}
-        pages += places.values() if host.MACOS else [self._places]
-        names = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
-        for name, page in zip(names, pages, strict=False):
+        pages: list[QWidget] = [self.installed, self.discover, self.downloads, self.drafters, self.remote, self.macs]
+        if not host.MACOS:
+            # Only a Mac can be one of several: elsewhere they are one kind of other computers.
+            pages[4:] = [self._places]
+            self._places.addTab(self.remote, "Computers")
+            self._places.addTab(self.macs, "Macs")
+        for name, page in zip(_TITLES, pages, strict=False):
             self.tabs.addTab(name)
             self._pages.addWidget(page)
-        if not host.MACOS:
-            for name, page in places.items():
-                self._places.addTab(page, name)
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)

@@ -143,9 +143,7 @@ class ToolsPage(SettingsPage):
         self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
         self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
         self.remove = push_button("Remove…", act=self._ask_to_remove)
-        self.output = push_button(
-            "Error Output", "Show what it wrote to its standard error", self._show_output
-        )
+        self.output = push_button("Error Output", "Show what it wrote to its standard error", self._show_output)
         add = push_button("Add Tools…", act=partial(self._open_sheet, None))
         read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
         self.add_note(_NOTE)

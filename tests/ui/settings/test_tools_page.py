@@ -56,7 +56,7 @@ def shown_text(sheet: Sheet) -> str:
 
 
 def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ServerSheet:
-    qtbot.mouseClick(button(page, "Add…"), LEFT)
+    qtbot.mouseClick(button(page, "Add Tools…"), LEFT)
     sheet = page.findChildren(ServerSheet)[-1]
     qtbot.keyClicks(sheet.name, name)
     sheet.target.setText(target)
