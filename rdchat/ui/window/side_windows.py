@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
+_HEADING = re.compile(r"^(#.*)", re.MULTILINE)
+# The next line is no heading, row of a table, item of a list or end of a paragraph.
+_WRAPPED = re.compile(r"(?<!\n)\n *(?=[^\s|#\d-])")
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Message field",
@@ -83,9 +86,15 @@ class HelpWindow(SideWindow):
 
 
 def help_text(name: str) -> str:
-    """Return a page that came with rdchat, in Markdown, without pictures and links to other files."""
+    """Return a page that came with rdchat, in Markdown, without pictures and links to other files.
+
+    Its lines are joined to paragraphs: in chats, each line feed breaks the line.
+    """
     text = resources.files("rdchat.ui").joinpath(f"resources/{name}.md").read_text(encoding="utf-8")
-    return _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
+    text = _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
+    parts = _HEADING.sub(r"\1\n", text).split("```")
+    parts[::2] = [_WRAPPED.sub(" ", part) for part in parts[::2]]
+    return "```".join(parts)
 
 
 def shortcuts_text(window: QMainWindow) -> str:

@@ -80,11 +80,14 @@ def test_help_has_the_guide_without_what_is_not_there_and_the_reports_command(qt
         page.close()
     guide = help_text("guide")
     assert "](" not in re.sub(r"\]\(https?:", "", guide), "links to files that did not come with the app"
+    assert "its words. **Help > Keyboard Shortcuts** lists all keys" in guide, "a line that was wrapped goes on"
+    assert "\nrdchat ask" in guide
+    assert "guesses the next few tokens. Guessing is quick.\n2. " in help_text("drafting")
     assert help_text("drafting").startswith("# What is drafting?")
 
 
 def test_no_button_begins_like_a_delete_of_chats_that_deletes_none() -> None:
-    """ "Clear Earlier Replies" forgot what drafts are copied from, and deleted no reply."""
+    """The button "Clear Earlier Replies" forgot what drafts are copied from, and deleted no reply."""
     found = set()
     for path in Path(rdchat.ui.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
