@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
-_HEADING = re.compile(r"^(#.*)", re.MULTILINE)
 # The next line is no heading, row of a table, item of a list or end of a paragraph.
 _WRAPPED = re.compile(r"(?<!\n)\n *(?=[^\s|#\d-])")
 _ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -92,7 +91,7 @@ def help_text(name: str) -> str:
     """
     text = resources.files("rdchat.ui").joinpath(f"resources/{name}.md").read_text(encoding="utf-8")
     text = _OTHER_FILE.sub(lambda link: "" if link["picture"] else link["text"], text)
-    parts = _HEADING.sub(r"\1\n", text).split("```")
+    parts = text.split("```")
     parts[::2] = [_WRAPPED.sub(" ", part) for part in parts[::2]]
     return "```".join(parts)
 

@@ -1,9 +1,11 @@
 """The table of the drafters: each mode that drafts has its facts, and each draft setting a mode that follows it."""
 
+import argparse
 from dataclasses import fields
 
 import pytest
 
+from rdchat.commands import ask
 from rdchat.inference.api.requests import DRAFTERS, DraftSettings, Mode
 
 OF_ALL_MODES = {"mode", "profile", "trace"}
@@ -33,6 +35,19 @@ def test_every_setting_is_used_and_auto_takes_every_drafter_that_is_named() -> N
         Mode.SPECULATIVE: "small",
         Mode.DRAFTER: "head",
     }
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_mode_has_one_name_in_the_window_and_the_terminal_and_its_old_one_works(mode: Mode) -> None:
+    """The window said Draft model, the terminal speculative."""
+    assert mode.option.replace("-", " ") == mode.label.lower()
+    assert Mode(mode.option) is Mode(mode.value) is mode
+    parser = argparse.ArgumentParser()
+    ask.add_options(parser)
+    for name in (mode.option, mode.value):
+        assert Mode(parser.parse_args(["hi", "--mode", name]).mode) is mode
+    assert all(each.option in parser.format_help() for each in Mode)
+    assert "speculative" not in parser.format_help()
 
 
 def test_a_draft_is_told_in_beams_or_in_tokens() -> None:

@@ -82,6 +82,7 @@ def test_help_has_the_guide_without_what_is_not_there_and_the_reports_command(qt
     assert "](" not in re.sub(r"\]\(https?:", "", guide), "links to files that did not come with the app"
     assert "its words. **Help > Keyboard Shortcuts** lists all keys" in guide, "a line that was wrapped goes on"
     assert "\nrdchat ask" in guide
+    assert "\n## Chats\n\n" in guide
     assert "guesses the next few tokens. Guessing is quick.\n2. " in help_text("drafting")
     assert help_text("drafting").startswith("# What is drafting?")
 
