@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, Statistics
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.drafting.time_ledger import ProfileCost
+from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
@@ -112,7 +112,8 @@ class LedgerWindow(SideWindow):
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Speed Details", (700, 640), (480, 480), parent)
-        self._ledger, self._drafting, self._chat = controller.time_ledger, controller.drafting, controller.chat
+        self._ledger: TimeLedger = controller.time_ledger
+        self._drafting, self._chat = controller.drafting, controller.chat
         ledger, drafting = self._ledger, self._drafting
         self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]
         self.tree = LedgerTree(theme)
@@ -128,7 +129,7 @@ class LedgerWindow(SideWindow):
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4
-        heads = [ThemedLabel(theme, text, bold=True) for text in ("Last reply", "Time of all replies")]
+        heads = [ThemedLabel(theme, text, bold=True) for text in ("Last reply with figures", "Time of all replies")]
         parts = heads[1], self.note, (self.tree, 1), buttons, self.cost
         column(heads[0], *self.figures, MEDIUM, *parts, within=self, margins=margins)
         self._throttle = Throttle(self, self._show_rows)
