@@ -19,10 +19,11 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.style.layouts import form_layout, row, show_share, text_field, thin_bar
+from rdchat.ui.style.layouts import form_layout, row, show_share, thin_bar
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.style.sheet import Answer, Sheet, nothing
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError
 
@@ -129,11 +130,15 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     """Report an import, and offer to undo it."""
     lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
-    field = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "", "Not imported", read_only=True)
+    field = PromptField(theme, "Not imported", (1, _LIST_LINES))
+    field.setReadOnly(True)
     field.setPlainText(listed(lines, _MAX_LISTED, "\n\n"))
     title, parts = _import_title(report), (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
-    return Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
+    sheet = Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
+    # Its text is laid out once it is shown.
+    field.height_changed.connect(sheet.fit)
+    return sheet
 
 
 def _import_title(report: ImportReport) -> str:

@@ -5,10 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QPushButton, QRadioButton
+from pytestqt.qtbot import QtBot
 
-from rdchat.ui.import_export.import_export import ProgressSheet
+from rdchat.chat.transfer.reports import FileReport, ImportReport, SkippedChat
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
+from rdchat.ui.style.sheet import Sheet
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed import listed
 from tests.ui.conftest import Chat
@@ -76,6 +83,26 @@ def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
     assert not menu.title
     assert titles(chat) == ["Bread", "Rivers"]
+
+
+@pytest.mark.parametrize("files", [1, 40])
+def test_a_report_is_as_high_as_what_it_says(menu: Menu, theme: Theme, files: int) -> None:
+    """One sentence of two lines was cut in the middle of the second."""
+    reason = (
+        "It is not valid JSON: it is damaged or incomplete, or no file that rdchat reads, as far as it can be known."
+    )
+    skipped = tuple(SkippedChat(f"conversations-{number}.json", reason) for number in range(files))
+    sheet = report_sheet(menu.window, theme, ImportReport((FileReport("chats", "", not_taken=skipped),)), lambda: None)
+    sheet.open()
+    field = sheet.findChild(QPlainTextEdit)
+    assert field is not None
+    menu.qtbot.waitUntil(lambda: field.height() > 3 * field.fontMetrics().lineSpacing())
+    field.moveCursor(QTextCursor.MoveOperation.End)
+    field.verticalScrollBar().setValue(0)
+    shows_end = field.viewport().rect().contains(field.cursorRect())
+    assert (shows_end, field.verticalScrollBar().isVisible()) == ((True, False) if files == 1 else (False, True))
+    assert field.geometry().bottom() < sheet.buttons[0].mapTo(sheet, QPoint()).y()
+    assert sheet.buttons[0].mapTo(sheet, sheet.buttons[0].rect().bottomRight()).y() < sheet.height()
 
 
 @pytest.mark.slow
