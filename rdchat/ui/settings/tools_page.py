@@ -20,8 +20,8 @@ from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.consent import ConsentPause
-from rdchat.ui.style.formatting import MACHINE, counted
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, visible_text
+from rdchat.ui.style.formatting import MACHINE, counted, listed
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, visible_text
 from rdchat.ui.style.layouts import add_row, form_layout, row, text_field
 from rdchat.ui.style.opening import FileMode, ask, ask_to_open
 from rdchat.ui.style.sheet import WIDTH, Answer, Sheet, nothing
@@ -31,6 +31,7 @@ LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."
 _LINES, _MAX_IMPORT = 14, 1_000_001
 _SHOWN_PROBLEMS = 5
+_SHOWN_FOLDERS = 30
 _TARGET = "Command, or https:// address"
 _VALUES = "NAME=value, one a line"
 _VALUES_TIP = (
@@ -153,8 +154,7 @@ class ToolsPage(SettingsPage):
         self.add_line(row(self.choose, self.edit, self.remove, self.output, None))
         self.add_line(row(add, read, None))
         self.result = self.add_note()
-        self.path = ElidedLabel(theme, "", "muted", -1, mode=Qt.TextElideMode.ElideRight)
-        self.add_line(self.path)
+        self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)
         self.list.itemChanged.connect(self._on_switched)
         servers.changed.connect(self.refresh)
@@ -180,8 +180,8 @@ class ToolsPage(SettingsPage):
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
-        self.path.setText(f"Programs are looked for in {counted(path.count(':') + 1, 'folder')}." if path else "")
-        set_tip(self.path, path.replace(":", "\n"))
+        folders = visible_text(listed(path.split(":"), _SHOWN_FOLDERS))
+        self.path.show_text(f"Programs are looked for in {folders}." if path else "")
         self._show_server()
 
     @property

@@ -177,6 +177,15 @@ def test_tools_that_cannot_be_used_are_named(page: ToolsPage, servers: ToolServe
     assert page.problem.text() == " ".join(problems[:5])
 
 
+def test_the_folders_of_programs_are_listed(page: ToolsPage, servers: ToolServers) -> None:
+    """A message says that this page shows where rdchat looks."""
+    page.refresh()
+    assert page.path.text() == "Programs are looked for in /bin, /usr/bin."
+    servers.login_path = ""
+    page.refresh()
+    assert not page.path.isVisible()
+
+
 def test_states_are_words() -> None:
     server = ToolServer("a", ("a",), enabled=True)
     states = [
