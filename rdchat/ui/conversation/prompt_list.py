@@ -12,18 +12,24 @@ from rdchat.ui.style.labels import utf16_length
 from rdchat.ui.style.theme import MEDIUM
 
 _SHOWN, _WIDTH = 8, 320
+_NEW = "No prompts yet. New…"
+# Qt counts the end of the document, too.
+_ONLY_A_SLASH = 2
 # Marks a part that a saved prompt asks for; its value is the part's text.
 _ASKED = QTextFormat.Property.UserProperty
 
 
 class PromptList(QListWidget):
-    """Lists the saved prompts whose names have the typed words. The field keeps the keyboard and passes its keys on.
+    """Lists the saved prompts whose names have the typed words, and offers a new one where none is saved.
+
+    The field keeps the keyboard and passes its keys on.
 
     Args:
         field: The message field. Its menu offers to save its text.
     """
 
     saved = Signal(str)
+    new_requested = Signal()
 
     def __init__(self, field: QPlainTextEdit) -> None:
         super().__init__(field)
@@ -86,15 +92,22 @@ class PromptList(QListWidget):
         words = document.toPlainText()[1:].casefold().split()
         self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in words)]
         self.clear()
-        self.addItems([each.name.replace("\n", " ") for each in self._found])
-        self.setVisible(bool(self._found) and not self._closed)
+        names = [each.name.replace("\n", " ") for each in self._found]
+        if not self._prompts and document.characterCount() == _ONLY_A_SLASH:
+            names = [_NEW]
+        self.addItems(names)
+        self.setVisible(bool(names) and not self._closed)
         if self.isVisible():
             self.setCurrentRow(0)
-            height = (self.sizeHintForRow(0) + 4) * min(len(self._found), _SHOWN) + 2 * self.frameWidth() + 2
+            height = (self.sizeHintForRow(0) + 4) * min(len(names), _SHOWN) + 2 * self.frameWidth() + 2
             self.setFixedSize(min(_WIDTH, self._field.width()), height)
             self.move(self._field.mapToGlobal(QPoint(0, -height - MEDIUM)))
 
     def _insert(self, *_clicked: object) -> None:
+        if not self._found:
+            self._field.clear()
+            self.new_requested.emit()
+            return
         cursor = self._field.textCursor()
         cursor.select(QTextCursor.SelectionType.Document)
         # One step of the field's Undo.

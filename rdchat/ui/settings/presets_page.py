@@ -1,5 +1,6 @@
 """The page of presets and saved prompts in Settings."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import Theme, control_font
 
 _NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."
 _TEXT = "The text of the prompt. A part such as {{language}} is asked for when it is inserted."
@@ -34,20 +35,20 @@ class PresetsPage(SettingsPage):
     def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
         super().__init__(theme, settings.update)
         self._settings, self._slot = settings, slot
-        # With the text that is being typed.
-        self._shown: list[Preset | SavedPrompt] = []
+        # What the rows of the list show: headings, and what is saved with the text that is being typed.
+        self._shown: list[Preset | SavedPrompt | str] = []
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(lambda: self._save(self._shown))
         self.list = QListWidget()
         self.list.setAccessibleName("Presets and prompts")
-        self.list.setFixedHeight(160)
+        self.list.setFixedHeight(190)
         self.list.setSpacing(2)
         self.text = text_field(4, _TEXT, "Text of the prompt")
         self.default = QCheckBox()
         self.default.setAccessibleName("Use for the model")
         self.rename = push_button("Rename", act=lambda: self.list.editItem(self.list.currentItem()))
         self.delete = push_button("Delete…", act=self._ask_to_delete)
-        new = push_button("New Prompt", "Add a text that is inserted by typing / and its name", self._add_prompt)
+        new = push_button("New Prompt", "Add a text that is inserted by typing / and its name", self.add_prompt)
         read = push_button("Import…", "Read presets of rdchat or LM Studio", self._ask_for_files)
         self.write = push_button("Export…", "Write all presets and prompts to a file", self._ask_where)
         self.add_note(_NOTE)
@@ -66,14 +67,18 @@ class PresetsPage(SettingsPage):
     def show_settings(self, settings: Settings) -> None:
         typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
         prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]
-        shown: list[Preset | SavedPrompt] = [*settings.presets, *prompts]
-        if [each.name for each in shown] != [each.name for each in self._shown]:
-            index = min(max(self.list.currentRow(), 0), len(shown) - 1)
+        shown: list[Preset | SavedPrompt | str] = []
+        for heading, group in (("Presets", settings.presets), ("Prompts", prompts)):
+            if group:
+                shown += [heading, *group]
+        if list(map(_shown_name, shown)) != list(map(_shown_name, self._shown)):
+            index = min(max(self.list.currentRow(), 1), len(shown) - 1)
+            if shown and isinstance(shown[index], str):
+                index += 1
             with QSignalBlocker(self.list):
                 self.list.clear()
-                self.list.addItems([_shown_name(each) for each in shown])
-                for item in map(self.list.item, range(len(shown))):
-                    item.setFlags(item.flags() | Qt.ItemFlag.ItemIsEditable)
+                for each in shown:
+                    self.list.addItem(_list_item(each))
                 self.list.setCurrentRow(index)
         self._shown = shown
         self.write.setEnabled(bool(shown))
@@ -82,7 +87,12 @@ class PresetsPage(SettingsPage):
     @property
     def _item(self) -> Preset | SavedPrompt | None:
         index = self.list.currentRow()
-        return self._shown[index] if 0 <= index < len(self._shown) else None
+        chosen = self._shown[index] if 0 <= index < len(self._shown) else ""
+        return None if isinstance(chosen, str) else chosen
+
+    @property
+    def _items(self) -> list[Preset | SavedPrompt]:
+        return [each for each in self._shown if not isinstance(each, str)]
 
     @property
     def _model(self) -> str:
@@ -111,7 +121,7 @@ class PresetsPage(SettingsPage):
         if self._typing.isActive():
             self._save(self._shown)
 
-    def _save(self, items: list[Preset | SavedPrompt]) -> None:
+    def _save(self, items: Sequence[Preset | SavedPrompt | str]) -> None:
         self._typing.stop()
         self._settings.update(
             presets=tuple(each for each in items if isinstance(each, Preset)),
@@ -120,7 +130,7 @@ class PresetsPage(SettingsPage):
 
     def _rename(self, changed: QListWidgetItem) -> None:
         name, item = changed.text().removeprefix("/").strip(), self._item
-        if item is not None and name not in {"", *(each.name for each in self._shown)}:
+        if item is not None and name not in {"", *(each.name for each in self._items)}:
             self._replace(replace(item, name=name))
         elif item is not None:
             with QSignalBlocker(self.list):
@@ -138,8 +148,9 @@ class PresetsPage(SettingsPage):
             self._shown[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
             self._typing.start()
 
-    def _add_prompt(self) -> None:
-        name = unused_name("New prompt", self._shown)
+    def add_prompt(self) -> None:
+        """Add a prompt and let the person name it."""
+        name = unused_name("New prompt", self._items)
         self._save([*self._shown, SavedPrompt(name, "")])
         self.list.setCurrentRow(len(self._shown) - 1)
         self.list.editItem(self.list.currentItem())
@@ -161,7 +172,9 @@ class PresetsPage(SettingsPage):
 
     def import_files(self, paths: list[str]) -> None:
         """Add what files hold, and say what was not understood."""
-        items, problems = list(self._shown), list[str]()
+        before = self._items
+        items = list(before)
+        problems: list[str] = []
         for path in map(Path, paths):
             try:
                 presets, prompts, not_understood = read_presets(path)
@@ -174,11 +187,23 @@ class PresetsPage(SettingsPage):
             if not_understood:
                 listed = ", ".join(not_understood[:_MOST_LISTED]) + ", …" * (len(not_understood) > _MOST_LISTED)
                 problems.append(f"Not understood in {path.name}: {listed}.")
-        added = counted(len(items) - len(self._shown), "entry", "entries")
+        added = counted(len(items) - len(before), "entry", "entries")
         self._save(items)
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
 
 
-def _shown_name(item: Preset | SavedPrompt) -> str:
-    """Return a name as the list has it: that of a prompt as it is typed."""
+def _shown_name(item: Preset | SavedPrompt | str) -> str:
+    """Return a heading, or a name as the list has it: that of a prompt as it is typed."""
+    if isinstance(item, str):
+        return item
     return item.name if isinstance(item, Preset) else f"/{item.name}"
+
+
+def _list_item(shown: Preset | SavedPrompt | str) -> QListWidgetItem:
+    item = QListWidgetItem(_shown_name(shown))
+    if isinstance(shown, str):
+        item.setFlags(Qt.ItemFlag.NoItemFlags)
+        item.setFont(control_font(-1, bold=True))
+    else:
+        item.setFlags(item.flags() | Qt.ItemFlag.ItemIsEditable)
+    return item

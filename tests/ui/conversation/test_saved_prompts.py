@@ -167,3 +167,23 @@ def test_the_typed_text_is_saved_as_a_prompt(qtbot: QtBot, chat: Chat, typed: Ma
     menu.close()
     assert chat.controller.settings.values.prompts[-1] == SavedPrompt("Write a haiku", "Write a haiku")
     assert "Saved as Write a haiku" in typed.conversation.composer.note.text()
+
+
+def test_without_prompts_a_slash_offers_a_new_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    field = window.conversation.composer.field
+    field.setFocus()
+    qtbot.keyClicks(field, "/")
+    assert field.prompts.isVisible()
+    assert [field.prompts.item(row).text() for row in range(field.prompts.count())] == ["No prompts yet. New…"]
+    qtbot.keyClicks(field, "usr")
+    assert not field.prompts.isVisible(), "it may be a path"
+    for _ in "usr":
+        qtbot.keyClick(field, Qt.Key.Key_Backspace)
+    qtbot.keyClick(field, Qt.Key.Key_Return)
+    assert (field.toPlainText(), chat.engine.requests) == ("", [])
+    presets = window.settings_window.presets
+    assert presets.isVisible()
+    assert [each.name for each in chat.controller.settings.values.prompts] == ["New prompt"]
+    assert presets.list.currentItem().text() == "/New prompt"
+    window.settings_window.close()

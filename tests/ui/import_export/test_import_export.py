@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QPushButton, QRadioButton
-from pytestqt.qtbot import QtBot
+from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
 
 from rdchat.chat.transfer.reports import FileReport, ImportReport, SkippedChat
-from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
-from rdchat.ui.style.sheet import Sheet
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed import listed
 from tests.ui.conftest import Chat

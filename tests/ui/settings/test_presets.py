@@ -178,3 +178,22 @@ def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page
     assert [each.name for each in settings.values.presets] == ["Brief", "Coder"]
     assert "Not understood in Coder.preset.json: llm.prediction.speech." in page.result.text()
     assert "missing.json cannot be imported" in page.result.text()
+
+
+def test_presets_and_prompts_stand_below_headings_of_their_own(qtbot: QtBot, chat: Chat, page: PresetsPage) -> None:
+    settings = chat.controller.settings
+
+    def rows() -> list[str]:
+        return [page.list.item(row).text() for row in range(page.list.count())]
+
+    assert rows() == ["Presets", "Brief", "Prompts", "/Translate"]
+    assert page.list.currentItem().text() == "Brief"
+    qtbot.keyClick(page.list, Qt.Key.Key_Down)
+    assert page.list.currentItem().text() == "/Translate", "a heading is no stop"
+    settings.update(presets=())
+    assert rows() == ["Prompts", "/Translate"]
+    assert page.list.currentItem().text() == "/Translate"
+    settings.update(prompts=())
+    assert (rows(), page.rename.isEnabled(), page.write.isEnabled()) == ([], False, False)
+    page.add_prompt()
+    assert [each.name for each in settings.values.prompts] == ["New prompt"]
