@@ -9,12 +9,15 @@ from rdchat.services.tools.tool_servers import ToolServers
 from rdchat.tools.built_in import server_title
 from rdchat.ui.settings.tools_page import LEAVES, state_text
 from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.formatting import listed
 from rdchat.ui.style.labels import Popover, ThemedLabel, tip_text, visible_text
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _SIZE, _NAMES = (320, 200), 150
+# Tools that the line at the message field names.
+_NAMED = 3
 _KEY = Qt.ItemDataRole.UserRole
 _NONE = "No tools are set up. They read files, search the web, or use other programs."
 _UNTRAINED = "This model was not trained to call tools."
@@ -33,6 +36,7 @@ class ChatToolsPopover(Popover):
     Attributes:
         settings_requested: The person wants to set servers up.
         items: The switches, by the names of servers and the full names of tools.
+        line: Says that the model was not trained to call the tools that are on; it stands at the message field.
     """
 
     def __init__(
@@ -49,11 +53,12 @@ class ChatToolsPopover(Popover):
         self.tree.setColumnWidth(0, _NAMES)
         self.tree.itemChanged.connect(self._switch)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.line = ThemedLabel(theme, "", "warning", -1, wraps=True)
         self.settings = push_button("Tool Settings…")
         self.settings.clicked.connect(self.close)
         parts = ThemedLabel(theme, "Tools", bold=True), self.tree, self.note, row(None, self.settings)
         column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
-        for changed in (chat.opened, chat.options_changed, servers.changed, model.loaded):
+        for changed in (chat.opened, chat.options_changed, servers.changed, model.loaded, model.load_started):
             # Later: Qt may be about to use the item that was switched.
             changed.connect(self.refresh, Qt.ConnectionType.QueuedConnection)
         self.refresh()
@@ -80,13 +85,15 @@ class ChatToolsPopover(Popover):
                     child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
                     child.setToolTip(0, tip_text(visible_text(tool.description)))
                 item.setExpanded(server.name in unfolded)
-        is_on = any(server.name in own.tools for server in usable)
-        name, color = ("Tools, on in this chat", "accent") if is_on else ("Tools", "muted")
+        used = [server_title(server.name) for server in usable if server.name in own.tools]
+        name, color = ("Tools, on in this chat", "accent") if used else ("Tools", "muted")
         self._button.show_as("tools", name, color)
         remote = [server.name for server in usable if server.is_remote and server.name in own.tools]
         untrained = self._model.info is not None and not self._model.info.trained_for_tools
         notes = _UNTRAINED if untrained else "", f"{', '.join(remote)}: {LEAVES}" if remote else ""
         self.note.show_text("\n".join(filter(None, notes)) if usable else _NONE)
+        may_not_call = f"{_UNTRAINED} It may answer without {listed(used, _NAMED)}."
+        self.line.show_text(visible_text(may_not_call) if untrained and used else "")
         tree.setVisible(bool(usable))
 
     def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:

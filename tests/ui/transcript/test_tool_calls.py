@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_tools import MAX_CALLS
 from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.image_window import ImageWindow
@@ -22,6 +23,7 @@ from rdchat.ui.style.labels import visible_text
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.messages import ReplyMessage
 from tests.clocks import ManualClock
+from tests.services import fakes
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
 from tests.ui.tool_windows import ToolWindow, tool_window
@@ -286,6 +288,27 @@ def test_the_popover_ends_with_its_button(qtbot: QtBot, tool_window: ToolWindow,
     with qtbot.captureExceptions() as raised:
         qtbot.wait(1)
     assert not raised
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("on", [(), ("files",), ("files", "web")])
+def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_one_is_on(
+    tool_window: ToolWindow, monkeypatch: pytest.MonkeyPatch, trained: bool, on: tuple[str, ...]
+) -> None:
+    """A tool was on, the model answered without it, and only the closed popover knew why."""
+    chat = tool_window.chat
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, trained_for_tools=trained))
+    chat.controller.model_slot.load(None)
+    chat.wait_for(EngineState.IDLE)
+    chat.controller.chat.set_tools(on, ())
+    line = tool_window.window.conversation.tools.line
+    says = f"This model was not trained to call tools. It may answer without {', '.join(on)}."
+    expected = says if on and not trained else ""
+    chat.qtbot.waitUntil(lambda: line.text() == expected)
+    assert line.isVisible() is bool(expected)
+    assert tool_window.window.conversation.composer.isAncestorOf(line)
+    chat.controller.chat.start_new()
+    chat.qtbot.waitUntil(lambda: not line.isVisible())
 
 
 def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window: ToolWindow) -> None:
