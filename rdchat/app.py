@@ -159,7 +159,6 @@ class App:
             self.controller.server.offer(installed_models)
             windows = self.window.windows
             self.window.conversation.sight.offer(self._installed, windows.memory)
-            self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
             header, notices = self.window.header, self.window.conversation.notices
             options = self.window.actions_.options
             self._updates = UpdateCheck(self.controller.settings, updates_address())

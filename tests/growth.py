@@ -10,8 +10,6 @@ from collections.abc import Callable
 LONGER, MOST = 4, 2.5**2
 # A text grows until it takes this long; smaller times and sizes say nothing.
 _ENOUGH_S, _ENOUGH_BYTES = 0.03, 1 << 20
-# The longest text may take this long, however it grows: on a busy machine such times differ by half.
-_QUICK_S = 0.15
 _SMALLEST, _LARGEST = 1_000, 400_000
 # The more tries, the surer one of them is free of what other programs do to memory and processor.
 _LEAST_TRIES, _MOST_TRIES = 2, 24
@@ -127,7 +125,7 @@ def assert_grows_no_faster(read: Callable[[str], object], text: Text, longest: i
     short, long = text(length), text(length * LONGER)
     fastest = [_seconds(read, short), _seconds(read, long)]
     for tries in range(_MOST_TRIES):
-        if tries >= _LEAST_TRIES and fastest[1] < max(_QUICK_S, MOST * fastest[0]):
+        if tries >= _LEAST_TRIES and fastest[1] < max(_ENOUGH_S, MOST * fastest[0]):
             break
         fastest = [min(fastest[0], _seconds(read, short)), min(fastest[1], _seconds(read, long))]
     else:

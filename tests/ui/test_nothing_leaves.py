@@ -41,7 +41,6 @@ def show(qtbot: QtBot, window: QWidget) -> None:
 def test_a_whole_chat_and_every_window_ask_nobody(
     qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat
 ) -> None:
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     chat.engine.replies = [Reply(tokens=(LURES,))]
     chat.start()
     for question in ("Hello", LURES):
@@ -72,7 +71,6 @@ def test_a_whole_chat_and_every_window_ask_nobody(
 @pytest.mark.slow
 def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, window: MainWindow) -> None:
     """What the other test finds none of is found here."""
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     models = window.windows.models
     models.show_page(models.discover)
     field = models.discover.bar.field

@@ -332,6 +332,7 @@ class FolderFacts:
         states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
         sees: Whether it has a vision tower that rdchat can use.
         blind: Why it does not see although its configuration says so, a sentence; `NO_VISION` if the original may.
+        has_template: Whether it has a chat template, so that it was made to answer.
     """
 
     family: str = ""
@@ -344,6 +345,7 @@ class FolderFacts:
     states_mtp: bool = False
     sees: bool = False
     blind: str = ""
+    has_template: bool = False
 
 
 @dataclass(frozen=True, slots=True)

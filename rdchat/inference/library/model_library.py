@@ -25,6 +25,7 @@ from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
 from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_parts
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
+from rdchat.inference.prompts.tokenizer_files import has_template
 from rdchat.inference.vision.families import vision_of
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
@@ -58,7 +59,8 @@ def _folder_facts(folder: Path) -> FolderFacts:
     vision = vision_of(folder)
     facts = FolderFacts(family=files.architecture, sizes=vision.sizes(files.sizes), quantization=quantization)
     facts = replace(facts, tokens=_tokens(folder), states_mtp=states_mtp)
-    return replace(facts, sees=vision.family is not None, blind=vision.reason)
+    sees = vision.family is not None
+    return replace(facts, sees=sees, blind=vision.reason, has_template=has_template(folder))
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
@@ -109,7 +111,9 @@ def _gguf_facts(path: Path) -> FolderFacts:
     kinds: Counter[str] = Counter()
     for tensor in header.tensors:
         kinds[tensor.kind.name] += tensor.elements
-    return FolderFacts(family=family, sizes=sizes, quantization=kinds.most_common(1)[0][0])
+    quantization = kinds.most_common(1)[0][0]
+    answers = "tokenizer.chat_template" in header.metadata
+    return FolderFacts(family=family, sizes=sizes, quantization=quantization, has_template=answers)
 
 
 @contextmanager

@@ -112,6 +112,15 @@ def _usual_tokens(folder: Path, named: dict[str, Any]) -> dict[str, str]:
     return {key: text for key, text in texts.items() if json.dumps(text, ensure_ascii=False).encode() in spelled}
 
 
+def has_template(folder: Path) -> bool:
+    """Return whether a model's folder has a chat template.
+
+    Raises:
+        ModelError: If a file that may have one is damaged.
+    """
+    return _chat_template(folder, _read(folder / "tokenizer_config.json")) is not None
+
+
 def _chat_template(folder: Path, tokenizer: dict[str, Any]) -> Any:
     """Return a folder's chat template, from whichever of its files has it; None if it has none.
 

@@ -2,89 +2,31 @@
 
 from functools import partial
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWidget, QWidget
+from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.sight_line import SightLine
+from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.icons import app_pixmap
-from rdchat.ui.style.labels import Card, ElidedLabel, Ground, PlainLabel, ThemedLabel
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.labels import Card, ElidedLabel, Ground, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
-
-EXAMPLES = (
-    ("Explain something", "Explain in three sentences why the sky is blue."),
-    ("Write a message", "Write a short, friendly email that moves a meeting to Thursday."),
-    ("Write code", "Write a Python function that counts the words in a text."),
-    ("Collect ideas", "Give me five ideas for a rainy Sunday at home."),
-)
-_WIDTH = 520
-
-
-def greeting(model: ModelSlot) -> str:
-    """Return where the words of a new chat go, by the model that was chosen."""
-    if remote := remote_model(model.chosen):
-        address = f" ({model.info.device})" if model.info else ""
-        return f"Answers come from {remote[0]}{address}.\nWhat you write is sent there."
-    hosts, _ = ranked_model(model.chosen) or ((), None)
-    if others := ", ".join(hosts[1:]):
-        return f"Answers come from {formatting.MACHINE} together with {others}.\nWhat you write is sent to all of them."
-    return f"Chat with a language model that runs on {formatting.MACHINE}.\nNothing you write leaves it."
-
-
-class WelcomeView(QWidget):
-    """The page of a new chat: a few facts about the app, and example prompts. A click puts one into the composer.
-
-    It is a centred column of limited width, which scrolls if the window is not high enough.
-    """
-
-    example_chosen = Signal(str)
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        picture = PlainLabel()
-        picture.setPixmap(app_pixmap(72, 2))
-        picture.setAccessibleName("rdchat")
-        title = ThemedLabel(theme, "What would you like to know?", points_more=8, bold=True, wraps=True)
-        self.greeting = ThemedLabel(theme, "", "muted", 1, wraps=True)
-        for label in (picture, title, self.greeting):
-            label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        examples = QGridLayout()
-        examples.setSpacing(SMALL)
-        for index, (name, prompt) in enumerate(EXAMPLES):
-            examples.addWidget(self._example(name, prompt), index // 2, index % 2)
-        content, ground = QWidget(), Ground(theme, "surface")
-        content.setMaximumWidth(_WIDTH)
-        parts = (picture, MEDIUM, title, TIGHT, self.greeting, LARGE, examples)
-        column(None, column(*parts, spacing=TIGHT), None, within=content)
-        row(None, (content, 1000), None, within=ground, margins=LARGE)
-        column(scrolled(ground), within=self)
-
-    def _example(self, name: str, prompt: str) -> QPushButton:
-        button = push_button(name, prompt, lambda: self.example_chosen.emit(prompt))
-        button.setAccessibleDescription(prompt)
-        button.setMinimumHeight(34)
-        button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        return button
-
 
 # A row's height in pixels, and the number of rows; more rows scroll.
 _ROW, _MAX_ROWS = 28, 3
@@ -158,6 +100,7 @@ class ConversationView(Ground):
         )
         self.sight = SightLine(self._model, controller.chat.files, theme, controller.context.meter)
         self.composer.add_line(self.sight)
+        self.composer.add_line(self.tools.line)
         transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
@@ -247,7 +190,8 @@ class ConversationView(Ground):
         self.composer.field.above_requested.connect(self._edit_last_question)
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
-        self.welcome.example_chosen.connect(self._take_example)
+        self.welcome.starter_chosen.connect(self._take_starter)
+        self.welcome.image_requested.connect(self.files.choose)
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
@@ -331,7 +275,7 @@ class ConversationView(Ground):
         self._show_page()
 
     def _show_page(self) -> None:
-        self.welcome.greeting.setText(greeting(self._model))
+        self.welcome.show_model(self._model)
         is_begun = self._chat.path or self._chat.unsent.waiting_in(self._chat.id)
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
 
@@ -360,6 +304,6 @@ class ConversationView(Ground):
         self._chat.set_options(answer_shape=None)
         self.composer.setFocus()
 
-    def _take_example(self, prompt: str) -> None:
+    def _take_starter(self, prompt: str) -> None:
         self.composer.set_text(prompt)
         self.composer.setFocus()

@@ -18,8 +18,6 @@ from rdchat.services.chat.reply import Reply
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
-from rdchat.services.models.newcomers import LargerModel
-from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
@@ -159,23 +157,6 @@ class Notices(QObject):
             return
         title, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
         self.show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
-
-    def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
-        """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
-        larger = LargerModel(self._controller, memory, self)
-        larger.changed.connect(lambda: self._show_larger_model(larger, show))
-
-    def _show_larger_model(self, larger: LargerModel, show: Callable[[str], object]) -> None:
-        offered = larger.offered
-        if offered is None:
-            self.area.close_banner("larger model")
-            return
-        size = formatting.file_size(offered.weight_bytes + offered.drafter.weight_bytes)
-        title = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
-        banner = self.show("larger model", title, "", "model")
-        banner.dismissed.connect(larger.decline)
-        tip = "Shows it in the Models window. Nothing is downloaded until you choose to."
-        banner.add_action("Get a Larger One…", lambda: show(offered.repository), tip, closes=False)
 
     # New versions
 

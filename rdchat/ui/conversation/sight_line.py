@@ -30,7 +30,7 @@ class SightLine(QWidget):
         meter: Counts the images of the open chat; None leaves them out.
 
     Attributes:
-        model_requested: Emitted with the hub id of a model to get, which is empty where none is known.
+        model_requested: Emitted with the hub id of a model to get.
         vision_requested: Emitted if the person wants the vision of the model's original.
     """
 
@@ -72,9 +72,10 @@ class SightLine(QWidget):
         return [card for card in found.values() if card.path == own] or [*found.values()]
 
     @property
-    def _suggested(self) -> Suggestion | None:
+    def _suggested(self) -> tuple[Suggestion, bool]:
+        """The model to get, and whether it fits this machine; Discover marks one that does not."""
         now = self._memory.now if self._memory else None
-        return smallest_that_sees(Machine(now, self._slot.dtype)) if now else None
+        return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 
     def refresh(self) -> None:
         """Show or hide the line."""
@@ -91,8 +92,8 @@ class SightLine(QWidget):
             self.fetch.setVisible(info.blind == NO_VISION and not here and self._installed is not None)
             one, *others = [_name(card) for card in seeing] or [""]
             text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
-            suggested = None if one else self._suggested
-            self.button.setText(button_text(f"Get {suggested.name}…" if suggested else text))
+            suggested, fits = self._suggested
+            self.button.setText(button_text(f"Get {suggested.name}…" if fits and not one else text))
         if is_blind and self.isHidden() and self._installed is not None and self._memory is not None:
             self._installed.look()
             self._memory.ask()
@@ -102,8 +103,7 @@ class SightLine(QWidget):
     def _act(self) -> None:
         """Load the model that sees, or let the person choose one; the message stays in the field."""
         if not self.seeing:
-            suggested = self._suggested
-            self.model_requested.emit(suggested.repository if suggested else "")
+            self.model_requested.emit(self._suggested[0].repository)
         elif len(self.seeing) == 1:
             self._slot.load(self.seeing[0].model)
         else:

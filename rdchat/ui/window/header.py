@@ -156,6 +156,6 @@ class DownloadButton(IconButton):
             follows = "Its drafter follows." if shown[download.id].companion else ""
             notice = f"{download.repository} has been downloaded", follows, "check", "success"
         action: Action = ("Show", self._show_page)
-        if download.state != "failed" and download.is_model:
+        if download.state != "failed" and download.is_model and models.slot.chosen != download.model_name:
             action = ("Load", lambda: models.slot.load(download.model_name))
         self._notices.show(f"download {download.id}", *notice, actions=[action])

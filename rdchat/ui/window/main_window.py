@@ -1,7 +1,7 @@
 """The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus."""
 
 import logging
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
@@ -25,6 +25,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
+from rdchat.ui.conversation.welcome import ModelOffer
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar.sidebar import Sidebar
@@ -143,6 +144,10 @@ class MainWindow(QMainWindow):
         if page:
             self.settings_window.show_page(page)
         show_in_front(self.settings_window)
+
+    def _add_prompt(self) -> None:
+        self._show_settings("Presets")
+        self.settings_window.presets.add_prompt()
 
     def show_side(self, side: QWidget) -> None:
         """Show the sidebar or the panel if it is hidden."""
@@ -267,6 +272,8 @@ class MainWindow(QMainWindow):
         commands.close_requested.connect(lambda: None if self.leave() else commands.quit())
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         conversation.sight.model_requested.connect(windows.open_discover)
+        offer = ModelOffer(windows.larger_model, windows.download_row, partial(windows.open_discover, ""), self._theme)
+        conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
         conversation.sight.vision_requested.connect(windows.get_vision)
         self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
@@ -280,6 +287,7 @@ class MainWindow(QMainWindow):
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
+        conversation.composer.field.prompts.new_requested.connect(self._add_prompt)
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
         windows.drops.image_dropped.connect(conversation.files.add_image)

@@ -13,9 +13,11 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from rdchat import host
 from rdchat.chat.settings import WindowGeometry
+from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.chat_controller import ChatController
+from rdchat.services.models.newcomers import LargerModel
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style.labels import Ground
@@ -126,6 +128,7 @@ class SideWindows:
     Attributes:
         drops: Accepts models and files that are dropped on the main window.
         memory: The memory of this machine.
+        larger_model: Chooses a larger model than the default one to offer.
         on_model_services: Each is called with the services of the models window when they are built.
     """
 
@@ -133,8 +136,9 @@ class SideWindows:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._restored: dict[str, QWidget] = {}
-        self.on_model_services: list[Callable[[Models], object]] = []
         self.memory = DeviceMemory(sources.memory, parent)
+        self.larger_model = LargerModel(controller, sources, self.memory, parent)
+        self.on_model_services: list[Callable[[Models], object]] = [self.larger_model.follow]
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
 
     def restore_geometry[W: QWidget](self, name: str, window: W) -> W:
@@ -286,6 +290,26 @@ class SideWindows:
         if repository:
             self.models.discover.open_model(repository)
 
+    def download_row(self, suggestion: Suggestion) -> QWidget:
+        """Return a row that downloads a suggested model with its drafter, and shows how far that is."""
+        from rdchat.services.models.listed_model import Model  # noqa: PLC0415
+        from rdchat.ui.models.model_row import ModelRow  # noqa: PLC0415
+        from rdchat.ui.models.page_parts import PageLinks  # noqa: PLC0415
+
+        models = self.model_services
+        links = PageLinks(self._parent)
+        links.token_requested.connect(lambda: self.ask_for_token(self._parent))
+        row = ModelRow(models, links, self._theme, in_details=True)
+        size = suggestion.weight_bytes + suggestion.drafter.weight_bytes
+        found = Model(suggestion.repository, size=size, load_name=suggestion.repository)
+
+        def show() -> None:
+            row.show_model(models.with_download(found))
+
+        models.downloads.changed.connect(show)
+        show()
+        return row
+
     @property
     def shows_downloads(self) -> bool:
         """Whether the person sees the page of downloads."""
@@ -312,6 +336,7 @@ class SideWindows:
         """End the work in the background."""
         self.drops.close()
         self.memory.close()
+        self.larger_model.close()
         if "model_services" in self.__dict__:
             self.model_services.close()
 

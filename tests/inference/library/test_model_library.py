@@ -72,6 +72,33 @@ def test_a_model_that_was_published_with_mtp_layers_says_so(home: Path, small_mo
     assert found == {"with": True, "without": False}
 
 
+def test_a_model_that_was_made_to_answer_has_a_chat_template(home: Path, small_model: Path) -> None:
+    """Wherever its files have one: only such a model is offered at the first start."""
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    own = home / "models"
+    for name in ("none", "in the settings", "in its file", "in JSON"):
+        folder = Path(shutil.copytree(small_model, own / name))
+        for kept in ("chat_template.jinja", "chat_template.json"):
+            (folder / kept).unlink(missing_ok=True)
+        settings = folder / "tokenizer_config.json"
+        fields = json.loads(settings.read_text()) if settings.exists() else {}
+        fields.pop("chat_template", None)
+        if name == "in the settings":
+            fields["chat_template"] = template
+        settings.write_text(json.dumps(fields))
+    (own / "in its file" / "chat_template.jinja").write_text(template)
+    (own / "in JSON" / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    write_gguf(own / "in a GGUF file.gguf", GgmlType.Q4_0)
+    found = {model.name: (model.problem, model.has_template) for model in library_models(str(own))}
+    assert found == {
+        "none": ("", False),
+        "in the settings": ("", True),
+        "in its file": ("", True),
+        "in JSON": ("", True),
+        "in a GGUF file": ("", True),
+    }
+
+
 @pytest.mark.parametrize("chosen", ["", "~", "/", "relative", "/not/there"])
 def test_a_home_folder_or_none_is_not_looked_into(small_model: Path, home: Path, chosen: str) -> None:
     shutil.copytree(small_model, home / "mine")

@@ -1,16 +1,20 @@
 """The list for newcomers is whole, and offers each machine what fits it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rdchat.hub.hub_model import PublishedKind
 from rdchat.hub.names import is_repository
 from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
-from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom, ModelCard
 from rdchat.services.models.fit import Machine, sizes_suggested
-from rdchat.services.models.newcomers import for_machine, smallest_that_sees, suggested_fit
+from rdchat.services.models.newcomers import best_here, for_machine, smallest_that_sees, suggested_fit
 from tests.inference.drafting.drafters_table import rows
+from tests.services.models.library_samples import library_model
 from tests.services.models.macs import GB, mac
 
 SIZES = (8, 16, 24, 32, 48, 64, 128)
@@ -93,7 +97,78 @@ def test_a_machine_is_judged_by_its_whole_memory_not_by_what_is_free() -> None:
     assert busy.refuses(sizes_suggested(found[0])), "until other programs are closed"
 
 
-def test_the_smallest_that_sees_fits_and_is_of_a_family_that_is_read() -> None:
-    offered = [smallest_that_sees(mac(memory)) for memory in (4, 8, 128)]
-    assert [each.name if each else "" for each in offered] == ["", "Qwen3.5 4B", "Qwen3.5 4B"]
+@pytest.mark.parametrize("memory_gb", [None, 2, 4, *SIZES])
+def test_there_is_always_a_model_that_sees_and_it_is_known_whether_it_fits(memory_gb: int | None) -> None:
+    machine = None if memory_gb is None else mac(memory_gb)
+    found, fits = smallest_that_sees(machine)
+    assert found.name == "Qwen3.5 4B"
+    assert fits is (memory_gb in SIZES)
+
+
+def test_what_sees_is_of_a_family_that_is_read() -> None:
     assert {each.family for each in suggestions() if each.sees} == {"qwen3_5", "qwen3_5_moe", "gemma4"}
+
+
+def card(name: str, billions: float, **changed: object) -> ModelCard:
+    return library_model(name, int(billions * 10**9), **{"has_template": True, **changed})
+
+
+MLX = card("org/a-4B-4bit", 4)
+GGUF = card("a-4B-Q4_0", 4, path=Path("/models/a-4B-Q4_0.gguf"), origin="LM Studio", repository="")
+SIZED = MLX.sizes
+assert SIZED is not None
+EIGHT_BIT = replace(MLX, model="org/a-4B-8bit", sizes=replace(SIZED, stored_bytes=2 * SIZED.stored_bytes))
+NO_MODELS = (
+    card("org/b-8B", 8, problem="A file is missing."),
+    card("org/c-8B", 8, download_bytes=100),
+    card("org/d-8B", 8, is_drafter=True),
+    card("org/e-8B", 8, has_template=False),
+    card("org/f-8B-Base", 8),
+    card("google/g-8b-pt-4bit", 8),
+    card("org/h-Embedding-8B", 8),
+    card("org/i-reranker-8B", 8),
+    card("org/j-70B", 70),
+    card("org/k-8B", 8, sizes=None),
+    card("", 8),
+)
+
+
+@pytest.mark.parametrize(
+    ("here", "best"),
+    [
+        ((), None),
+        (NO_MODELS, None),
+        ((*NO_MODELS, MLX), MLX),
+        ((card("org/l-1B", 1), MLX), MLX),
+        ((GGUF, MLX), MLX),
+        ((GGUF,), GGUF),
+        ((MLX, EIGHT_BIT, GGUF), EIGHT_BIT),
+        # The default model's own size, in another precision.
+        ((card("org/SmolLM2-135M-Instruct-8bit", 0.1345),), None),
+        # Words that only contain one of the others.
+        ((card("org/Database-Optimus-4B", 4),), card("org/Database-Optimus-4B", 4)),
+    ],
+)
+def test_the_largest_model_here_that_answers_and_fits_is_the_best(
+    here: tuple[ModelCard, ...], best: ModelCard | None
+) -> None:
+    for order in (here, here[::-1]):
+        assert best_here(order, mac(16), 134_500_000) == best
+
+
+@given(
+    st.lists(st.sampled_from((MLX, GGUF, EIGHT_BIT, card("org/l-1B", 1), card("org/m-14B", 14), *NO_MODELS))),
+    st.sampled_from((2, *SIZES)),
+)
+def test_what_is_offered_can_be_used_and_nothing_larger_could(here: list[ModelCard], memory_gb: int) -> None:
+    machine = mac(memory_gb)
+    usable = [
+        each for each in here
+        if each not in NO_MODELS or (each.name == "org/j-70B" and machine.fit(each.sizes) is not Fit.TOO_LARGE)
+        if machine.fit(each.sizes) is not Fit.TOO_LARGE
+    ]  # fmt: skip
+    best = best_here(here, machine)
+    assert (best is None) is (not usable)
+    if best is not None and best.sizes is not None:
+        assert best in usable
+        assert best.sizes.parameters == max(each.sizes.parameters for each in usable if each.sizes)

@@ -20,7 +20,7 @@ from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.texts import facts_of, row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
-from tests.services.models.macs import MAC_16
+from tests.services.models.macs import MAC_16, mac
 from tests.ui.conftest import Chat
 
 SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/models/seeing"), sees=True)
@@ -143,6 +143,25 @@ def test_another_reason_is_named_without_an_offer(
     sight = window.conversation.sight
     assert sight.text.text() == "tiny does not see images. rdchat does not know how this model sees."
     assert not sight.fetch.isVisible()
+
+
+def test_where_none_fits_the_smallest_is_shown_as_too_large(
+    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of models opened at whatever was looked at last, which may be a model that does not see."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    chat.start()
+    discover = window.windows.models.discover
+    discover.open_model("openbmb/MiniCPM5-2B-MLX")
+    monkeypatch.setattr(window.windows.memory, "results", (mac(4).memory,))
+    offer(qtbot, window, BLIND)
+    attach(qtbot, window)
+    window.conversation.sight.button.click()
+    qtbot.waitUntil(discover.isVisible)
+    entry = discover.list.current
+    assert entry is not None
+    assert entry.title == "Qwen3.5 4B"
+    assert {text for text, _ in entry.marks} == {"For images", "Too large"}
 
 
 class TestOnAMac:

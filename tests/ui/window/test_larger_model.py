@@ -1,6 +1,8 @@
-"""The line that offers a larger model: at the first starts, until one was loaded or the person declined."""
+"""The offer of a larger model on the page of a new chat: at the first starts, until one was loaded or it was closed."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -8,100 +10,191 @@ from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
-from rdchat.services.models.newcomers import LargerModel
-from rdchat.services.models.service_base import DeviceMemory
-from rdchat.ui.conversation.banner import Banner
+from rdchat.errors import ModelError
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.models.service_base import ModelSources
+from rdchat.ui.conversation.welcome import ModelOffer
+from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.window.main_window import MainWindow
-from tests.services.models.macs import mac, sources
+from tests.hub.downloading import small_files
+from tests.hub.hub_server import HubServer
+from tests.hub.surroundings import hub, this_machine_only
+from tests.inference.drafting.suggested_pairs import MODEL, suggest
+from tests.services.fakes import Reply
+from tests.services.models.library_samples import library_model
+from tests.services.models.macs import MAC_16, mac
 from tests.ui.conftest import Chat
 
-__all__ = ["sources"]
+__all__ = ["hub", "this_machine_only"]
 
-WORDS = "The default model is small. Gemma 4 12B, a download of 7.59 GB, fits this machine."
-
-
-def offered(window: MainWindow) -> Banner | None:
-    return window.conversation.banners.banner("larger model")
-
-
-def wait_for_offer(qtbot: QtBot, window: MainWindow) -> Banner:
-    qtbot.waitUntil(lambda: offered(window) is not None)
-    banner = offered(window)
-    assert banner is not None
-    assert banner.accessibleName() == WORDS
-    return banner
+LEFT = Qt.MouseButton.LeftButton
+WAIT_MS = 60_000
+LARGE = library_model("lmstudio-community/Qwen3.5-4B-MLX-4bit", 4 * 10**9, origin="LM Studio", has_template=True)
+SMALLER = library_model("mlx-community/Qwen3-1.7B-4bit", 17 * 10**8, has_template=True)
 
 
-def press(qtbot: QtBot, banner: Banner, name: str) -> None:
-    buttons = banner.findChildren(QAbstractButton)
-    button = next(each for each in buttons if name in (each.text(), each.accessibleName()))
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+@pytest.fixture
+def cards() -> list[ModelCard]:
+    """The models on this machine, to be changed by a test."""
+    return []
 
 
-def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
-    assert offered(window) is None
-    chat.start()
-    wait_for_offer(qtbot, window)
-    chat.say("Hello")
-    assert offered(window) is not None
+@pytest.fixture
+def sources(cards: list[ModelCard]) -> ModelSources:
+    return ModelSources(models=lambda _chosen: tuple(cards), memory=lambda: MAC_16.memory)
 
 
-@pytest.mark.slow
-def test_its_button_opens_discover_at_the_model(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
-    chat.start()
-    press(qtbot, wait_for_offer(qtbot, window), "Get a Larger One…")
-    models = window.windows.models
-    qtbot.waitUntil(models.isVisible)
-    assert models.discover.isVisible()
-    details = models.discover._models.details
-    qtbot.waitUntil(lambda: details.model is not None and details.model.trouble is not None)
-    assert details.model is not None
-    assert details.model.repository == "mlx-community/gemma-4-12B-it-4bit"
-    assert not chat.controller.settings.values.larger_model_declined
-    assert offered(window) is not None, "nothing was downloaded yet"
+@pytest.fixture
+def offer(window: MainWindow) -> Iterator[ModelOffer]:
+    (offer,) = window.conversation.welcome.findChildren(ModelOffer)
+    yield offer
     window.windows.close()
 
 
-def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
+def press(qtbot: QtBot, offer: ModelOffer, name: str) -> None:
+    buttons = [each for each in offer.findChildren(QAbstractButton) if each.isVisible()]
+    button = next(each for each in buttons if name in (each.text(), each.accessibleName()))
+    qtbot.mouseClick(button, LEFT)
+
+
+def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
+    qtbot.waitUntil(offer.isVisible)
+    assert isinstance(offer.row, ModelRow)
+    return offer.row
+
+
+def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
+    qtbot: QtBot, chat: Chat, offer: ModelOffer, cards: list[ModelCard]
+) -> None:
+    cards += [SMALLER, LARGE]
+    assert not offer.isVisible()
     chat.start()
-    press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
-    assert offered(window) is None
+    qtbot.waitUntil(offer.isVisible)
+    assert offer.title.text() == "Qwen3.5-4B-MLX-4bit is here already, from LM Studio"
+    assert offer.detail.text() == "It fits this machine. It is larger than the model that answers now."
+    press(qtbot, offer, "Use It")
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
+    chat.wait_for(EngineState.IDLE)
+    assert not offer.isVisible()
+    chat.controller.model_slot.load(None)
+    chat.wait_for(EngineState.IDLE)
+    assert not offer.isVisible(), "it was found once"
+
+
+def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
+    qtbot: QtBot, chat: Chat, offer: ModelOffer, cards: list[ModelCard]
+) -> None:
+    cards.append(LARGE)
+    chat.engine.load_errors[None] = ModelError("The default model cannot be downloaded.")
+    chat.controller.start()
+    qtbot.waitUntil(offer.isVisible)
+    assert offer.use.isVisible()
+
+
+def test_without_a_model_here_a_download_is_offered_with_its_size_and_the_room(
+    qtbot: QtBot, chat: Chat, offer: ModelOffer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rdchat.ui.conversation.welcome.free_bytes", lambda: 42 * 10**9)
+    chat.start()
+    row = download_row(qtbot, offer)
+    assert offer.title.text() == "Get Gemma 4 12B"
+    assert "The disk has 42.0 GB free. The small model answers until it is here." in offer.detail.text()
+    assert row.main.text() == "Download 7.59 GB"
+    assert not offer.use.isVisible()
+
+
+def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
+    qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply that is being written is not ended by it."""
+    suggestion = suggest(monkeypatch, "DFlash")
+    monkeypatch.setattr("rdchat.services.models.newcomers.suggestions", lambda: (suggestion,))
+    hub.add(MODEL, small_files())
+    hub.add(suggestion.drafter.repository, small_files())
+    hub.holds_at = 100_000
+    chat.start()
+    row = download_row(qtbot, offer)
+    qtbot.mouseClick(row.main, LEFT)
+    qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
+    assert row.bar.isVisible()
+    assert offer.isVisible()
+    chat.engine.gate.shut()
+    chat.engine.replies = [Reply(("A ", "small ", "answer."))]
+    chat.controller.send("Hello")
+    qtbot.waitUntil(lambda: chat.client.writing)
+    window.conversation.composer.set_text("And then?")
+    hub.holds_at = None
+    downloads = window.windows.model_services.downloads
+    qtbot.waitUntil(lambda: (own := downloads.find(MODEL)) is not None and bool(own.folder), timeout=WAIT_MS)
+    assert [model for model, _ in chat.engine.loads] == [None]
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == MODEL, timeout=WAIT_MS)
+    chat.wait_for(EngineState.IDLE)
+    assert chat.controller.chat.path[-1].text == "A small answer."
+    assert window.conversation.composer.text == "And then?"
+    assert window.header.model.text().startswith(MODEL)
+    window.actions_.new_chat.trigger()
+    assert not offer.isVisible()
+
+
+def test_another_model_that_was_chosen_meanwhile_stays(
+    qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggestion = suggest(monkeypatch, "DFlash")
+    monkeypatch.setattr("rdchat.services.models.newcomers.suggestions", lambda: (suggestion,))
+    hub.add(MODEL, small_files())
+    hub.holds_at = 100_000
+    chat.start()
+    row = download_row(qtbot, offer)
+    qtbot.mouseClick(row.main, LEFT)
+    qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
+    chat.controller.model_slot.load("better")
+    assert not offer.isVisible()
+    hub.holds_at = None
+    with qtbot.waitSignal(window.windows.model_services.downloads.finished, timeout=WAIT_MS):
+        pass
+    chat.wait_for(EngineState.IDLE)
+    assert [model for model, _ in chat.engine.loads] == [None, "better"]
+
+
+def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer) -> None:
+    chat.start()
+    download_row(qtbot, offer)
+    press(qtbot, offer, "Other Models…")
+    qtbot.waitUntil(window.windows.models.discover.isVisible)
+    assert offer.isVisible(), "nothing was downloaded yet"
+
+
+def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
+    chat.start()
+    download_row(qtbot, offer)
+    press(qtbot, offer, "Close this offer")
+    assert not offer.isVisible()
     assert chat.controller.settings.values.larger_model_declined
     chat.controller.model_slot.load(None)
-    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
+    chat.wait_for(EngineState.IDLE)
     qtbot.wait(20)
-    assert offered(window) is None
+    assert not offer.isVisible()
 
 
-def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
+def test_it_is_remembered_that_it_was_closed(chat: Chat) -> None:
     settings = chat.controller.settings
     settings.change(replace(settings.values, larger_model_declined=True))
     path = chat.store.path.parent / "settings.json"
     assert SettingsStore(path).settings.larger_model_declined
 
 
-def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
-    chat.start()
-    wait_for_offer(qtbot, window)
-    chat.controller.model_slot.load("better")
-    assert offered(window) is None
-    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
-    chat.controller.model_slot.load(None)
-    qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
-    assert offered(window) is None
+class TestOnASmallMachine:
+    @pytest.fixture
+    def sources(self) -> ModelSources:
+        too_large = replace(LARGE, path=Path("/models/large"))
+        return ModelSources(models=lambda _chosen: (too_large,), memory=lambda: mac(2).memory)
 
-
-def test_a_machine_that_no_larger_model_fits_is_offered_none(qtbot: QtBot, chat: Chat) -> None:
-    tiny = DeviceMemory(lambda: mac(2).memory)
-    larger = LargerModel(chat.controller, tiny)
-    chat.start()
-    qtbot.waitUntil(lambda: tiny.now is not None)
-    assert larger.offered is None
-    tiny.close()
+    def test_nothing_is_offered_that_it_does_not_hold(
+        self, qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer
+    ) -> None:
+        chat.start()
+        qtbot.waitUntil(lambda: bool(window.windows.larger_model._search.results))
+        qtbot.waitUntil(lambda: window.windows.memory.now is not None)
+        assert not offer.isVisible()

@@ -145,9 +145,9 @@ def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, wi
     assert window.conversation.composer.text == "more"
 
 
-def test_an_example_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_starter_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    window.conversation.welcome.example_chosen.emit("Give me five ideas.")
+    window.conversation.welcome.starter_chosen.emit("Give me five ideas.")
     assert window.conversation.composer.text == "Give me five ideas."
 
 

@@ -17,7 +17,6 @@ __all__ = ["hub", "sources", "this_machine_only"]
 @pytest.fixture
 def models_window(qtbot: QtBot, window: MainWindow, hub: HubServer) -> Iterator[ModelsWindow]:
     """The models window, shown, in front of the main one."""
-    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     models_window = window.windows.models
     models_window.show_page(models_window.discover)
     qtbot.waitExposed(models_window)
