@@ -1,13 +1,17 @@
 """Memory, power and load of this machine. Power and load are not yet tried on a Mac."""
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 
 import psutil
 
+MAX_OTHERS = 0.15
+"""Share of all processors that other programs may use on a quiet computer; a desktop at rest uses some 5 %."""
 _LOG = logging.getLogger(__name__)
+# Shortest interval between two looks: processor times are counted in steps of 10 ms.
+_LOOK_S = 0.5
 # MacOS has the first three; `steal` is time of other virtual machines.
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
@@ -90,11 +94,38 @@ def others_seconds() -> float:
     return sum(getattr(everything, kind, 0.0) for kind in _BUSY) - own.user - own.system
 
 
-def is_busy() -> bool:
-    """Return whether the load of the last minute was above the number of processors."""
-    return os.getloadavg()[0] > processors()
-
-
 def processors() -> int:
     """Return the number of processors that `others_seconds` counts."""
     return psutil.cpu_count() or 1
+
+
+class OtherPrograms:
+    """Watches which share of the processors other programs use. What rdchat computes itself does not count."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        self._busy = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._began = perf_counter()
+        self._looked = self._began
+        self._seconds = others_seconds()
+
+    def share(self, *, now: bool = False) -> float:
+        """Return their share from 0 to 1 since the beginning; without `now` it may be half a second old."""
+        moment = perf_counter()
+        took_s = moment - self._began
+        if took_s > 0 and (now or moment - self._looked >= _LOOK_S):
+            share = (others_seconds() - self._seconds) / (took_s * processors())
+            self._share = min(max(share, 0.0), 1.0)
+            self._looked = moment
+        return self._share
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs were busy since the last look; a look soon after it repeats the last answer."""
+        if perf_counter() - self._began >= _LOOK_S:
+            self._busy = self.share(now=True) > MAX_OTHERS
+            self._begin()
+        return self._busy

@@ -234,7 +234,6 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let costs be measured whatever else this machine does, and on battery."""
     monkeypatch.setattr(machine, "others_seconds", lambda: 0.0)
     monkeypatch.setattr(machine, "on_battery", lambda: False)
-    monkeypatch.setattr(machine, "is_busy", lambda: False)
 
 
 @pytest.fixture(autouse=True)

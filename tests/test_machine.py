@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from rdchat.machine import is_busy, on_battery, others_seconds, processors
+from rdchat.machine import on_battery, others_seconds, processors
 
 
 @pytest.mark.parametrize(("plugged", "on_it"), [(True, False), (False, True), (None, False)])
@@ -50,12 +50,3 @@ def test_a_system_that_tells_nothing_counts_as_quiet(monkeypatch: pytest.MonkeyP
 def test_this_machine_tells() -> None:
     assert others_seconds() > 0
     assert processors() >= 1
-
-
-@pytest.mark.parametrize(("load", "busy"), [(0.0, False), (3.9, False), (4.1, True), (1e6, True)])
-def test_it_is_busy_where_more_wants_to_run_than_there_are_processors(
-    load: float, busy: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
-    assert is_busy() is busy

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import overload
 
-from rdchat.chat.conversation import Message
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role, ToolCall
 
@@ -110,9 +110,10 @@ class MessagePath(Sequence[Message]):
         return max((index for each in self._cuts if (index := self.index_of(each)) is not None), default=-1)
 
     @property
-    def last_measured(self) -> Message | None:
-        """The last message with statistics, near the end of the path; None without one."""
-        return next((each for each in reversed(self.read_tail()) if each.statistics), None)
+    def last_reply(self) -> Message | None:
+        """The last reply that ended, near the end of the path; None without one."""
+        replies = (each for each in reversed(self.read_tail()) if each.role is Role.ASSISTANT)
+        return next((each for each in replies if each.status is not MessageStatus.STREAMING), None)
 
     def put(self, message: Message) -> None:
         """Replace a message by its newer state."""

@@ -41,6 +41,17 @@ type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterat
 """A model, and functions that count tokens and begin a reply."""
 
 _MAX_PROMPT_BYTES = 64 * 2**20
+# What is derived from the counters.
+_RATES = (
+    "decode_tps",
+    "prefill_tps",
+    "plain_tps",
+    "speedup",
+    "speedup_range",
+    "acceptance_rate",
+    "acceptance_by_position",
+    "tokens_per_target_call",
+)
 _SAMPLING = {
     "temperature": "0 always takes the most likely token; the default of each sampling option is the model's own",
     "top_k": "keep this many of the most likely tokens; 0 is off",
@@ -344,7 +355,7 @@ def statistics_report(statistics: Statistics) -> dict[str, Any]:
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
     report["choice"] = statistics.choice and asdict(statistics.choice)
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
-    for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
+    for rate in _RATES:
         report[rate] = getattr(statistics, rate)
     return report
 
@@ -356,5 +367,7 @@ def ledger_table(rows: tuple[LedgerRow, ...]) -> str:
     lines = ["", f"{'stage':{width}}  {'calls':>6}  {'mean ms':>9}  {'total ms':>9}  % of parent"]
     for name, row in zip(names, rows, strict=True):
         share = "" if row.percent_of_parent is None else f"  {row.percent_of_parent:>11.1f}"
-        lines.append(f"{name:{width}}  {row.calls:>6,}  {row.mean_ms:>9.2f}  {row.total_ms:>9.1f}{share}")
+        mean = "-" if row.mean_ms is None else f"{row.mean_ms:.2f}"
+        calls = f"{row.calls:,}" if row.calls else "-"
+        lines.append(f"{name:{width}}  {calls:>6}  {mean:>9}  {row.total_ms:>9.1f}{share}")
     return "\n".join([*lines, "Exact times: with --profile each stage waits for its results, which takes longer."])

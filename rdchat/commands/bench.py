@@ -311,6 +311,7 @@ def bench_table(result: BenchResult) -> str:
         pooled = [["", *groups, "all"], *(_pooled_tokens(report, [*groups, "all"]) for report in reports)]
         lines += ["", "Tokens per step, by group of prompts: all tokens over all steps.", "", *table(pooled)]
     notes = [f"{report.name}: {report.note}" for report in reports if report.note]
+    notes += filter(None, [result.load_note])
     lines += ["", "Medians, with quartiles in brackets. Ratios compare neighbouring runs of the same prompt.", *notes]
     return "\n".join(lines)
 

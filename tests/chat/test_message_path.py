@@ -105,10 +105,10 @@ def test_the_last_statistics_are_those_of_the_last_messages(open_store: OpenStor
     long_chat(store)
     read.clear()
     path = store.messages(1)
-    assert path.last_measured is None
-    assert path[:105].last_measured == store.message(100)  # a newer one is on another path
+    assert path.last_reply is None
+    assert path[:105].last_reply == store.message(100)  # a newer one is on another path
     path.put(replace(path[-2], statistics=STATISTICS))
-    assert path.last_measured is path[-2]
+    assert path.last_reply is path[-2]
 
 
 def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) -> None:

@@ -26,8 +26,9 @@ _INSIDE: dict[str, Spent] = {
 def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the rows of each.
 
-    The times of each level add up to those of the level above. The calls of a row are those of its most frequent stage.
-    Reading counts replies, drafting and checking count rounds, and writing without a draft counts steps.
+    The times of each level add up to those of the level above. A row of one stage has that stage's calls. A row of
+    several counts what it is a part of: replies in seeing and reading, rounds in drafting and checking, plain steps in
+    writing without a draft, and both of these elsewhere; 0 where these are unknown.
 
     Args:
         entries: As recorded, of one ledger or of several.
@@ -41,20 +42,32 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
         spent, row = _place(path)
         times[spent][row] += own_ms
         calls[spent, row][recorded[path].name] += recorded[path].calls
-    tops = Stage.TOKENIZE, Stage.ROUND, Stage.PLAIN_WAIT
-    replies, rounds, steps = (recorded[top].calls if top in recorded else 0 for top in tops)
-    counted = {Spent.READING: replies, Spent.DRAFTING: rounds, Spent.CHECKING: rounds, Spent.WRITING: steps}
+    tops = Stage.TOKENIZE, Stage.SEE, Stage.ROUND, Stage.PLAIN_WAIT
+    replies, seen, rounds, steps = (recorded[top].calls if top in recorded else 0 for top in tops)
+    counted = {
+        Spent.SEEING: seen,
+        Spent.READING: replies,
+        Spent.DRAFTING: rounds,
+        Spent.CHECKING: rounds,
+        Spent.WRITING: steps,
+        Spent.OTHER: rounds + steps,
+    }
     rows = []
     for spent, below in times.items():
-        most = {row: max(calls[spent, row].values()) for row in below}
-        if most:
-            group_calls = counted.get(spent) or max(most.values())
-            rows.append(LedgerEntry(spent, REPLY, group_calls, sum(below.values())))
-        if len(most) > 1:
-            inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
-            rows += [LedgerEntry(row, inside, most[row], ms) for row, ms in below.items()]
+        whole = counted[spent]
+        inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
+        parts = [LedgerEntry(row, inside, _count(calls[spent, row], whole), ms) for row, ms in below.items()]
+        if len(parts) == 1:
+            rows.append(LedgerEntry(spent, REPLY, whole or parts[0].calls, parts[0].total_ms))
+        elif parts:
+            rows += [LedgerEntry(spent, REPLY, whole, sum(below.values())), *parts]
     total_ms = sum(row.total_ms for row in rows if row.parent == REPLY)
-    return (LedgerEntry(REPLY, "", replies or 1, total_ms), *rows)
+    return (LedgerEntry(REPLY, "", replies, total_ms), *rows)
+
+
+def _count(stages: Counter[str], whole: int) -> int:
+    """Return the calls of a row by those of its stages; `whole` where there are several, which may take turns."""
+    return next(iter(stages.values())) if len(stages) == 1 else whole
 
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
@@ -87,8 +100,8 @@ class LedgerRow:
     Attributes:
         name: Name of the stage.
         depth: Number of stages around it; 0 at the top.
-        calls: Number of calls.
-        mean_ms: Time of one call, the stages inside included.
+        calls: Number of calls; 0 where it is unknown.
+        mean_ms: Time of one call, the stages inside included; None where their number is unknown.
         total_ms: Time of all calls.
         percent_of_parent: Share of the time of the stage around it; None at the top.
         parent: Path of the stage around it; empty at the top.
@@ -97,7 +110,7 @@ class LedgerRow:
     name: str
     depth: int
     calls: int
-    mean_ms: float
+    mean_ms: float | None
     total_ms: float
     percent_of_parent: float | None
     parent: str
@@ -118,7 +131,7 @@ def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:
         total_ms = together[path].total_ms if path else 0.0
         for entry in inside[path]:
             percent = 100 * entry.total_ms / total_ms if total_ms else None
-            mean = entry.total_ms / entry.calls if entry.calls else 0.0
+            mean = entry.total_ms / entry.calls if entry.calls else None
             yield LedgerRow(entry.name, depth, entry.calls, mean, entry.total_ms, percent, entry.parent)
             yield from below(entry.path, depth + 1)
 

@@ -5,6 +5,8 @@ from enum import StrEnum
 from math import inf, sqrt
 from typing import Self
 
+from rdchat import machine
+
 PATH_SEPARATOR = "/"
 
 
@@ -86,7 +88,7 @@ class Stage(StrEnum):
     SHAPE = "shape", Spent.DRAFTING, "fit the format"
     DRAFT_WAIT = "wait for the draft", Spent.DRAFTING
     WAIT = "wait", None, "forward and choice"
-    WAIT_WITH_DRAFT = "wait with draft", None, "forward, choice and the next draft"
+    WAIT_WITH_DRAFT = "wait with draft", None, "forward and choice"
     FORWARD_WAIT = "wait for forward", None, "forward"
     CHOICE_WAIT = "wait for choice", None, "choice"
     QUEUE = "queue", None, "forward and choice"
@@ -110,6 +112,8 @@ class Stage(StrEnum):
 _ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0
 # A ratio this close to 1 is neither a gain nor a loss, even with an exact baseline.
 _ALIKE = 0.02
+# In a wider range a ratio may be a gain as well as a loss.
+_NARROW = 0.25
 # With an error this large nothing can be compared: the machine was much busier, or less.
 _UNKNOWN = 1 / 3
 # Covers ratios that are exactly as far from 1 as their error.
@@ -145,7 +149,7 @@ class RoundStatistics:
     Attributes:
         round: Number of the round, from 1.
         drafted: Depth of the draft.
-        accepted: Number of accepted drafted tokens.
+        accepted: Accepted drafted tokens that are in the reply.
         emitted: Tokens that the round added to the reply.
         verified_nodes: Packed rows, the root included.
     """
@@ -194,7 +198,7 @@ class Statistics:
         decode_ms: Time from the first token to the last.
         rounds: Target calls of a drafting mode; 0 in plain decoding.
         drafted: Depth of the drafts, summed over rounds.
-        accepted: Accepted drafted tokens, summed over rounds.
+        accepted: Accepted drafted tokens that are in the reply, summed over rounds.
         from_chat: Accepted tokens that prompt lookup found in this chat.
         from_replies: Accepted tokens that prompt lookup found in earlier replies.
         target_calls: Decode calls whose output is used; prefill does not count.
@@ -212,6 +216,8 @@ class Statistics:
         dropped_drafts: Drafts that were dropped because the drafter's scores were not finite.
         speeds: Tokens a second over time, newest last; each over a quarter of a second or more.
         disk_prompt_tokens: Those of the cached prompt tokens that were read from disk for this reply.
+        others_share: Share of the processors' time that other programs used since the first token; None where that was
+            not measured.
     """
 
     prompt_tokens: int = 0
@@ -240,6 +246,7 @@ class Statistics:
     dropped_drafts: int = 0
     speeds: tuple[float, ...] = ()
     disk_prompt_tokens: int = 0
+    others_share: float | None = None
 
     @property
     def decode_tps(self) -> float | None:
@@ -295,8 +302,20 @@ class Statistics:
 
     @property
     def as_fast(self) -> bool:
-        """Whether the reply was as fast as plain decoding, within the error."""
-        return self.speedup_range is not None and self.speedup_range[0] <= 1 <= self.speedup_range[1]
+        """Whether the reply was as fast as plain decoding, within an error that is small."""
+        low, high = self.speedup_range or (inf, inf)
+        return low <= 1 <= high and high - low < _NARROW
+
+    @property
+    def was_hindered(self) -> bool:
+        """Whether other programs kept the computer so busy that nothing can be said of the speed."""
+        return self.others_share is not None and self.others_share > machine.MAX_OTHERS
+
+    @property
+    def checked_per_step(self) -> float | None:
+        """Rows of a target call, those of plain steps included; None in plain decoding."""
+        rows = self.verified_nodes + self.target_calls - self.rounds
+        return rows / self.target_calls if self.verified_nodes and self.target_calls else None
 
     @property
     def prefill_tps(self) -> float | None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from rdchat import machine
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest, SamplingParams
@@ -29,6 +28,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.machine import OtherPrograms
 
 # From these depths on, MLX's attention uses other kernels on Apple's chips.
 DEEP = (1024, 4096)
@@ -48,10 +48,6 @@ _FED = (1, 4, 16)
 _TRIALS = 3
 # Turns that other programs may disturb before disturbed times are used.
 _DISTURBED = 3
-# Share of all processors that other programs may use; a desktop at rest uses some 5 %.
-_MAX_BUSY = 0.15
-# Shortest interval between two looks: processor times are counted in steps of 10 ms.
-_LOOK_S = 0.5
 # Seconds of computing at one depth.
 _MAX_S = 60.0
 # Slower steps are measured only once in a slice, because a prompt may be waiting.
@@ -88,24 +84,6 @@ class Measured(NamedTuple):
 Measurement = Generator[None, None, Measured]
 # Calls to time, by the two numbers of their cost.
 _Works = dict[tuple[int, int], Callable[[], float]]
-
-
-class OtherPrograms:
-    """Watches which share of the processors other programs use."""
-
-    def __init__(self) -> None:
-        self._at, self._seconds = perf_counter(), machine.others_seconds()
-        self._busy = False
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs were busy since the last look; a look soon after it repeats the last answer."""
-        took_s = perf_counter() - self._at
-        if took_s >= _LOOK_S:
-            seconds = machine.others_seconds()
-            self._busy = (seconds - self._seconds) / (took_s * machine.processors()) > _MAX_BUSY
-            self._at, self._seconds = self._at + took_s, seconds
-        return self._busy
 
 
 def depths_of(context_length: int) -> Sequence[int]:

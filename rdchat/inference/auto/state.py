@@ -21,7 +21,6 @@ from rdchat.inference.auto.measuring import (
     DEEP_ROWS,
     NEAR_ROWS,
     Measurement,
-    OtherPrograms,
     depths_of,
     measure_beams,
     measure_calls,
@@ -38,6 +37,7 @@ from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors, is_device_error
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.machine import OtherPrograms
 
 _LOG = logging.getLogger(__name__)
 

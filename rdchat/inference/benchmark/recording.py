@@ -86,15 +86,17 @@ def stream(
             elif isinstance(event, ReplyEnd):
                 end = event
     mx.synchronize()  # A call queued beyond the end must not use the next reply's time.
-    pieces = [token.text for token in tokens]
+    # A stop string cuts tokens that came already.
+    count = len(end.token_ids)
+    pieces = [token.text for token in tokens[:count]]
     choice, chosen = end.statistics.choice, ""
     if choice is not None:
         chosen = f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
     return replace(
         run,
-        token_ids=tuple(token.token_id for token in tokens),
+        token_ids=end.token_ids,
         pieces=(*pieces[:-1], pieces[-1] + end.trailing_text) if pieces else (),
-        times_ms=tuple(times_ms),
+        times_ms=tuple(times_ms[:count]),
         statistics=end.statistics,
         mode_reason=end.mode_reason,
         chosen=chosen,

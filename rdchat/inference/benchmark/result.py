@@ -165,6 +165,18 @@ class BenchResult:
     environment: Mapping[str, Any]
     complete: bool = True
 
+    @property
+    def hindered_runs(self) -> int:
+        """Number of runs during which other programs kept the computer busy."""
+        return sum(run.statistics.was_hindered for run in self.runs)
+
+    @property
+    def load_note(self) -> str:
+        """A sentence on these runs; empty without any."""
+        hindered = self.hindered_runs
+        text = f"The computer was busy with other work in {hindered:,} of {len(self.runs):,} replies."
+        return text if hindered else ""
+
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
         """The results of each listed setting, in their order."""
@@ -195,6 +207,7 @@ class BenchResult:
             },
             "modes": [report.as_json(drafter=several) for report in self.reports],
             "complete": self.complete,
+            "hindered_runs": self.hindered_runs,
         }
 
     def neighbours(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:
@@ -239,7 +252,7 @@ class BenchResult:
             "ratio_to_mlx_lm": speed_ratio(run, mlx_lm),
             "tokens_per_target_call": counts.tokens_per_target_call,
             "acceptance_rate": counts.acceptance_rate,
-            "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,
+            "nodes_per_target_call": counts.checked_per_step,
             "draft_ms": run.draft_ms,
             # The automatic mode's plain calls count too.
             "host_syncs_per_round": counts.host_syncs / counts.target_calls if syncs_known else None,

@@ -15,12 +15,13 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.machine import OtherPrograms
 from rdchat.thoughts import Thoughts, end_of_begun
 
 if TYPE_CHECKING:
@@ -160,6 +161,8 @@ class Reply:
         # Milliseconds of a plain step.
         self._baseline = 0.0
         self.finish_reason: FinishReason | None = None
+        # Since the first token.
+        self._others: OtherPrograms | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
         self._ledger = job.ledger
@@ -186,15 +189,28 @@ class Reply:
         sums: dict[str, Any] = {name: getattr(self.counters, name) + number for name, number in more.items()}
         self.counters = replace(self.counters, **sums)
 
-    def count_round(self, drafted: int, accepted: int, nodes: int, waits: int) -> None:
-        """Count a round: the depth that it offered, how much of that was accepted, its nodes and waits."""
-        self.count(rounds=1, target_calls=1, host_syncs=waits, drafted=drafted, accepted=accepted, verified_nodes=nodes)
+    def count_round(self, drafted: int, nodes: int, waits: int) -> None:
+        """Count a round that has accepted nothing yet: the depth that it offered, its nodes and waits."""
+        self.count(rounds=1, target_calls=1, host_syncs=waits, drafted=drafted, verified_nodes=nodes)
         counters = self.counters
         self.counters = replace(
             counters,
-            drafted_lengths=_with_one_more(counters.drafted_lengths, drafted),
-            accepted_lengths=_with_one_more(counters.accepted_lengths, accepted),
+            drafted_lengths=_changed(counters.drafted_lengths, drafted, 1),
+            accepted_lengths=_changed(counters.accepted_lengths, 0, 1),
         )
+
+    def count_accepted(self, position: int, source: str) -> None:
+        """Count a drafted token of the last round, before it is taken: the reply may end with it.
+
+        Args:
+            position: Its depth in the draft, from 1.
+            source: What proposed it.
+        """
+        from_chat = int(source == Mode.LOOKUP)
+        from_replies = int(source == EARLIER_REPLIES)
+        self.count(accepted=1, from_chat=from_chat, from_replies=from_replies)
+        without = _changed(self.counters.accepted_lengths, position - 1, -1)
+        self.counters = replace(self.counters, accepted_lengths=_changed(without, position, 1))
 
     def take(
         self, token_id: int, log_prob: float | None = None, alternatives: tuple[LikelyToken, ...] = ()
@@ -207,6 +223,7 @@ class Reply:
             alternatives: See `TokenEvent`.
         """
         self.clock.mark_token()
+        self._others = self._others or OtherPrograms()
         if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
         self.token_ids.append(token_id)
@@ -343,6 +360,7 @@ class Reply:
             ledger=self._ledger.entries(clock.ended or perf_counter_ns()),
             choice=self.choice(),
             speeds=tuple(self._speeds),
+            others_share=self._others.share(now=clock.ended > 0) if self._others else None,
         )
         now_ms = self._job.plain_ms(context)
         if not (self._baseline and statistics.settled):
@@ -356,7 +374,7 @@ def _span_ms(start: int, end: int) -> float:
     return (end - start) / 1e6 if start and end else 0.0
 
 
-def _with_one_more(histogram: tuple[int, ...], entry: int) -> tuple[int, ...]:
+def _changed(histogram: tuple[int, ...], entry: int, more: int) -> tuple[int, ...]:
     counts = [*histogram, *[0] * (entry + 1 - len(histogram))]
-    counts[entry] += 1
+    counts[entry] += more
     return tuple(counts)

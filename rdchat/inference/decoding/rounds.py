@@ -220,22 +220,25 @@ class Rounds:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
         reply, tree = self._reply, checked.tree
         with self._ledger.stage(Stage.ACCEPT):
-            path, drafted, accepted = checked.path, checked.drafted, len(checked.path) - 1
+            path = checked.path
+            drafters = [checked.drafters[node] for node in path[1:]]
             self._ledger.add_waits(self._cache.take_waits())
-            reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
-            sources = [checked.drafters[node] for node in path[1:]]
-            reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
+            reply.count_round(checked.drafted, len(tree), self._ledger.take_waits())
             log_probs = fetch(checked.log_probs.chosen).tolist() if checked.log_probs else [None] * len(tree)
             rows = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
             events = []
             for position, node in enumerate(path, start=1):
+                is_drafted = position < len(path)
+                if is_drafted:
+                    reply.count_accepted(position, drafters[position - 1])
                 event = reply.take(int(checked.chosen[node]), log_probs[node], rows[node])
-                if position < len(path):
-                    event = replace(event, drafter=checked.drafters[path[position]], position=position)
+                if is_drafted:
+                    event = replace(event, drafter=drafters[position - 1], position=position)
                 events.append(event)
                 if reply.finish_reason is not None:
                     break
-            statistics = RoundStatistics(reply.counters.rounds, drafted, accepted, len(events), len(tree))
+            accepted = sum(event.position > 0 for event in events)
+            statistics = RoundStatistics(reply.counters.rounds, checked.drafted, accepted, len(events), len(tree))
             events[-1] = replace(events[-1], round=statistics)
             if checked.log_probs and reply.trace:
                 shown = tree, checked.drafters, checked.log_probs, path, int(checked.chosen[path[-1]])

@@ -28,6 +28,7 @@ class TimeLedger(QObject):
         drafting: The draft settings, with whether times are exact.
 
     Attributes:
+        was_reset: Whether it begins later than rdchat.
         plain_pace: Tokens a second of the loaded model without drafting, as its last reply measured it; where it did
             not, with drafting. None before there was a reply.
     """
@@ -40,6 +41,8 @@ class TimeLedger(QObject):
         # Of ended replies, less what `_running` had spent at the last reset.
         self._before: tuple[LedgerEntry, ...] = ()
         self._running: tuple[LedgerEntry, ...] = ()
+        self._ended = 0
+        self.was_reset = False
         # Whether the reply under way began with times of the other kind.
         self._mixed = False
         self._rates: dict[tuple[Mode | None, bool], float] = {}
@@ -53,6 +56,11 @@ class TimeLedger(QObject):
         """All stages since the last reset."""
         sums = added_up((*self._before, *self._running)).values()
         return tuple(entry for entry in sums if entry.calls or entry.total_ms)
+
+    @property
+    def replies(self) -> int:
+        """Number of the replies that it adds up, at least in part."""
+        return self._ended + bool(self._running)
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
@@ -73,6 +81,8 @@ class TimeLedger(QObject):
     def reset(self) -> None:
         """Count from now on."""
         self._before = tuple(LedgerEntry(each.name, each.parent, -each.calls, -each.total_ms) for each in self._running)
+        self._ended = 0
+        self.was_reset = True
         self.changed.emit()
 
     def _begin_other_kind(self) -> None:
@@ -92,6 +102,7 @@ class TimeLedger(QObject):
             self._mode = drafting.mode
             self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
             self.plain_pace = statistics.plain_tps or statistics.decode_tps
+        self._ended = self.replies
         self._before, self._running, self._mixed = self.entries, (), False
         self.changed.emit()
 

@@ -148,7 +148,10 @@ class Replay:
         elapsed = min(clock_ms, self.duration_ms)
         decoding = elapsed - self._times[0] if tokens > 1 else 0.0
         speed = (tokens - 1) / decoding * 1000 if decoding > 0 else None
-        return ReplayState(self._ends[tokens], tokens, elapsed, speed, tokens == len(self._times))
+        ended = tokens == len(self._times)
+        # The end has the speed that the ratio of a race is made of.
+        speed = self.run.statistics.decode_tps if ended else speed
+        return ReplayState(self._ends[tokens], tokens, elapsed, speed, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +177,15 @@ class RaceResult:
 
     @property
     def speed_text(self) -> str:
-        """The ratio as a sentence; empty where there is none."""
-        slower = "slower, " if self.ratio and round(self.ratio, 2) < 1 else ""
-        return f"{self.name}: {slower}{self.ratio:.2f} times as fast at writing." if self.ratio else ""
+        """The ratio in words, as near as one reply each can tell; empty where there is none."""
+        if not self.ratio:
+            return ""
+        times = f"{self.ratio:.{1 if self.ratio >= 0.1 else 2}f}"
+        if any(each.run.statistics.was_hindered for each in (self.plain, self.drafted)):
+            return f"{self.name}: about {times} times as fast. No verdict: the computer was busy with other work."
+        if times == "1.0":
+            return f"{self.name}: about as fast at writing."
+        return f"{self.name}: {'slower, ' if self.ratio < 1 else ''}about {times} times as fast at writing."
 
     @property
     def parted_by_rounding(self) -> bool:

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QSpinBox, QWidget
 
-from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
@@ -48,11 +47,6 @@ def follow_obstacles(controller: ChatController, show: Callable[[], object]) -> 
     for job in (controller.race, controller.benchmark):
         for happened in (job.started, job.ended, job.failed):
             happened.connect(show)
-
-
-def busy_text() -> str:
-    """Return a sentence about figures that were measured now, while the computer was busy; else nothing."""
-    return " The computer is busy: these speeds may be wrong." if machine.is_busy() else ""
 
 
 def waiting_text(controller: ChatController) -> str:
@@ -150,7 +144,7 @@ class RaceWindow(SideWindow):
         self._load(result)
         self.speed_up.setText(result.speed_text)
         parted = "muted" if result.parted_by_rounding else "warning"
-        self._show_verdict(result.verdict + busy_text(), "success" if result.difference is None else parted)
+        self._show_verdict(result.verdict, "success" if result.difference is None else parted)
         if self.isVisible():
             self.playback.restart()
             self.playback.play.setFocus()

@@ -12,7 +12,7 @@ from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm
-from rdchat.ui.benchmark.race_window import busy_text, follow_obstacles, obstacle, waiting_text
+from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_text
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
@@ -151,7 +151,7 @@ class BenchmarkWindow(SideWindow):
     def _time_text(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
         controller = self._controller
-        pace, last = controller.time_ledger.pace, controller.chat.path.last_measured
+        pace, last = controller.time_ledger.pace, controller.chat.path.last_reply
         measured = last.statistics if last and last.model == controller.model_slot.name else None
         pace = pace or (measured.decode_tps if measured else None)
         if pace is None:
@@ -178,7 +178,8 @@ class BenchmarkWindow(SideWindow):
 
     def _on_ended(self, stopped: bool) -> None:
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
-        done = f"Done: {formatting.counted(made, 'reply', 'replies')}.{busy_text()}"
+        load_note = self._benchmark.result.load_note if self._benchmark.result else ""
+        done = f"Done: {formatting.counted(made, 'reply', 'replies')}. {load_note}".rstrip()
         self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")
 
     def _end(self, text: str, color: str) -> None:

@@ -9,6 +9,7 @@ from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.definitions import STAGES
+from rdchat.ui.style.formatting import share as share_text
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
@@ -128,7 +129,7 @@ class TimeBar(Chart):
     def show_times(self, milliseconds: Mapping[Spent, float]) -> None:
         total = sum(milliseconds.values())
         self.shares = {spent: milliseconds[spent] / total for spent in Spent if milliseconds.get(spent)}
-        self.redraw("; ".join(f"{STAGES[spent][0]}: {share:.0%}" for spent, share in self.shares.items()))
+        self.redraw("; ".join(f"{STAGES[spent][0]}: {share_text(share)}" for spent, share in self.shares.items()))
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _TIME_BAR_HEIGHT
@@ -140,5 +141,5 @@ class TimeBar(Chart):
             if left and box.width() > 2:
                 drawing.area(QRectF(left, 0, 1, _TIME_BAR_HEIGHT), "window")
             name, definition = STAGES[spent]
-            drawing.mark(box, f"{name}, {share:.0%}: {definition}")
+            drawing.mark(box, f"{name}, {share_text(share)}: {definition}")
             left = box.right()

@@ -50,8 +50,10 @@ def _of_model(text: Callable[[ModelInfo], str]) -> _Text:
     return lambda source: text(source.model) if source.model else NONE
 
 
-def _per(total: int, steps: int) -> str:
-    return decimal(total / steps) if total and steps else NONE
+def _per_step(statistics: Statistics, total: int) -> str:
+    """Return a number for each step of the model in a reply with drafts."""
+    drafted = statistics.drafted_rounds and statistics.target_calls
+    return decimal(total / statistics.target_calls) if drafted else NONE
 
 
 def _plain_speed(statistics: Statistics) -> str:
@@ -68,7 +70,8 @@ def _plain_speed(statistics: Statistics) -> str:
 def _speedup(statistics: Statistics) -> str:
     if statistics.speedup is None or statistics.speedup_range is None:
         return NONE
-    return "about the same speed" if statistics.as_fast else formatting.ratio(statistics.speedup)
+    within = formatting.speedup(statistics.speedup, *statistics.speedup_range)
+    return "about the same speed" if statistics.as_fast else within
 
 
 def _reading_speed(statistics: Statistics) -> str:
@@ -100,12 +103,13 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
         "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies)),
         "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
-        "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),
+        "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
+        "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
     },
     # These are in the details only: of a reply, and of the speed panel.
     "Details": {
-        "Checked per step": _of_reply(lambda s: _per(s.verified_nodes, s.rounds)),
-        "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
+        "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
+        "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
         "Reading time": _of_reply(lambda s: duration(spent_ms(s).get(Spent.READING, 0.0))),
         "Acceptance by position, %": _of_reply(_acceptance_by_position),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),

@@ -73,9 +73,10 @@ class LedgerTree(QTreeWidget):
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
             # Both columns have one unit.
-            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms:,.1f} ms"
+            mean = formatting.NONE if stage.mean_ms is None else f"{stage.mean_ms:,.2f} ms"
+            times = mean, f"{stage.total_ms:,.1f} ms"
             name, definition = STAGES.get(stage.name, (stage.name, stage.name))
-            texts = name, f"{stage.calls:,}", *times, percent
+            texts = name, formatting.count(stage.calls), *times, percent
             _fill(self._items[path], texts, [f"{name}: {definition}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
@@ -145,13 +146,14 @@ class LedgerWindow(SideWindow):
         self._show_rows()
 
     def _show_rows(self) -> None:
-        last = self._chat.path.last_measured
+        last = self._chat.path.last_reply
         statistics = last.statistics if last else None
         for figure in self.figures:
             figure.show_figure(FigureSource(statistics or Statistics()))
         self.tree.show_rows(self._ledger.rows)
         measured = bool(self.tree.rows)
-        self.note.setText((_EXACT if self._drafting.exact_times else _SHARED) if measured else _NOTHING)
+        kind = _EXACT if self._drafting.exact_times else _SHARED
+        self.note.setText(f"{_sum_text(self._ledger)} {kind}" if measured else _NOTHING)
         self.reset.setEnabled(measured)
         self.export.setEnabled(measured)
         self.cost.setText(_cost_text(self._ledger.cost))
@@ -163,6 +165,12 @@ class LedgerWindow(SideWindow):
     def _choose_file(self) -> None:
         kinds, table = ["Comma-separated values (*.csv)"], lambda: ledger_csv(self.tree.rows)
         ask_to_save_content(self, "Export the time ledger", "time-ledger.csv", kinds, table)
+
+
+def _sum_text(ledger: TimeLedger) -> str:
+    """Return which replies the ledger adds up."""
+    since = "the last reset" if ledger.was_reset else "rdchat started"
+    return f"The sum of {formatting.counted(ledger.replies, 'reply', 'replies')} since {since}."
 
 
 def _cost_text(cost: ProfileCost | None) -> str:

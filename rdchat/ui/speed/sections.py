@@ -10,6 +10,7 @@ from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
 from rdchat.ui.speed.figures import FIGURES, SECTIONS, FigureSource
+from rdchat.ui.speed.verdict import Verdict
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
@@ -102,8 +103,7 @@ class SpeedSection(QWidget):
         self.ratio = ThemedLabel(theme, "", points_more=5, bold=True, tabular=True)
         self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.reason = ThemedLabel(theme, "", "warning", -1, wraps=True)
-        self.reason.hide()
+        self.reason = ThemedLabel(theme, "", bold=True, wraps=True)
         self.plain, self.acceptance, self.per_step = self.rows = [
             FigureRow(theme, name, large=large)
             for name, large in (("Without drafting", False), ("Acceptance", True), ("Tokens per step", True))
@@ -118,9 +118,9 @@ class SpeedSection(QWidget):
             set_tip(part, DEFINITIONS["Speed"])
         tiles = row((self.acceptance, 1), (self.per_step, 1))
         self.figures = QWidget()
-        figures = head, self.reason, self.plain, TIGHT, tiles, self.sparkline
+        figures = head, self.plain, TIGHT, tiles, self.sparkline
         column(*figures, within=self.figures, spacing=TIGHT)
-        column(self.owner, self.figures, within=self, spacing=TIGHT)
+        column(self.reason, self.owner, self.figures, within=self, spacing=TIGHT)
 
     def show_figures(self, source: FigureSource) -> None:
         """Show the figures of a reply."""
@@ -130,23 +130,30 @@ class SpeedSection(QWidget):
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         for part in (self.decode, self.unit):
             part.setVisible(not source.how.server or statistics.decode_tps is not None)
-        self._show_ratio(statistics)
+        self._show_ratio(source)
         for figure in self.rows:
             figure.show_figure(source)
         self.sparkline.show_speeds(statistics.speeds)
 
-    def _show_ratio(self, statistics: Statistics) -> None:
+    def show_verdict(self, said: Verdict) -> None:
+        """Show what the figures mean, and the speed-up in the colour of that; an empty line is hidden."""
+        self.reason.show_text(said.text, "warning" if said.color == "warning" else "text")
+        self.ratio.set_color(said.color)
+
+    def _show_ratio(self, source: FigureSource) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""
-        ratio, (low, high) = statistics.speedup or 0.0, statistics.speedup_range or (0.0, 0.0)
-        alike = statistics.as_fast
+        low, high = source.statistics.speedup_range or (0.0, 0.0)
+        alike = source.statistics.as_fast
         self.ratio.setVisible(high > 0 and not alike)
         self.alike.setVisible(alike)
         lies = f"{DEFINITIONS['Speed-up']} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
         set_tip(self.ratio, lies)
         set_tip(self.alike, lies)
-        self.ratio.setText(formatting.ratio(ratio))
-        self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as without drafting")
-        self.ratio.set_color("success" if low > 1 else "warning")
+        times = FIGURES["Speed-up"](source)
+        self.ratio.setText(times)
+        # A range has room beside the speed in the narrowest panel.
+        self.ratio.setFont(control_font(5 if len(times) < len("about 2x") else 1, bold=True, tabular=True))
+        self.ratio.setAccessibleName(f"{times.removesuffix('x')} times as fast as without drafting")
 
 
 class TimeSection(Section):
@@ -156,7 +163,6 @@ class TimeSection(Section):
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
         self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
-        self.rows[Spent.SEEING].hide()  # until there are images
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show more figures of the last reply, and every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Details", tip))
@@ -169,7 +175,7 @@ class TimeSection(Section):
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
             figure.show_time(time if time >= _MIN_MS else 0.0, time / total if time >= _MIN_MS else None)
-            figure.setVisible(bool(time) or not figure.isHidden())
+            figure.setVisible(bool(time) or spent is not Spent.SEEING)
         self.total.show_time(total, 1.0 if total else None)
 
 
@@ -227,10 +233,11 @@ class FigureSection(Section):
 
 
 class DraftFigures(FigureSection):
-    """The tokens that were drafted, checked and accepted; dashes and empty charts if nothing was drafted."""
+    """The tokens that were drafted, checked and accepted; dashes and no charts if nothing was drafted."""
 
     def _build(self) -> None:
         super()._build()
+        self._headings: dict[BarChart, ThemedLabel] = {}
         self.lengths = self._add_chart("Steps by tokens kept", _LENGTHS)
         self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
 
@@ -238,7 +245,9 @@ class DraftFigures(FigureSection):
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
         set_tip(heading, definition)
         heading.setContentsMargins(0, TIGHT, 0, 0)
-        return self.add(BarChart(self.theme, name, definition))
+        chart = self.add(BarChart(self.theme, name, definition))
+        self._headings[chart] = heading
+        return chart
 
     def _fill(self, source: FigureSource) -> None:
         super()._fill(source)
@@ -250,6 +259,9 @@ class DraftFigures(FigureSection):
                 for number, share in enumerate(statistics.acceptance_by_position, start=1)
             ]
         )
+        for chart, heading in self._headings.items():
+            chart.setVisible(bool(chart.bars))
+            heading.setVisible(bool(chart.bars))
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:

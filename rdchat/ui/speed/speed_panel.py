@@ -10,10 +10,10 @@ from PySide6.QtCore import QSize, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
-from rdchat import machine
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Mode
 from rdchat.server.facts import Phase, RequestFacts
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.replies import Replies
@@ -33,7 +33,7 @@ from rdchat.ui.speed.sections import (
     StatusLine,
     TimeSection,
 )
-from rdchat.ui.speed.verdict import SLOWER, verdict
+from rdchat.ui.speed.verdict import Verdict, verdict
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.definitions import DEFINITIONS, REQUEST_PHASES
@@ -223,19 +223,14 @@ class SpeedPanel(QScrollArea):
         self._show_meaning()
 
     def _show_meaning(self, *, now: bool = True) -> None:
-        """Show what the figures mean, in one line; `now`: what else runs was running with the reply."""
+        """Show what the figures mean, in one line; `now`: a training that runs was running with the reply."""
         model, writing = self._controller.model_slot.info, self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
-        hindered = self._hindered() if now else None
-        text = verdict(self._pending, hindered, writing=writing, parameters=parameters)
-        text = "No comparison with a remote model" if self._source.how.server else text
-        self.speed.reason.show_text(text, "warning" if text.startswith(SLOWER) else "muted")
-
-    def _hindered(self) -> str:
-        """Return what else keeps the computer busy."""
-        if self._training is not None and self._training.state.is_active:
-            return "a training is running"
-        return "the computer is busy" if machine.is_busy() else ""
+        training = now and self._training is not None and self._training.state.is_active
+        said = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
+        if self._source.how.server:
+            said = Verdict("No comparison with a remote model")
+        self.speed.show_verdict(said if self._has_figures else Verdict(""))
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
@@ -250,7 +245,7 @@ class SpeedPanel(QScrollArea):
         if self._controller.replies.state in _BUSY:
             # The figures are those of the reply that is being written.
             self._show()
-        elif (last := self._controller.chat.path.last_measured) is not None:
+        elif (last := self._controller.chat.path.last_reply) is not None and last.statistics:
             self._note_message(last, now=False)
         else:
             self._begin()
@@ -269,7 +264,7 @@ class SpeedPanel(QScrollArea):
             server = model.server if model else ""
             changes["how"] = Drafting(None if server else self._controller.drafting.reply_mode, server=server)
         source = self._source = self._source._replace(**changes)
-        has_figures = busy or source.statistics.ttft_ms > 0 or source.statistics.prompt_tokens > 0
+        has_figures = self._has_figures
         self.speed.figures.setVisible(has_figures)
         for part in (self.time, self._lines[0]):
             part.setVisible(has_figures and not source.how.server)
@@ -283,6 +278,13 @@ class SpeedPanel(QScrollArea):
             section.setVisible(known or not source.how.server)
             line.setVisible(known or not source.how.server)
 
+    @property
+    def _has_figures(self) -> bool:
+        """Whether a reply is being written, or there are figures of one."""
+        statistics = self._source.statistics
+        busy = self._controller.replies.state in _BUSY
+        return busy or statistics.ttft_ms > 0 or statistics.prompt_tokens > 0
+
     def _writes_elsewhere(self) -> bool:
         """Return whether the reply that is being written is in another chat than the open one."""
         chat, live = self._controller.chat.stored_conversation, self._controller.replies.live
@@ -292,12 +294,12 @@ class SpeedPanel(QScrollArea):
         """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
         how = self._source.how
         if not has_figures:
-            ended = (each for each in self._controller.chat.path.read_tail() if each.status is MessageStatus.COMPLETE)
-            replied = any(each.role is Role.ASSISTANT for each in ended)
-            return "No figures of these replies" if replied else "No reply yet"
+            return "The last reply has no figures" if self._controller.chat.path.last_reply else "No reply yet"
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
         option = self._controller.drafting.option(how.mode) if busy and how.mode else None
-        mode, where = how.mode.label if how.mode else "", f"on {how.server}" if how.server else ""
+        # A reply of Auto may have been written before drafting was prepared.
+        mode = "" if how.mode is None else "not drafted" if how.mode is Mode.OFF and not busy else how.mode.label
+        where = f"on {how.server}" if how.server else ""
         parts = reply, "last part" if how.last_part else "", where, mode
         if option is not None and not option.available:
             return f"{reply} · Nothing is drafted"

@@ -17,6 +17,8 @@ LEAVES = "↗"
 """Marks a model whose server gets what is sent to it."""
 SEES = "sees images"
 """Marks a model with a vision tower."""
+# Between two values that are nearer, hundredths of a ratio mean something.
+_SURE = 0.2
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
 """A model is named by its folder."""
@@ -45,6 +47,17 @@ def rate_digits(tokens_per_second: float) -> int:
 def ratio(times: float) -> str:
     """Return `1.42x`."""
     return f"{times:.2f}x"
+
+
+def speedup(times: float, low: float, high: float) -> str:
+    """Return a ratio with the digits that its range allows: `2.04x`, `about 2x` or `1.6 to 2.9x`."""
+    if high - low < _SURE:
+        return ratio(times)
+    if times >= 1.5 and low <= round(times) <= high and high - low < 1:
+        return f"about {times:.0f}x"
+    # Near 1 and below, a decimal could say the opposite.
+    first, last = (f"{end:.{2 if end < 1.1 else 1}f}" for end in (low, high))
+    return f"{first} to {last}x"
 
 
 def percent(share: float | None) -> str:

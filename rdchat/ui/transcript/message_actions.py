@@ -87,7 +87,7 @@ def _figures(statistics: Statistics) -> Iterator[Fact]:
         value, definition = text(FigureSource(statistics)), DEFINITIONS[name]
         if name == "Kept per step" and statistics.accepted_lengths:
             lengths = ", ".join(map(str, statistics.lengths_of_drafts))
-            definition += f" Steps that kept none, 1 and so on: {lengths}."
+            definition += f" Steps with a draft that kept none, 1 and so on: {lengths}."
         elif name == "Acceptance by position, %" and value.count(",") >= _LIST_LENGTH:
             definition += f" From the first position on: {value}."
             value = f"{', '.join(value.split(', ')[:_LIST_LENGTH])}…"

@@ -14,7 +14,6 @@ from rdchat.inference.auto.cost_model import NEAR
 from rdchat.inference.auto.measuring import (
     NEAR_ROWS,
     Measurement,
-    OtherPrograms,
     measure_beams,
     measure_calls,
     measure_draft_model,
@@ -22,6 +21,7 @@ from rdchat.inference.auto.measuring import (
 from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.machine import OtherPrograms
 from tests.inference.auto.measurements import finished
 from tests.inference.fakes import CharacterTokenizer, loaded, random_drafter
 from tests.inference.families import MOE, network_of

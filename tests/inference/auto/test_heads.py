@@ -10,12 +10,13 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
+from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished

@@ -6,10 +6,11 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
+from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.auto.measurements import finished

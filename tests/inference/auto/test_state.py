@@ -24,7 +24,6 @@ from rdchat.inference.auto.measuring import (
     NEAR_ROWS,
     Measured,
     Measurement,
-    OtherPrograms,
     depths_of,
     measure_beams,
     measure_calls,
@@ -39,6 +38,7 @@ from rdchat.inference.verification import attention_parts
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.measurements import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
@@ -230,7 +230,7 @@ def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
-    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
+    monkeypatch.setattr(machine, "_LOOK_S", 0.0)
     monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))  # which takes less long
     state = AutoState(model)
     measured_wholly(state)
@@ -269,7 +269,7 @@ def test_plain_steps_that_other_programs_disturbed_are_measured_again_after_the_
 ) -> None:
     seconds = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
-    monkeypatch.setattr(measuring, "_LOOK_S", 0.0)
+    monkeypatch.setattr(machine, "_LOOK_S", 0.0)
     monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))
     state = AutoState(tiny_llama(context_length=200))
     state.has_replied = True

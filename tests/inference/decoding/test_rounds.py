@@ -57,6 +57,25 @@ def test_stop_strings_at_every_position_of_a_round(window: int | None) -> None:
         assert end.finish_reason is FinishReason.STOP_STRING
 
 
+@pytest.mark.parametrize("start", share(range(1, 20), 4))
+def test_accepted_are_the_drafted_tokens_that_are_in_the_reply(start: int) -> None:
+    """Law: the panel's counts are those of the window of tokens. A kept token after the end made them differ."""
+    model = shared_llama()
+    text = plain(model, ask(temperature=1, max_tokens=24)).text
+    for stop in ((), (text[start : start + 1],), (text[start : start + 3],)):
+        request = ask(temperature=1, max_tokens=start + 4, stop=stop)
+        reply = list(plain(model, replace(request, sampling=replace(request.sampling, stop=()))).token_ids)
+        (*events, end), _ = drafted(model, request, ScriptedDrafter(reply, 3, 5))
+        assert isinstance(end, ReplyEnd)
+        written = [event for event in events if isinstance(event, TokenEvent)][: len(end.token_ids)]
+        counts = end.statistics
+        assert counts.accepted == sum(event.position > 0 for event in written)
+        assert counts.accepted == sum(n * steps for n, steps in enumerate(counts.accepted_lengths))
+        assert sum(counts.accepted_lengths) == counts.rounds
+        own = sum(event.position == 0 for event in written) - 1
+        assert own in (counts.target_calls, counts.target_calls - 1), "the last draft may end the reply"
+
+
 @pytest.mark.parametrize("length", share(range(1, 14), 3))
 def test_max_tokens_cut_inside_a_round(length: int) -> None:
     end, _ = check_same(shared_llama(), ask(temperature=1, max_tokens=length), 3, 5)

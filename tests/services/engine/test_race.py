@@ -47,9 +47,24 @@ def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race
     assert not plan.overhead, "nothing shows it"
     assert (plan.runs, plan.seed, plan.max_tokens, plan.all_cells[1].temperature) == (2, 7, 32, 0.7)
     assert result.ratio == 2.0
-    assert result.speed_text == "Prompt lookup, 3 tokens: 2.00 times as fast at writing."
+    assert result.speed_text == "Prompt lookup, 3 tokens: about 2.0 times as fast at writing."
     assert result.verdict == "Same text, token for token."
     assert result.duration_ms == 160
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (2.04, "about 2.0 times as fast"),
+        (1.04, "about as fast"),
+        (0.96, "about as fast"),
+        (0.07, "slower, about 0.07 times as fast"),
+    ],
+)
+def test_a_ratio_of_one_reply_each_is_told_roughly(ratio: float, words: str) -> None:
+    """One reply each says little of a hundredth, and "slower, 0.99 times as fast" blamed noise on drafting."""
+    text = RaceResult(Replay(bench_run(0, 20)), Replay(bench_run(1, 10)), "Auto", ratio, None).speed_text
+    assert text == f"Auto: {words} at writing."
 
 
 def test_who_goes_first_changes_from_race_to_race(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:

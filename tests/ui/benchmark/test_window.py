@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,8 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat import machine
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.api.benchmark import BenchProgress
+from rdchat.inference.api.benchmark import BenchProgress, BenchRun
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
@@ -132,14 +132,14 @@ def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: B
     assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
 
 
-def test_a_benchmark_says_that_the_computer_was_busy(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_benchmark_says_that_the_computer_was_busy(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     run(qtbot, chat, bench)
     assert bench.status.text() == "Done: 2 replies."
-    monkeypatch.setattr(machine, "is_busy", lambda: True)
+    runs = [event for event in chat.engine.bench_events if isinstance(event, BenchRun)]
+    busy = replace(runs[0], statistics=replace(runs[0].statistics, others_share=0.6))
+    chat.engine.bench_events = (busy, *runs[1:])
     run(qtbot, chat, bench)
-    assert bench.status.text() == "Done: 2 replies. The computer is busy: these speeds may be wrong."
+    assert bench.status.text() == "Done: 2 replies. The computer was busy with other work in 1 of 2 replies."
 
 
 def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:

@@ -97,9 +97,12 @@ def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledg
     assert not ledger.export.isEnabled()
     _measure(chat)
     chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
-    assert ledger.note.text().startswith("Stages that MLX computes together")
+    assert ledger.note.text().startswith("The sum of 1 reply since rdchat started. Stages that MLX computes together")
     assert [row.name for row in ledger.tree.rows] == ["reply", "reading", "drafting", "checking", "other"]
     assert ledger.tree.isExpanded(ledger.tree.model().index(0, 0))
+    _end(chat, tps=30.0)
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("The sum of 2 replies since rdchat started."))
     ledger.reset.click()
     chat.qtbot.waitUntil(lambda: ledger.tree.rows == ())
 
@@ -109,7 +112,7 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
     ledger.exact.click()
     assert chat.controller.drafting.exact_times
     _measure(chat)
-    chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("Exact times"))
+    chat.qtbot.waitUntil(lambda: ledger.note.text().startswith("The sum of 1 reply since the last reset. Exact times"))
     _end(chat, tps=30.0)
     ledger.exact.click()
     _end(chat, tps=40.0)
@@ -169,7 +172,7 @@ def test_it_has_the_last_replys_figures_that_the_panel_leaves_out(
     assert set(values().values()) == {formatting.NONE}
     statistics = Statistics(generated_tokens=9, rounds=4, target_calls=4, host_syncs=8, verified_nodes=48)
     reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.COMPLETE, 0.0, statistics=statistics)
-    monkeypatch.setattr(MessagePath, "last_measured", property(lambda _path: reply))
+    monkeypatch.setattr(MessagePath, "last_reply", property(lambda _path: reply))
     chat.controller.chat.message_changed.emit(reply)
     chat.qtbot.waitUntil(lambda: values()["Waits per step"] == "2.00")
     assert values()["Checked per step"] == "12.0"

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.ui.speed.verdict import SLOWER, verdict
+from rdchat.ui.speed.verdict import verdict
+from rdchat.ui.style import formatting
 
 _SMALL, _LARGE = 135_000_000, 8_000_000_000
 _README = Path(__file__).parents[3] / "README.md"
@@ -25,48 +27,96 @@ _figures = st.builds(
     plain_step_ms=st.just(0.0) | st.floats(0.1, 500),
     plain_error=st.floats(0, 2),
     choice=st.none() | _choices,
+    others_share=st.none() | st.floats(0, 1),
 )
-_hindrances = st.sampled_from([None, "", "the computer is busy", "a training is running"])
 
 
-@given(_figures, _hindrances, st.booleans(), st.sampled_from([0, _SMALL, _LARGE]))
+def _said(figures: Statistics, *, now: bool = True, writing: bool = False, parameters: int = 0) -> str:
+    return verdict(figures, now=now, writing=writing, parameters=parameters).text
+
+
+@given(_figures, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0, _SMALL, _LARGE]))
 def test_it_is_never_empty_and_never_guesses(
-    figures: Statistics, hindered: str | None, writing: bool, parameters: int
+    figures: Statistics, now: bool, training: bool, writing: bool, parameters: int
 ) -> None:
-    said = verdict(figures, hindered, writing=writing, parameters=parameters)
+    said, color = verdict(figures, now=now, training=training, writing=writing, parameters=parameters)
     compared = figures.speedup_range
+    known = compared is not None and figures.others_share is not None and not (training or figures.was_hindered)
     assert said
-    assert said.startswith(SLOWER) == (compared is not None and compared[1] < 1)
-    if "faster" in said:
-        assert compared is not None
-        assert compared[0] > 1
+    assert said.startswith("Slower") == (color == "warning") == (known and compared[1] < 1)
+    assert ("faster" in said and "or slower" not in said) == (color == "success") == (known and compared[0] > 1)
+    assert ("a little" in said) == (color == "success" and compared[0] < 1.2), "the words follow the lower end"
     if "too small" in said.lower():
         assert parameters == _SMALL
         assert figures.choice is not None
         assert figures.choice.speedup is not None
         assert figures.choice.speedup < 1
-    assert hindered or not any(each in said for each in ("busy", "training"))
+    if "busy with" in said:
+        assert figures.was_hindered
+    assert training or "training" not in said
+
+
+@given(_figures, st.booleans(), st.booleans())
+def test_a_busy_computer_gets_neither_praise_nor_blame(figures: Statistics, training: bool, writing: bool) -> None:
+    """Law: a gain counts as little as a loss. 2.04x was "Fine" beside 0.30x, which was excused."""
+    busy = replace(figures, others_share=0.01 if training else 0.7)
+    said, color = verdict(busy, now=True, training=training, writing=writing, parameters=_SMALL)
+    assert color == "text"
+    assert not any(word in said for word in ("Fine", "Slower", "faster", "Too small"))
+
+
+@given(st.floats(0.05, 30), st.floats(0.02, 0.33))
+def test_a_ratio_has_the_digits_that_its_error_allows(times: float, error: float) -> None:
+    """Law: each number shown is as exact as it looks. 2.04x stood for 1.58x to 2.88x."""
+    low, high = times / (1 + error), times / (1 - error)
+    text = formatting.speedup(times, low, high)
+    ends = [float(end) for end in text.removeprefix("about ").removesuffix("x").split(" to ")]
+    digits = [len(end.partition(".")[2]) for end in text.removesuffix("x").split(" to ")]
+    if len(ends) == 1:
+        assert low - 0.005 <= ends[0] <= high + 0.005
+        assert digits == [2] if high - low < 0.2 else text.startswith("about ")
+    else:
+        assert ends == [pytest.approx(low, abs=0.051), pytest.approx(high, abs=0.051)]
+    assert (min(ends) > 1) == (low > 1) or abs(low - 1) < 0.006, "it says no loss where there is a gain"
+
+
+@pytest.mark.parametrize(
+    ("times", "low", "high", "text"),
+    [(2.04, 1.58, 2.88, "1.6 to 2.9x"), (2.0, 1.7, 2.3, "about 2x"), (2.04, 2.0, 2.08, "2.04x"),
+     (1.2, 1.03, 1.4, "1.03 to 1.4x"), (0.5, 0.4, 0.65, "0.40 to 0.65x")],
+)  # fmt: skip
+def test_ratios_in_words(times: float, low: float, high: float, text: str) -> None:
+    assert formatting.speedup(times, low, high) == text
 
 
 def test_the_same_reply_in_other_circumstances() -> None:
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
-    plain = Statistics(generated_tokens=60, decode_ms=3000, target_calls=59, choice=lost)
+    plain = Statistics(generated_tokens=60, decode_ms=3000, target_calls=59, choice=lost, others_share=0.0)
     unknown = replace(plain, choice=replace(lost, speedup=None))
-    assert verdict(plain, "", parameters=_SMALL) == "Too small to gain: measured"
-    assert verdict(plain, "", parameters=_LARGE) == "Fine: nothing was worth drafting"
-    assert verdict(replace(plain, choice=replace(lost, speedup=1.0)), "", parameters=_SMALL).startswith("Fine")
-    assert verdict(unknown, "", parameters=_SMALL) == "Not compared yet: rdchat measures while it is idle"
-    assert verdict(unknown, "the computer is busy") == "No comparison: the computer is busy"
-    assert verdict(unknown) == verdict(replace(plain, choice=None)) == "Written without drafting"
+    busy = "No verdict: the computer was busy with other work"
+    assert _said(plain, parameters=_SMALL) == "Too small to gain: measured"
+    assert _said(plain, parameters=_LARGE) == "Fine: nothing was worth drafting"
+    assert _said(replace(plain, choice=replace(lost, speedup=1.0)), parameters=_SMALL).startswith("Fine")
+    assert _said(unknown) == "Not compared yet: rdchat measures while it is idle"
+    assert _said(replace(unknown, others_share=0.5)) == busy
+    assert _said(unknown, now=False) == _said(replace(plain, choice=None)) == "Written without drafting"
     drafted = replace(unknown, rounds=40, target_calls=40)
-    assert verdict(drafted) == "Not compared with plain decoding"
-    assert verdict(drafted, "") == "Not compared yet: rdchat measures while it is idle"
-    assert verdict(replace(drafted, plain_step_ms=90.0, plain_error=0.6), "the computer is busy").startswith("No comp")
+    assert _said(drafted, now=False) == "Not compared with plain decoding"
+    assert _said(drafted) == "Not compared yet: rdchat measures while it is idle"
+    changed = replace(drafted, plain_step_ms=90.0, plain_error=0.6)
+    assert _said(changed) == "No verdict: the speed of the computer changed"
+    assert _said(replace(changed, others_share=0.5), writing=True) == busy.replace("was", "is")
+    compared = replace(drafted, plain_step_ms=74.0)
+    assert _said(compared) == "Fine: drafting makes it faster"
+    assert _said(replace(compared, others_share=None)) == "No verdict: it is not known how busy the computer was"
+    assert _said(replace(compared, plain_error=0.3, decode_ms=5200)) == "No verdict: it may be faster or slower"
     short = replace(drafted, generated_tokens=9, decode_ms=400)
-    assert verdict(short, "") == "Too short to compare"
-    assert verdict(short, "", writing=True) == "Comparing with plain decoding…"
+    assert _said(short) == "Too short to compare"
+    assert _said(short, writing=True) == "Comparing with plain decoding…"
 
 
 def test_the_readme_quotes_a_line_that_there_is() -> None:
-    fast = Statistics(generated_tokens=101, decode_ms=4000, rounds=40, target_calls=40, plain_step_ms=50)
-    assert f'such as "{verdict(fast)}"' in " ".join(_README.read_text(encoding="utf-8").split())
+    fast = Statistics(
+        generated_tokens=101, decode_ms=4000, rounds=40, target_calls=40, plain_step_ms=50, others_share=0.0
+    )
+    assert f'such as "{_said(fast)}"' in " ".join(_README.read_text(encoding="utf-8").split())

@@ -120,7 +120,9 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
     assert told["Acceptance by position, %"].value == "50, 33, 17, 7…"
     assert told["Acceptance by position, %"].definition.endswith("From the first position on: 50, 33, 17, 7, 3.")
     assert told["Kept per step"].value == "1.10"
-    assert told["Kept per step"].definition.endswith("Steps that kept none, 1 and so on: 15, 5, 5, 3, 1, 1.")
+    assert told["Kept per step"].definition.endswith(
+        "Steps with a draft that kept none, 1 and so on: 15, 5, 5, 3, 1, 1."
+    )
     assert told["Checked per step"] == Fact("Checked per step", "16.0", DEFINITIONS["Checked per step"])
     assert told["Waits per step"].value == "1.10"
     assert told["Dropped drafts"].value == "3"
@@ -160,11 +162,13 @@ def test_what_a_reply_was_made_with_comes_first() -> None:
 
 def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() -> None:
     """One draft of six steps was accepted: `5, 1` stood beside 100 % at the first place."""
-    found = replace(DRAFTED, rounds=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1))
+    found = replace(
+        DRAFTED, rounds=6, target_calls=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1)
+    )
     told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=found, drafting=Drafting(Mode.LOOKUP)))}
     assert told["Steps with a draft"].value == "1"
     assert told["Acceptance by position, %"].value == "100"
-    assert told["Kept per step"].value == "1.00"
+    assert told["Kept per step"].value == told["Longest branch"].value == "0.17"
     assert told["Kept per step"].definition.endswith("and so on: 0, 1.")
 
 

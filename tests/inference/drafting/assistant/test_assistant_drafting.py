@@ -12,7 +12,7 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
-from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
+from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
@@ -22,6 +22,7 @@ from rdchat.inference.drafting.heads.head import HeadState, Root
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.auto.measurements import finished

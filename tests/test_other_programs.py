@@ -3,8 +3,7 @@
 import pytest
 
 from rdchat import machine
-from rdchat.inference.auto import measuring
-from rdchat.inference.auto.measuring import OtherPrograms
+from rdchat.machine import OtherPrograms
 
 CORES = 4
 
@@ -14,7 +13,7 @@ class FakeTime:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.others = 100.0, 7000.0
-        monkeypatch.setattr(measuring, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(machine, "perf_counter", lambda: self.now)
         monkeypatch.setattr(machine, "others_seconds", lambda: self.others)
         monkeypatch.setattr(machine, "processors", lambda: CORES)
 
@@ -45,3 +44,16 @@ def test_a_moment_is_too_short_to_judge_by(time: FakeTime) -> None:
     assert others.busy, "together it is long enough"
     time.go_on(0.3, 0.0)
     assert others.busy, "as the last time"
+
+
+def test_the_share_of_a_reply_is_that_of_all_its_time(time: FakeTime) -> None:
+    others = OtherPrograms()
+    assert others.share(now=True) == 0, "no time has passed"
+    time.go_on(1.0, 0.8)
+    assert others.share() == pytest.approx(0.8)
+    time.go_on(0.3, 0.0)
+    assert others.share() == pytest.approx(0.8), "as at the last look"
+    time.go_on(0.7, 0.0)
+    assert others.share(now=True) == pytest.approx(0.4)
+    time.others -= 1000
+    assert others.share(now=True) == 0, "counters of the system may go back"
