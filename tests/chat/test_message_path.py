@@ -100,15 +100,17 @@ def test_the_last_cut_counts_wherever_it_is(open_store: OpenStore, read: list[in
     assert len(from_cut(path)) == COUNT
 
 
-def test_the_last_statistics_are_those_of_the_last_messages(open_store: OpenStore, read: list[int]) -> None:
+def test_the_last_reply_is_one_that_ended_on_the_path(open_store: OpenStore, read: list[int]) -> None:
     store = open_store()
     long_chat(store)
     read.clear()
     path = store.messages(1)
-    assert path.last_reply is None
-    assert path[:105].last_reply == store.message(100)  # a newer one is on another path
-    path.put(replace(path[-2], statistics=STATISTICS))
-    assert path.last_reply is path[-2]
+    newest = next(each for each in reversed(path) if each.role is Role.ASSISTANT)
+    assert path.last_reply == newest
+    path.put(replace(newest, status=MessageStatus.STREAMING))
+    assert path.last_reply is not None
+    assert path.last_reply.id < newest.id
+    assert MessagePath([], None).last_reply is None
 
 
 def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) -> None:

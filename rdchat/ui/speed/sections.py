@@ -16,7 +16,7 @@ from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, show_share, thin_bar
-from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
 # Shorter times are a dash.
 _MIN_MS = 0.5
