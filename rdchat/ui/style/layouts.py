@@ -1,9 +1,20 @@
 """Rows, columns, forms and scroll areas of widgets, and fields in them."""
 
 from collections.abc import Iterable
+from math import cos, pi
 
-from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QGuiApplication, QKeyEvent
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QRectF, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QAction,
+    QColor,
+    QGuiApplication,
+    QHideEvent,
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QShowEvent,
+)
 from PySide6.QtWidgets import (
     QBoxLayout,
     QComboBox,
@@ -26,6 +37,11 @@ from rdchat.ui.style.labels import PlainLabel, set_tip
 from rdchat.ui.style.theme import SMALL, Theme
 
 _TYPING_MS = 120
+# A bar that knows nothing: one sweep of its piece takes 1.2 s.
+_FRAME_MS = 40
+_SWEEP_FRAMES = 30
+_PIECE = 0.3
+_GROUND_ALPHA = 40
 _MAX_SEARCH_LETTERS = 500
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
@@ -140,19 +156,73 @@ def discard(*widgets: QWidget) -> None:
         widget.deleteLater()
 
 
-def thin_bar(name: str, height: int = 6) -> QProgressBar:
+class ThinBar(QProgressBar):
+    """A bar of progress without text, from 0 to 1000; with a maximum of 0, a short piece moves to and fro.
+
+    It paints itself: Fusion paints a thin bar that knows nothing as a full one.
+    """
+
+    def __init__(self, name: str, height: int) -> None:
+        super().__init__(textVisible=False, maximum=1000)
+        self.setFixedHeight(height)
+        self.setAccessibleName(name)
+        # Frames since the piece was at the left.
+        self._frame = 0
+        self._frames = QTimer(self, interval=_FRAME_MS)
+        self._frames.timeout.connect(self.advance)
+
+    def advance(self) -> None:
+        """Move the piece on by a frame."""
+        self._frame = (self._frame + 1) % (2 * _SWEEP_FRAMES)
+        self.update()
+
+    def run_frames(self) -> None:
+        """Move while it is seen and knows nothing."""
+        if self.isVisible() and not self.maximum():
+            if not self._frames.isActive():
+                self._frames.start()
+        else:
+            self._frames.stop()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.run_frames()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.run_frames()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        ground = QColor(self.palette().color(QPalette.ColorRole.WindowText))
+        ground.setAlpha(_GROUND_ALPHA)
+        area = QRectF(self.rect())
+        radius = area.height() / 2
+        painter.setBrush(ground)
+        painter.drawRoundedRect(area, radius, radius)
+        if self.maximum():
+            area.setWidth(area.width() * self.value() / self.maximum())
+        else:
+            at = (1 - cos(pi * self._frame / _SWEEP_FRAMES)) / 2
+            piece = area.width() * _PIECE
+            area = QRectF((area.width() - piece) * at, 0, piece, area.height())
+        painter.setBrush(self.palette().color(QPalette.ColorRole.Accent))
+        painter.drawRoundedRect(area, radius, radius)
+
+
+def thin_bar(name: str, height: int = 6) -> ThinBar:
     """Return a progress bar without text, from 0 to 1000."""
-    bar = QProgressBar(textVisible=False, maximum=1000)
-    bar.setFixedHeight(height)
-    bar.setAccessibleName(name)
-    return bar
+    return ThinBar(name, height)
 
 
-def show_share(bar: QProgressBar, share: float | None) -> None:
-    """Show a share from 0 to 1 on a `thin_bar`; None, an unknown share, moves to and fro, unless motion is reduced."""
+def show_share(bar: ThinBar, share: float | None) -> None:
+    """Show a share from 0 to 1; None, an unknown share, moves to and fro, unless motion is reduced."""
     motion = QGuiApplication.styleHints().accessibility().motionPreference()
     bar.setMaximum(0 if share is None and motion is not Qt.MotionPreference.ReducedMotion else 1000)
     bar.setValue(round(1000 * (share or 0)))
+    bar.run_frames()
 
 
 class PlainField(QPlainTextEdit):

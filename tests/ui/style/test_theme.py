@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -6,6 +7,7 @@ from PySide6.QtGui import QColor, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+import rdchat.ui
 from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.style.layouts import show_share, thin_bar
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
@@ -86,6 +88,55 @@ def test_a_bar_rests_where_motion_is_reduced(qtbot: QtBot, monkeypatch: pytest.M
     monkeypatch.setattr(QGuiApplication, "styleHints", lambda: SimpleNamespace(accessibility=lambda: hints))
     show_share(bar, None)
     assert (bar.maximum(), bar.value()) == (1000, 0)
+
+
+@pytest.mark.parametrize("height", [2, 4, 6])
+@pytest.mark.parametrize("width", [40, 300])
+@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+def test_a_bar_that_knows_nothing_moves_and_never_looks_full(
+    qtbot: QtBot, theme: Theme, height: int, width: int, scheme: Qt.ColorScheme
+) -> None:
+    theme.set_scheme(scheme)
+    bar = thin_bar("Reading", height)
+    qtbot.addWidget(bar)
+    bar.resize(width, height)
+    bar.show()
+    for share in (0.0, 0.25, 1.0):
+        show_share(bar, share)
+        assert _filled(bar, theme) == pytest.approx(share, abs=0.1)
+    show_share(bar, None)
+    pictures = []
+    for _ in range(12):
+        assert 0.1 < _filled(bar, theme) < 0.5
+        pictures.append(bar.grab().toImage())
+        for _ in range(5):
+            bar.advance()
+    assert pictures[0] != pictures[1]
+    show_share(bar, 0.0)
+    assert _filled(bar, theme) == 0
+
+
+def _filled(bar: QWidget, theme: Theme) -> float:
+    """Return the share of a bar's middle row that has the colour of progress."""
+    image = bar.grab().toImage()
+    ground = QColor(theme.colors.window)
+    accent = theme.colors.accent
+
+    def is_near_accent(color: QColor) -> bool:
+        distances = [
+            sum(abs(one - two) for one, two in zip(color.getRgb()[:3], other.getRgb()[:3], strict=True))
+            for other in (accent, ground)
+        ]
+        return distances[0] < distances[1]
+
+    middle = image.height() // 2
+    return sum(is_near_accent(image.pixelColor(x, middle)) for x in range(image.width())) / image.width()
+
+
+def test_each_bar_of_progress_is_a_thin_one() -> None:
+    folder = Path(rdchat.ui.__file__).parent
+    users = [path.name for path in folder.rglob("*.py") if "QProgressBar" in path.read_text("utf-8")]
+    assert users == ["layouts.py"], "Qt's own styles paint a thin bar that knows nothing as a full one"
 
 
 def test_text_size_changes_fonts_once(qtbot: QtBot, theme: Theme) -> None:
