@@ -84,7 +84,7 @@ class MachineMemory:
     @property
     def total_room(self) -> MemoryRoom:
         """The room by the total memory: what is used at the moment makes a model tight, not too large."""
-        return MemoryRoom(max(self.max_bytes, self.room.limit_bytes), self.room.free_bytes)
+        return MemoryRoom(self.max_bytes or self.room.limit_bytes, self.room.free_bytes)
 
 
 class Fit(Enum):

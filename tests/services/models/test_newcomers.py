@@ -78,6 +78,25 @@ def test_a_mac_is_offered_what_was_chosen_for_its_memory(memory_gb: int) -> None
     assert all(suggested_fit(each, mac(memory_gb)) in {Fit.FITS, Fit.TIGHT} for each in found)
 
 
+@given(st.sampled_from(SIZES), st.booleans(), *(st.floats(0, 1),) * 2)
+def test_what_is_offered_does_not_change_with_the_free_memory(
+    memory_gb: int, on_gpu: bool, one: float, other: float
+) -> None:
+    """A first start offered Qwen3.5 4B, and the next one a smaller model."""
+    total = memory_gb * GB
+
+    def with_free(share: float) -> Machine:
+        free = int(total * share)
+        return Machine(MachineMemory(on_gpu, total, MemoryRoom(free, free), 0, max_bytes=int(0.8 * total)))
+
+    first, second = with_free(one), with_free(other)
+    assert for_machine(first) == for_machine(second)
+    assert smallest_that_sees(first) == smallest_that_sees(second)
+    for each in suggestions():
+        verdicts = {suggested_fit(each, machine) is Fit.TOO_LARGE for machine in (first, second)}
+        assert len(verdicts) == 1, each.name
+
+
 def test_a_mac_between_two_sizes_gets_the_smaller_one() -> None:
     assert {each.memory_gb for each in for_machine(mac(36))} == {32}
     assert {each.memory_gb for each in for_machine(mac(512))} == {128}
