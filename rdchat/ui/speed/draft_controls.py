@@ -51,8 +51,8 @@ class DraftControls(Section):
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
         tip, recent = DRAFT_SETTINGS["Drafter"], lambda: drafting.recent_drafters
-        none, title = "Made for this model", "Choose a drafter's folder"
-        self.drafter = FolderPicker(none, title, tip, recent, lambda: drafting.drafters)
+        title = "Choose a drafter's folder"
+        self.drafter = FolderPicker(_own_drafter(None), title, tip, recent, lambda: drafting.drafters)
         tip, recent = DRAFT_SETTINGS["Draft model"], lambda: drafting.recent_draft_models
         self.draft_model = FolderPicker("None", "Choose a draft model's folder", tip, recent, tuple)
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
@@ -131,6 +131,9 @@ class DraftControls(Section):
             box.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
+        # An option is about the drafter that is chosen.
+        own = None if settings.drafter else self._drafting.option(Mode.DRAFTER)
+        self.drafter.name_none(_own_drafter(own))
         self.mode.setVisible(not self._drafting.is_remote)
         for field in self._fields:
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
@@ -197,6 +200,15 @@ class DraftControls(Section):
 
     def _change(self, setting: str, value: Any) -> None:
         self._drafting.change(replace(self._drafting.settings, **{setting: value}))
+
+
+def _own_drafter(option: ModeOption | None) -> str:
+    """Return whether there is a drafter that was made for the model; None where that is not known."""
+    if option is None:
+        return "The model's own"
+    if not option.available:
+        return "None for this model"
+    return "Made for this model" if option.match is None or option.match.sure else "Fits this model"
 
 
 def _facts(option: ModeOption | None) -> str:

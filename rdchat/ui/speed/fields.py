@@ -123,6 +123,13 @@ class FolderPicker(QPushButton):
         set_tip(self, f"{name}\n\n{self._explanation}" if name else self._explanation)
         self._elide()
 
+    def name_none(self, text: str) -> None:
+        """Change the text that is shown if no folder is chosen."""
+        if text != self._none:
+            self._none = text
+            self.show_value(self._chosen)
+            self._menu.refresh()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._elide()

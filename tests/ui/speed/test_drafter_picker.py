@@ -117,6 +117,30 @@ def test_what_is_known_of_the_drafter_stands_below_the_picker(
         assert controls.facts.isVisible() == bool(words and shown)
 
 
+@pytest.mark.parametrize(
+    ("match", "words"),
+    [
+        (None, "The model's own"),
+        ("none", "None for this model"),
+        (TargetMatch(True), "Made for this model"),
+        (TargetMatch(False, "Its sizes fit tiny."), "Fits this model"),
+    ],
+)
+def test_a_drafter_is_made_for_the_model_only_where_there_is_one(
+    qtbot: QtBot, chat: Chat, controls: DraftControls, match: TargetMatch | str | None, words: str
+) -> None:
+    found = match if isinstance(match, TargetMatch) else None
+    modes = tuple(ModeOption(mode, mode is not Mode.DRAFTER or found is not None, match=found) for mode in Mode)
+    drafting, picker = chat.controller.drafting, controls.drafter
+    if match is not None:
+        chat.engine.options = DraftOptions(Path(), modes)
+        chat.start()
+        qtbot.waitUntil(lambda: drafting.option(Mode.AUTO) is not None)
+    picker.resize(400, picker.height())
+    assert picker.accessibleDescription() == picker.text() == words
+    assert _entries(controls)[words].isChecked()
+
+
 def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
