@@ -23,7 +23,7 @@ from rdchat import __version__
 from rdchat.errors import PromptTooLongError
 from rdchat.inference import blas
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.events import DraftOptions, LoadProgress
+from rdchat.inference.api.events import DraftOptions, LoadProgress, not_prepared
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
@@ -59,7 +59,6 @@ _SEEDS = 40
 _KERNELS, _DRAFTING_KERNELS = 20, 33
 # Replies that do not wait for what drafts, at most: a busy server has no idle moment to compile it in.
 PLAIN_REPLIES = 3
-_NOT_PREPARED = "Drafting is prepared after the first reply, once on this computer."
 # isort: split
 
 
@@ -228,7 +227,8 @@ class ChatSession:
             prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
         if missing:
-            reason, self.plain_replies = _NOT_PREPARED, self.plain_replies - 1
+            reason = not_prepared(self.model.info.name)
+            self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)
         job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare(job)
         self._running = ReplyIterator(job, drafter)
@@ -260,7 +260,8 @@ class ChatSession:
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""
-        return DraftOptions(self.model.info.path, self._options.all(settings), self._options.fits(drafters))
+        modes, fits = self._options.all(settings), self._options.fits(drafters)
+        return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Load what a mode drafts with; see `Engine.load_drafters`."""
@@ -272,8 +273,10 @@ class ChatSession:
         before, usual = blas.compiled_kernels(), _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
         for _ in _compile(self.model, self.drafters, self._missing(settings)):
             # A GPU's kernels are no files to count.
-            done = None if on_gpu() else min((blas.compiled_kernels() - before) / usual, 1.0)
-            on_progress(LoadProgress("Preparing this computer, once", done))
+            share = (blas.compiled_kernels() - before) / usual
+            # Nobody knows how many are left of a model that needs more than usual.
+            known = share < 1 and not on_gpu()
+            on_progress(LoadProgress(f"Preparing {self.model.info.name}, once", share if known else None))
 
     def _missing(self, settings: DraftSettings) -> list[tuple[DraftSettings, Path]]:
         """Return what must be compiled for replies with these settings, and the marker file of each."""

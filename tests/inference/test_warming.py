@@ -15,7 +15,7 @@ import pytest
 from rdchat import host
 from rdchat.inference import blas
 from rdchat.inference import session as session_module
-from rdchat.inference.api.events import LoadProgress, ReplyEnd
+from rdchat.inference.api.events import LoadProgress, ReplyEnd, not_prepared
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.ledger import Ledger
@@ -199,11 +199,13 @@ def test_the_first_reply_waits_for_no_drafter(new_machine: Prepared) -> None:
     first = reply(session, Mode.DRAFTER)
     assert (first.mode, first.statistics.rounds) == (Mode.OFF, 0)
     assert first.mode_reason is not None
-    assert first.mode_reason.startswith("Drafting is prepared after the first reply")
+    assert first.mode_reason == not_prepared(session.model.info.name)
+    assert not session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
     for _ in range(3):
         assert session.idle()
     session.idle()
     assert new_machine.modes == [Mode.OFF, Mode.DRAFTER]
+    assert session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
     second = reply(session, Mode.DRAFTER)
     assert (second.mode, second.mode_reason) == (Mode.DRAFTER, None)
     assert second.token_ids == first.token_ids
@@ -283,9 +285,10 @@ def test_preparing_shows_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     session = ChatSession(tiny_llama(context_length=2048))
     session.prepare(DraftSettings(Mode.OFF), told.append)
     fractions = [progress.fraction for progress in told if progress.fraction is not None]
-    assert {progress.stage for progress in told} == {"Preparing this computer, once"}
+    assert {progress.stage for progress in told} == {f"Preparing {session.model.info.name}, once"}
     assert fractions == sorted(fractions)
-    assert 0.0 < fractions[0] < fractions[-1] == 1.0
+    assert 0.0 < fractions[0] < fractions[-1] < 1.0
+    assert told[-1].fraction is None, "more kernels than usual: nobody knows how many are left"
     assert not session.drafters.auto.costs.plain_ms(100), "nothing is learnt"
     told.clear()
     session.prepare(DraftSettings(Mode.OFF), told.append)

@@ -253,6 +253,11 @@ class ModeOption:
     match: TargetMatch | None = None
 
 
+def not_prepared(model: str) -> str:
+    """Return why the first replies of a model are not drafted."""
+    return f"Drafting with {model} is prepared after the first reply, once on this computer."
+
+
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
     """The drafting modes of the loaded model under some settings.
@@ -261,11 +266,13 @@ class DraftOptions:
         model: Path of the loaded model.
         modes: One option for each mode.
         drafters: Whether the requested drafters fit the model; perhaps only the first of them.
+        is_prepared: Whether what replies with these settings need is compiled on this computer.
     """
 
     model: Path
     modes: tuple[ModeOption, ...]
     drafters: tuple[DrafterFit, ...] = ()
+    is_prepared: bool = True
 
 
 GenerationEvent = PrefillProgress | TokenEvent | ReplyEnd

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.settings import ModelDraft
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd, not_prepared
 from rdchat.inference.api.model_address import ranked_model, remote_model
 from rdchat.inference.api.model_facts import DrafterFit, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -17,6 +17,7 @@ from rdchat.services.settings import SettingsControl
 
 _REMEMBERED_MODELS = 50
 _RECENT = 8
+_PREPARING_MS = 2000
 NEXT_ROUND, NEXT_REPLY = "from the next step", "from the next reply"
 
 
@@ -76,6 +77,11 @@ class DraftControl(QObject):
         self._search: FolderSearch | None = None
         self._fits: dict[str, DrafterFit] = {}
         self.last_problem = ""
+        # Whether that was preparing, and the next question whether it is done.
+        self._waits = False
+        self._asks_again = QTimer(self, singleShot=True, interval=_PREPARING_MS)
+        self._asks_again.timeout.connect(self.refresh_options)
+        model.engine.idle_worked.connect(self._on_idle_worked)
         model.load_started.connect(self._forget_options)
         model.failed.connect(self._forget_options)
         model.unload_started.connect(self._forget_options)
@@ -222,11 +228,17 @@ class DraftControl(QObject):
         if self._running is None or self._running.request is not request:
             return
         self._running, self.last_problem = None, ""
+        self._waits = False
         if isinstance(end, ReplyEnd) and end.mode_reason:
             plainly = "The last reply was written without drafting. " if end.mode is Mode.OFF else ""
             self.last_problem = plainly + end.mode_reason
+            self._waits = self.model.info is not None and end.mode_reason == not_prepared(self.model.info.name)
         self.changed.emit()
         self.refresh_options()
+
+    def _on_idle_worked(self) -> None:
+        if self._waits and not self._asks_again.isActive():
+            self._asks_again.start()
 
     def _update_running(self) -> None:
         if (running := self._running) is not None:
@@ -254,6 +266,9 @@ class DraftControl(QObject):
         was, now = before.get(mode), self._options.get(mode)
         if was and now and now.available and not was.available:
             self.last_problem = ""
+        if self._waits and event.is_prepared:
+            self.last_problem = ""
+            self._waits = False
         self.changed.emit()
         if event.drafters and self._fits.keys() < set(self._candidates):
             self.refresh_options()  # An answer covers some of many drafters.

@@ -63,6 +63,8 @@ class EngineClient(QObject):
     request_ended = Signal()
     request_accepted = Signal()
     asleep_changed = Signal()
+    # See `EngineWorker`.
+    idle_worked = Signal()
 
     # A request comes, perhaps from another thread.
     _requested = Signal(object)
@@ -102,6 +104,7 @@ class EngineClient(QObject):
         queued = Qt.ConnectionType.QueuedConnection
         self._submitted.connect(self._worker.work, queued)
         self._worker.posted.connect(self._schedule_delivery, queued)
+        self._worker.idle_worked.connect(self.idle_worked, queued)
         thread.finished.connect(self._on_thread_finished, queued)
         thread.start()
         return thread

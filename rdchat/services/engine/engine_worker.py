@@ -72,6 +72,7 @@ class EngineWorker(QObject):
     Signals:
         posted: An event is in the outbox.
         idle_requested: There may be background work to do.
+        idle_worked: Some background work was done, and there is more.
         rest_requested: There was no request for a while.
         sleep_requested: There was none for so long that the model is unloaded.
         wake_requested: There will be one soon.
@@ -79,6 +80,7 @@ class EngineWorker(QObject):
 
     posted = Signal()
     idle_requested = Signal()
+    idle_worked = Signal()
     rest_requested = Signal()
     sleep_requested = Signal()
     wake_requested = Signal()
@@ -210,6 +212,7 @@ class EngineWorker(QObject):
         with errors_logged("Warming up or measuring while idle"), self._keep_awake():
             if self._engine.idle(hidden=self.hidden):
                 self.idle_requested.emit()
+                self.idle_worked.emit()
 
     @Slot()
     def _rest(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.presets import Preset
 from rdchat.chat.settings import ModelDraft, SettingsStore
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.events import DraftOptions, ModeOption, not_prepared
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineState
@@ -219,6 +219,24 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
     )
     window.controller.drafting.change(_LOOKUP)
     assert window.controller.drafting.last_problem == ""
+
+
+def test_that_drafting_is_prepared_is_told_until_it_is_done(window: Window, engine: ScriptedEngine) -> None:
+    """It stayed, though the computer was idle again."""
+    drafting = window.controller.drafting
+    drafting._asks_again.setInterval(0)
+    info = window.controller.model_slot.info
+    assert info is not None
+    engine.options = replace(engine.options, is_prepared=False)
+    engine.replies = [Reply(mode_reason=not_prepared(info.name))]
+    asked = len(engine.options_asked)
+    window.ask("One")
+    window.qtbot.waitUntil(lambda: len(engine.options_asked) > asked, timeout=WAIT_MS)
+    assert f"Drafting with {info.name} is prepared" in drafting.last_problem
+    engine.options = replace(engine.options, is_prepared=True)
+    engine.idle_slices = 3
+    drafting.model.engine.set_hidden(False)
+    window.qtbot.waitUntil(lambda: drafting.last_problem == "", timeout=WAIT_MS)
 
 
 def test_folders_chosen_before_are_offered_again(window: Window) -> None:
