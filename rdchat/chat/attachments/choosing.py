@@ -64,7 +64,9 @@ def beginning(file: ReadFile, characters: int) -> Part:
     if characters >= len(text):
         return Part(text)
     end = max(text.rfind("\n", characters * 9 // 10, characters), 0) or characters
-    return Part(text[:end].rstrip(), f"the first {max(round(end / len(text) * 100), 1)}% of it")
+    percent = max(end / len(text) * 100, 0.01)
+    share = f"{percent:.1g}" if percent < 1 else f"{min(round(percent), 99)}"
+    return Part(text[:end].rstrip(), f"the first {share}% of it")
 
 
 def pages(file: ReadFile, chosen: Iterable[int]) -> Part:

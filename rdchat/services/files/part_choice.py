@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
+from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of, full_text
 from rdchat.chat.attachments.choosing import (
     Part,
     Passage,
@@ -21,7 +21,9 @@ from rdchat.inference.api.messages import ChatMessage, Role
 
 # The rest of the room is for what comes later in the chat.
 _FILLED = 0.75
-_TRIES = 4
+# A part of the beginning is this near to what fits: a hundredth.
+_NEAR = 100
+_LIKELY_TRIES = 6
 _SAMPLE = 12_000
 _MIN_SAMPLE = 200
 _NO_QUESTION = "Type what the passages should be about."
@@ -85,13 +87,41 @@ def fitting_passages(
     """
     sizes = accumulate(len(passages[index].text) for index in order)
     taken = sum(size <= max(room, 1) * _FILLED * per_token for size in sizes) or 1
-    for _ in range(_TRIES):
+    while True:
         part = joined(passages, order[:taken])
         tokens = count(part)
         if tokens.tokens <= room or taken == 1:
-            break
+            return part, tokens
         taken = max(int(taken * room * _FILLED / tokens.tokens), 1)
-    return part, tokens
+
+
+def fitting_beginning(
+    file: ReadFile, room: int, per_token: float, count: Callable[[Part], TokenCount]
+) -> tuple[Part, TokenCount]:
+    """Take as much of the beginning as three quarters of the room hold; at least one character, which may not fit.
+
+    The arguments are those of `fitting_passages`.
+    """
+    limit = max(int(room * _FILLED), 1)
+    fits, over = 0, len(full_text(file)) + 1
+    found: tuple[Part, TokenCount] | None = None
+    size = min(max(int(limit * per_token), 1), over - 1)
+    tries = 0
+    while True:
+        tries += 1
+        part = beginning(file, size)
+        tokens = count(part)
+        if tokens.tokens <= limit:
+            found, fits = (part, tokens), size
+        else:
+            over = size
+        if over - fits <= max(fits // _NEAR, 1):
+            return found or (part, tokens)
+        # Near the size by the tokens so far: on its other side, where the text is even.
+        likely = size * limit / max(tokens.tokens, 1)
+        size = int(likely * (1 + 0.5 / _NEAR if fits == size else 1 - 0.5 / _NEAR))
+        if tries > _LIKELY_TRIES or not fits < size < over:
+            size = (fits + over) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +201,10 @@ class PartChoice:
 
     def choose_beginning(self, percent: int) -> Outcome:
         """Return a share of the file from its beginning; 0 for as much as fits."""
-        percent = percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
-        return self._outcome(beginning(self.file, max(self._characters * percent // 100, 1)))
+        if percent == 0 and self.room is not None:
+            return Outcome(*fitting_beginning(self.file, self.room.suggested, self._per_token, self._counted))
+        size = self._characters * percent // 100 if percent else self._characters
+        return self._outcome(beginning(self.file, max(size, 1)))
 
     def choose_passages(self, question: str) -> Outcome:
         """Return the passages that match a question best, as many as fit."""
@@ -188,11 +220,6 @@ class PartChoice:
         else:
             outcome = Outcome(*fitting_passages(passages, order, self.room.suggested, self._per_token, self._counted))
         return replace(outcome, matching=len(order), passages=count)
-
-    @property
-    def _fitting(self) -> float:
-        """Characters that fill the room as far as it is to be filled."""
-        return self._characters if self.room is None else max(self.room.suggested, 1) * _FILLED * self._per_token
 
     def _outcome(self, part: Part) -> Outcome:
         return Outcome(part, None if self.room is None else self._counted(part))

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFormLayout, QLineEdit, QRadioButton, QSpinBox, QW
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Outcome, PartChoice
-from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import form_layout, row, text_field
 from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
@@ -75,6 +75,7 @@ class PartSheet(Sheet):
         self.matching = ThemedLabel(theme, "", "muted")
         self.percent = QSpinBox(maximum=100, suffix=" %")
         self.percent.setSpecialValueText("as much as fits")
+        set_tip(self.percent, "As much as fits leaves a quarter of the room for the reply and later messages")
         names = ("What the passages are about", "Pages", "Percentage from the beginning")
         for name, field in zip(names, (self.question, self.pages, self.percent), strict=True):
             field.setAccessibleName(name)
