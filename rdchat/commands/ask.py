@@ -250,7 +250,8 @@ class _Answer:
                 raise blind(self.info.name, self.info.blind)
             if files:
                 limit = self.info.context_length
-                prompt = with_files(prompt, files, system=system, count=count, limit=limit, args=args)
+                longest = self.info.longest_count
+                prompt = with_files(prompt, files, system=system, count=count, limit=limit, longest=longest, args=args)
         options.print_warning(self.info)
         self._report_sampling(self.info.sampling)
         self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt, images=self.images)), args)))

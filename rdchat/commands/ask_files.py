@@ -131,6 +131,7 @@ def with_files(
     system: Sequence[ChatMessage],
     count: Count,
     limit: int,
+    longest: int,
     args: argparse.Namespace,
 ) -> str:
     """Return the prompt with files before it; print the chosen parts and notes on standard error.
@@ -141,6 +142,7 @@ def with_files(
         system: Messages before the prompt.
         count: Counts the tokens of messages.
         limit: The model's context, in tokens.
+        longest: See `ModelInfo.longest_count`.
         args: The options.
 
     Raises:
@@ -157,7 +159,7 @@ def with_files(
     # The app joins them in the same way.
     text = "\n\n".join((*blocks, prompt))
     try:
-        fits = count((*system, ChatMessage(Role.USER, text))) < limit
+        fits = count((*system, ChatMessage(Role.USER, text))) < longest
     except PromptTooLongError:
         fits = False
     if not fits:

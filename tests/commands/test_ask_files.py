@@ -39,7 +39,9 @@ def told(
     max_tokens: int | None = 64,
 ) -> str:
     args = argparse.Namespace(pages=pages, passages=passages, max_tokens=max_tokens)
-    return with_files(prompt, files, system=(ChatMessage(Role.SYSTEM, "Be brief."),), count=count, limit=400, args=args)
+    return with_files(
+        prompt, files, system=(ChatMessage(Role.SYSTEM, "Be brief."),), count=count, limit=400, longest=400, args=args
+    )
 
 
 def test_what_fits_is_put_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,14 @@ class ModelInfo:
     sees: bool = False
     blind: str = ""
 
+    @property
+    def longest_count(self) -> int:
+        """Tokens of a prompt, as they are counted here, from which on it is surely too long.
+
+        For a remote server they are estimated, and nothing is refused that might fit.
+        """
+        return self.context_length * (2 if self.server else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:

@@ -17,11 +17,11 @@ from rdchat.inference.remote.chat_request import Draw
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
+from rdchat.inference.remote.token_estimate import estimated_tokens
 from rdchat.thoughts import markers_among
 
 _MAX_MODELS, _LONGEST_NAME = 1000, 300
-# A token of English text has some four bytes; other texts have fewer, so that nothing is refused that might fit.
-_TOKEN_BYTES, _MESSAGE_TOKENS = 4, 4
+_MESSAGE_TOKENS = 4
 # As vLLM, LM Studio and OpenRouter name it.
 _LENGTHS = ("context_length", "max_model_len", "max_context_length")
 
@@ -153,7 +153,7 @@ class RemoteEngine:
             raise ModelError("The server does not say how long a chat can be.")
         messages, tools = (prompt.messages, prompt.tools) if isinstance(prompt, GenerationRequest) else (prompt, "")
         texts = [tools, *(each.content for each in messages)]
-        tokens = sum(len(text.encode("utf-8", "replace")) // _TOKEN_BYTES + _MESSAGE_TOKENS for text in texts)
+        tokens = sum(estimated_tokens(text) + _MESSAGE_TOKENS for text in texts)
         if tokens > 4 * context:
             raise PromptTooLongError(f"This chat has about {tokens:,} tokens; the model takes {context:,}.")
         return tokens

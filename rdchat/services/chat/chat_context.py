@@ -65,6 +65,7 @@ class ContextUse:
         turns: Messages in the prompt.
         answered: Whether the chat ends with a reply: the next message is another question.
         images: Images of the messages in the prompt.
+        longest: See `ModelInfo.longest_count`; 0 for the model's context.
     """
 
     tokens: int | None
@@ -74,11 +75,17 @@ class ContextUse:
     turns: int = 0
     answered: bool = False
     images: int = 0
+    longest: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for at least one token of a reply."""
-        return self.tokens is not None and self.tokens < self.limit
+        """Whether there is room for at least one token of a reply, or there might be where the count is estimated."""
+        return self.tokens is not None and self.tokens < (self.longest or self.limit)
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether the tokens are estimated."""
+        return self.longest > self.limit
 
     @property
     def can_cut(self) -> bool:
@@ -151,13 +158,15 @@ class ContextMeter(QObject):
         last_id = path.ids[-1] if path else None
         facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
 
+        longest = info.longest_count if info.server else 0
+
         def count(job: Job[ContextUse]) -> ContextUse:
             complete = prompt.with_files(replies.file_text, job.check, image_of=replies.image_of)
             images = sum(map(len, complete.images.values()))
             try:
-                return ContextUse(count_tokens(complete.turns(job.check)), *facts, images)
+                return ContextUse(count_tokens(complete.turns(job.check)), *facts, images, longest)
             except PromptTooLongError:
-                return ContextUse(None, *facts, images)
+                return ContextUse(None, *facts, images, longest)
 
         job = self._thread.run(count, lambda outcome: self._take(job, outcome))
         self._job = job

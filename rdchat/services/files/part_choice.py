@@ -176,9 +176,13 @@ class PartChoice:
         tokens: Tokens of the complete file; None if unknown.
         room: Tokens that its part may have; None without a model.
         count: Counts tokens of messages, on any thread.
+        is_exact: Whether it does not estimate them.
     """
 
-    def __init__(self, file: ReadFile, tokens: TokenCount | None, room: Room | None, count: Count) -> None:
+    def __init__(
+        self, file: ReadFile, tokens: TokenCount | None, room: Room | None, count: Count, *, is_exact: bool = True
+    ) -> None:
+        self._is_exact = is_exact
         self.file, self.tokens, self.room = file, tokens, room
         self._count = count
         self._characters = max(sum(map(len, file.parts)), 1)
@@ -226,4 +230,5 @@ class PartChoice:
 
     def _counted(self, part: Part) -> TokenCount:
         """Count a part as it stands in the prompt, with the file's name."""
-        return tokens_of(block_of(attached(self.file, part.text, part.label), part.text), self._count)
+        counted = tokens_of(block_of(attached(self.file, part.text, part.label), part.text), self._count)
+        return replace(counted, exact=counted.exact and self._is_exact)

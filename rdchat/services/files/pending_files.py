@@ -138,7 +138,20 @@ class PendingFiles(QObject):
         Leaving out other messages does not help then.
         """
         room, tokens = self.room, self.tokens
-        return 0 if room is None or tokens is None else max(tokens - room, 0)
+        if room is None or tokens is None or self._might_fit(tokens):
+            return 0
+        return max(tokens - room, 0)
+
+    @property
+    def _counts_exactly(self) -> bool:
+        """Whether the model's tokenizer is here; a remote server has its own."""
+        info = self._model.info
+        return info is None or not info.server
+
+    def _might_fit(self, tokens: int) -> bool:
+        """Whether an estimate of the tokens is near enough to the context."""
+        info = self._model.info
+        return info is not None and not self._counts_exactly and tokens < info.longest_count
 
     @property
     def to_shorten(self) -> Sequence[PendingFile]:
@@ -244,7 +257,7 @@ class PendingFiles(QObject):
         if tokens is not None and file.part.label:
             share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
             tokens = TokenCount(round(tokens.tokens * share), exact=False)
-        return PartChoice(file.read, tokens, room, self._engine.count_tokens)
+        return PartChoice(file.read, tokens, room, self._engine.count_tokens, is_exact=self._counts_exactly)
 
     def reason_to_wait(self) -> str:
         """Return why the files keep the message from being sent; empty if they do not."""
@@ -262,7 +275,7 @@ class PendingFiles(QObject):
             one = len(files) == 1
             which, what = ("This file is", "a part of it") if one else ("These files are", "parts of them")
             choose = f"Choose {what}." if self.to_shorten else "Remove some, or choose smaller images."
-            return f"{which} {excess:,} tokens too long for this model. {choose}"
+            return f"{which} {TokenCount(excess, self._counts_exactly).text} too long for this model. {choose}"
         return ""
 
     def to_send(self) -> list[tuple[AttachedFile, str]]:
@@ -350,6 +363,7 @@ class PendingFiles(QObject):
             # The reply will show what is wrong; a token has some four characters.
             if isinstance(count, RdchatError):
                 count = TokenCount(len(block) // 4, exact=False)
+            count = replace(count, exact=count.exact and self._counts_exactly)
             file.count = count
             self.changed.emit()
 

@@ -10,6 +10,7 @@ from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
 from rdchat.ui.files.dragged_data import has_image, image_in, local_files
@@ -46,9 +47,10 @@ class ContextRing(QWidget):
         self.setVisible(use is not None and use.tokens != 0)
         self.text = ""
         if use is not None:
-            self._share = use.tokens / use.limit if use.tokens is not None and use.fits else 1.0
+            self._share = min(use.tokens / use.limit, 1.0) if use.tokens is not None and use.fits else 1.0
             percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
-            self.text = percent if use.fits else "Too long"
+            about = "~" if use.is_estimate else ""
+            self.text = f"{about}{percent}" if use.fits else "Too long"
             self.setAccessibleName(context_text(use))
             set_tip(self, context_text(use))
         self.updateGeometry()
@@ -77,6 +79,9 @@ def context_text(use: ContextUse) -> str:
     if use.tokens is None:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."
     typed = "This chat and your message take" if use.typed else "This chat takes"
+    if use.is_estimate:
+        tokens = TokenCount(use.tokens, exact=False).text
+        return f"{typed} {tokens} of the model's {use.limit:,}. The reply needs some too."
     return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
 
 

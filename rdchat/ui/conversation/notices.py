@@ -18,6 +18,7 @@ from rdchat.services.chat.reply import Reply
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
+from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
@@ -214,7 +215,7 @@ class Notices(QObject):
         if doing is not Doing.NOTHING:
             stop = ("Stop", context.stop, "The chat stays as it is")
             return self.show("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
-        takes = "" if use.tokens is None else f"It has {use.tokens:,} tokens. "
+        takes = "" if use.tokens is None else f"It has {TokenCount(use.tokens, not use.is_estimate).text}. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"
         remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
         title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QFormLayout, QLineEdit, QRadioButton, QSpinBox, QW
 
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.files.part_choice import Outcome, PartChoice
+from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import form_layout, row, text_field
 from rdchat.ui.style.sheet import Sheet, nothing
@@ -138,7 +138,8 @@ class PartSheet(Sheet):
         text = outcome.part.text if outcome.part else ""
         self.preview.setPlainText(text[:_MAX_PREVIEW] + ("…" if len(text) > _MAX_PREVIEW else ""))
         together = ", counting all files" if room is not None and room.others else ""
-        cut = f" Still {excess:,} tokens too long{together}." if excess else ""
+        still = TokenCount(excess, exact=count is None or count.exact).text
+        cut = f" Still {still} too long{together}." if excess else ""
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
         self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
         self.fit()

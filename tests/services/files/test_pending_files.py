@@ -1,6 +1,7 @@
 """Files on their way from the message field into the prompt."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,29 @@ def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
     assert window.controller.chat.files.files == ()
     window.controller.chat.open(listed(window.controller.chats)[0].id)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
+
+
+def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_might_fit(
+    window: Window, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.context_length = 150
+    slot = window.controller.model_slot
+    slot.load("/models/short")
+    window.wait_for(EngineState.IDLE)
+    assert slot.info is not None
+    slot.info = replace(slot.info, server="Studio")
+    files = window.controller.chat.files
+    for words, is_refused in ((200, False), (400, True)):
+        (tmp_path / f"{words}.txt").write_text("word " * words)
+        *_, file = bring(window, tmp_path / f"{words}.txt")
+        assert file.count is not None
+        assert file.count.text.startswith("about ")
+        assert bool(files.excess) == is_refused
+    choice = files.part_choice(file.id)
+    assert choice is not None
+    chosen = choice.choose_beginning(0).count
+    assert chosen is not None
+    assert not chosen.exact
 
 
 @pytest.mark.slow
