@@ -374,6 +374,14 @@ class ChatController(QObject):
                 self.recorder.flush()  # The store makes the copy.
                 self.chats.order.branch(conversation, message_id)
 
+    def plain_pace(self) -> float | None:
+        """Return the loaded model's tokens a second without drafting, by its last reply, or that of the open chat."""
+        last = self.chat.path.last_measured
+        measured = last.statistics if last and last.model == self.model_slot.name else None
+        if self.time_ledger.plain_pace is not None or measured is None:
+            return self.time_ledger.plain_pace
+        return measured.plain_tps or measured.decode_tps
+
     def _may_write(self, *, load: bool = True) -> bool:
         """Whether another reply can be written now; else show why not. Loads the chosen model if none is loaded."""
         if measuring := self.model_slot.engine.measuring:

@@ -1,6 +1,7 @@
 """Measures one model for `rdchat report`, part by part, in the given time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -98,7 +99,10 @@ class ModelReport:
         runs: list[BenchRun] = []
         for event in runner:
             if isinstance(event, BenchProgress):
-                yield f"Benchmark: {event.text}"
+                left_s = max(self._start + self._seconds - monotonic(), 0)
+                # The rest is left out where the time ends first.
+                shown = event if event.left_s is None else replace(event, left_s=min(event.left_s, left_s))
+                yield f"Benchmark: {shown.done} of {shown.total}{shown.left_text}"
             elif isinstance(event, BenchRun):
                 runs.append(event)
             if self._is_late(1):

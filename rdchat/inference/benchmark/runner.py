@@ -84,7 +84,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         baselines = [index for index in cells if index < len(plan.baselines)]
         missing = self._warm_up(session, cells)
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
-            yield self._progress("Measuring this computer (a few minutes, once)")
+            yield self._progress("Measuring this computer, once")
             while not self._cancelled.is_set() and session.idle():
                 pass  # It measures the cost of target calls, as the app does between replies.
         yield from missing
@@ -127,7 +127,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
         for index, baseline in entries:
             cell = self._plan.all_cells[baseline if index == MLX_LM else index]
             name = "mlx-lm" if index == MLX_LM else cell.label
-            yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
+            again = f", trial {trial + 1} of {self._plan.trials}" if self._plan.trials > 1 else ""
+            yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}{again}")
             request = self._request(cell, prompt, self._plan.sampling(cell))
             blank = self._blank(session, index, baseline, prompt, trial)
             if index == MLX_LM:
@@ -143,6 +144,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
                 run = replace(run, overhead=overhead, draft_ms=draft_ms)
             runs.append(run)
             self._done_runs += 1
+        if self._plan.streams and runs:
+            yield self._progress("Comparing the replies")
         yield from self._compared(session.model, runs)
 
     def _progress(self, text: str) -> BenchProgress:

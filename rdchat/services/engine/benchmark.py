@@ -6,6 +6,7 @@ replay shows both side by side, from the recorded moments of their tokens. Which
 race.
 """
 
+import time
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -209,18 +210,22 @@ class Race(Benchmark):
     def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(engine, parent)
         self._turns = count()
+        # A moment of the monotonic clock.
+        self._began = 0.0
         self.runs_made.connect(self._on_runs_made)
         self.ended.connect(self._on_ended)
 
     @property
     def step_text(self) -> str:
-        """The step under way, such as `Off (1 of 2)…`; empty before the first one."""
+        """The step under way, such as `Off (1 of 2)…` or `Preparing, 12 s…`; empty before the first one."""
         progress = self.progress
         if progress is None:
             return ""
         name, prompt, _ = progress.text.rpartition(", prompt")  # A race has one prompt.
-        if not prompt:
+        if not prompt and progress.done:
             return f"{progress.text}…"
+        if not prompt:
+            return f"Preparing, {time.monotonic() - self._began:.0f} s…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
     def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
@@ -229,6 +234,7 @@ class Race(Benchmark):
         Raises:
             InvalidSettingError: If a value is out of range.
         """
+        self._began = time.monotonic()
         plan = BenchPlan(
             (BenchCell(draft, temperature),),
             (Prompt(prompt),),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QSpinBox, QWidget
 
@@ -65,6 +65,8 @@ class RaceWindow(SideWindow):
         self._result: RaceResult | None = None
         # Raced instead of the chat's own settings.
         self._tried: DraftSettings | None = None
+        # While it is prepared, its time so far is shown.
+        self._seconds = QTimer(self, interval=1000)
         self._build_question()
         self.status = ThemedLabel(theme, "", "muted", wraps=True)
         self.problem = ThemedLabel(theme, "", "warning", wraps=True)
@@ -115,8 +117,9 @@ class RaceWindow(SideWindow):
         race.stopped.connect(lambda: self._show_verdict("The race was stopped.", "muted"))
         race.failed.connect(lambda failure: self._show_verdict(f"{failure.message} {failure.hint}".strip(), "danger"))
         follow_obstacles(self._controller, self._show_state)
-        for changed in (race.progressed, self._drafting.changed):
-            changed.connect(self._show_state)
+        self._seconds.timeout.connect(self._show_state)
+        race.progressed.connect(self._show_step)
+        self._drafting.changed.connect(self._show_state)
 
     def try_draft(self, draft: DraftSettings, prompt: str) -> None:
         """Show the window with draft settings other than the chat's; see `open_with` for the prompt."""
@@ -157,6 +160,17 @@ class RaceWindow(SideWindow):
         view.write(piece.text, plan.max_tokens)
         other.wait()
 
+    def _show_step(self) -> None:
+        """Show what is done: the next reply has not written yet, and a last comparison may take a while."""
+        progress = self._race.progress
+        if progress is not None and progress.done:
+            for view in (self.plain, self.drafted):
+                if view.written:
+                    view.wait()
+                else:
+                    view.read()
+        self._show_state()
+
     def closeEvent(self, event: QCloseEvent) -> None:
         super().closeEvent(event)
         self._race.stop()
@@ -194,6 +208,11 @@ class RaceWindow(SideWindow):
 
     def _show_state(self) -> None:
         running = self._race.running
+        if running != self._seconds.isActive():
+            if running:
+                self._seconds.start()
+            else:
+                self._seconds.stop()
         mode = Mode(self.mode.currentData())
         set_tip(self.mode, self._problem(mode) or MODES[mode])
         for part in (self.prompt, self.mode, self.token_limit):

@@ -77,6 +77,11 @@ class ReplayView(QWidget):
         self.state.setText("Done" if self.written else "Waiting for its turn")
         show_share(self.progress, 1.0 if self.written else 0.0)
 
+    def read(self) -> None:
+        """Show that the prompt is read for this reply, which has not written yet."""
+        self.state.setText("Reading the prompt")
+        show_share(self.progress, None)
+
     def show_moment(self, clock_ms: float) -> None:
         """Show the reply as it was `clock_ms` after the request; the clock can go back."""
         if self._replay is None:

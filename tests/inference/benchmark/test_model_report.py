@@ -1,6 +1,7 @@
 """What `rdchat report` measures, on a small random model."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,10 @@ def test_a_report_has_costs_and_a_benchmark_of_drafters_without_names(
     report = ModelReport(session, 3600.0, drafters=drafters)
     steps = list(report)
 
-    assert any(step.startswith("Benchmark: ") for step in steps)
+    told = [step for step in steps if step.startswith("Benchmark: ")]
+    assert told[0].startswith("Benchmark: 0 of ")
+    assert re.fullmatch(r"Benchmark: (\d+) of \d+, \d+ s left", told[-1])
+    assert len({step.partition(",")[0] for step in told[2:]}) == len(told[2:]), "each step is told once"
     assert report.facts["costs_ms"]["calls"]
     assert report.facts["differences"] == []  # in float32 on a CPU drafts change no token
     modes = report.facts["bench"]["modes"]

@@ -135,7 +135,8 @@ def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, race: RaceWindow) -> No
 def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     """The panes stayed empty until both replies were there."""
     pieces = BenchPiece(0, "Hello"), BenchPiece(0, ","), BenchPiece(1, "Hel")
-    chat.engine.bench_events = (EVENTS[0], *pieces, *EVENTS[1:])
+    second = BenchProgress(1, 2, "Prompt lookup, prompt 1 of 1")
+    chat.engine.bench_events = (EVENTS[0], *pieces[:2], second, pieces[2], *EVENTS[1:])
     chat.engine.gate.shut()
     race.start.click()
     bars = race.plain.progress, race.drafted.progress
@@ -147,6 +148,10 @@ def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, ra
         (0, 1000),
     ]
     assert (race.plain.state.text(), race.drafted.state.text()) == ("Writing… 2 tokens", "Waiting for its turn")
+    chat.engine.gate.allow(1)
+    qtbot.waitUntil(lambda: race.plain.state.text() == "Done")
+    assert race.drafted.state.text() == "Reading the prompt"
+    assert race.drafted.progress.maximum() == 0
     chat.engine.gate.allow(1)
     qtbot.waitUntil(lambda: race.drafted.text.toPlainText() == "Hel")
     assert (race.plain.state.text(), race.drafted.state.text()) == ("Done", "Writing… 1 token")
