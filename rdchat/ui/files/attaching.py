@@ -279,7 +279,9 @@ def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tupl
     if file.read is None or file.part is None:
         return ("Waiting…" if file.fraction is None else f"Reading… {file.fraction:.0%}"), "muted"
     if file.count is None:
-        text = "Counting…" if context is not None else f"{len(file.part.text):,} characters"
+        # An image's text is its bytes.
+        size = "An image" if file.image else f"{len(file.part.text):,} characters"
+        text = "Counting…" if context is not None else size
     else:
         text = file.count.text
         if context and not too_long:

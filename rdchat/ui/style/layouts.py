@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 from math import cos, pi
+from time import monotonic
 
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRect, QRectF, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAction,
     QColor,
     QGuiApplication,
-    QHideEvent,
     QKeyEvent,
     QPainter,
     QPaintEvent,
     QPalette,
-    QShowEvent,
 )
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -37,9 +36,9 @@ from rdchat.ui.style.labels import PlainLabel, set_tip
 from rdchat.ui.style.theme import SMALL, Theme
 
 _TYPING_MS = 120
-# A bar that knows nothing: one sweep of its piece takes 1.2 s.
+# A bar that knows nothing: how long its piece takes from left to right.
 _FRAME_MS = 40
-_SWEEP_FRAMES = 30
+_SWEEP_S = 1.2
 _PIECE = 0.3
 _GROUND_ALPHA = 40
 _MAX_SEARCH_LETTERS = 500
@@ -166,31 +165,9 @@ class ThinBar(QProgressBar):
         super().__init__(textVisible=False, maximum=1000)
         self.setFixedHeight(height)
         self.setAccessibleName(name)
-        # Frames since the piece was at the left.
-        self._frame = 0
-        self._frames = QTimer(self, interval=_FRAME_MS)
-        self._frames.timeout.connect(self.advance)
-
-    def advance(self) -> None:
-        """Move the piece on by a frame."""
-        self._frame = (self._frame + 1) % (2 * _SWEEP_FRAMES)
-        self.update()
-
-    def run_frames(self) -> None:
-        """Move while it is seen and knows nothing."""
-        if self.isVisible() and not self.maximum():
-            if not self._frames.isActive():
-                self._frames.start()
-        else:
-            self._frames.stop()
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.run_frames()
-
-    def hideEvent(self, event: QHideEvent) -> None:
-        super().hideEvent(event)
-        self.run_frames()
+        # Each painting of an unknown share asks for the next one, so nothing runs for a bar that is not seen.
+        self._next_frame = QTimer(self, singleShot=True, interval=_FRAME_MS)
+        self._next_frame.timeout.connect(self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -205,9 +182,10 @@ class ThinBar(QProgressBar):
         if self.maximum():
             area.setWidth(area.width() * self.value() / self.maximum())
         else:
-            at = (1 - cos(pi * self._frame / _SWEEP_FRAMES)) / 2
+            at = (1 - cos(pi * monotonic() / _SWEEP_S)) / 2
             piece = area.width() * _PIECE
             area = QRectF((area.width() - piece) * at, 0, piece, area.height())
+            self._next_frame.start()
         painter.setBrush(self.palette().color(QPalette.ColorRole.Accent))
         painter.drawRoundedRect(area, radius, radius)
 
@@ -222,7 +200,6 @@ def show_share(bar: ThinBar, share: float | None) -> None:
     motion = QGuiApplication.styleHints().accessibility().motionPreference()
     bar.setMaximum(0 if share is None and motion is not Qt.MotionPreference.ReducedMotion else 1000)
     bar.setValue(round(1000 * (share or 0)))
-    bar.run_frames()
 
 
 class PlainField(QPlainTextEdit):
