@@ -13,8 +13,11 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat import host
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.attachments.choosing import Part
+from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
-from rdchat.ui.files.attaching import PendingRow
+from rdchat.ui.files.attaching import PendingRow, chip_text
 from rdchat.ui.files.chips import FileChip, ImageTile
 from rdchat.ui.files.dragged_data import has_image, image_in
 from rdchat.ui.files.image_window import ImageWindow
@@ -407,3 +410,11 @@ def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat
     dialog = next(each for each in window.findChildren(QFileDialog) if each.isVisible())
     assert [each.partition(" (")[0] for each in dialog.nameFilters()] == ["All Files", "Images"]
     dialog.close()
+
+
+def test_an_image_has_no_count_of_characters_while_a_model_loads() -> None:
+    """It said 167,728 characters: the letters of its bytes."""
+    for kind, words in ((FileKind.IMAGE, "An image"), (FileKind.TEXT, "4 characters")):
+        read = ReadFile("sky.png", kind, ("abcd",))
+        file = PendingFile(1, None, "sky.png", read=read, part=Part("abcd"), file=attached(read, "abcd", ""))
+        assert chip_text(file, None, too_long=False) == (words, "muted")
