@@ -4,17 +4,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent, QWheelEvent
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
-from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.formatting import SEES, counted, listed, model_label
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import FileMode, ask_to_open
-from rdchat.ui.style.theme import paint_focus
 
 _MAX_REASONS = 20
 # The pixels that a button needs for its frame and its menu arrow.
@@ -25,12 +23,6 @@ class CalmComboBox(QComboBox):
     """A combo box that the wheel does not change while the panel scrolls under the pointer."""
 
     opened = Signal()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw the focus ring of the other controls; a Mac has its own."""
-        super().paintEvent(event)
-        if self.hasFocus() and not host.MACOS:
-            paint_focus(QPainter(self), QRectF(self.rect()), self.palette().color(QPalette.ColorRole.Accent))
 
     def showPopup(self) -> None:
         self.opened.emit()
