@@ -88,7 +88,7 @@ class Settings:
         larger_model_declined: Whether the person dismissed the offer of a larger model.
         looks_for_updates: Whether to look for new versions once a day; None until the person has answered.
         looked_for_updates: Day of the last look for a new version, as 2026-11-25.
-        panel_visible: Whether the speed panel is shown; None until the first reply has figures.
+        panel_visible: Whether the speed panel is shown; None until the question after the first reply.
         sidebar_visible: Whether the list of conversations is shown.
         titles_by_model: Whether the model writes titles of new chats while it is idle.
         earlier_replies: Whether drafts may come from earlier replies.

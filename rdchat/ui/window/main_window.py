@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from rdchat import host
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import ModelSources
@@ -95,6 +96,7 @@ class MainWindow(QMainWindow):
         self._controller, self._theme = controller, theme
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
+        self._has_figures = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.recorder, controller.rescue_file, self)
         self.setObjectName("main")
@@ -316,15 +318,21 @@ class MainWindow(QMainWindow):
         # The system waits for the end of the signal.
         controller.hot_key_pressed.connect(self.actions_.quick.trigger, Qt.ConnectionType.QueuedConnection)
         controller.replies.ended.connect(self._on_reply_ended)
+        chat.message_added.connect(self._show_first_figures)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "widgets exist only in an application"
         app.applicationStateChanged.connect(self._on_application_state)
 
+    def _show_first_figures(self, message: Message) -> None:
+        """Open the speed panel with the question after the first reply: sooner it would wrap that reply again."""
+        settings = self._controller.settings
+        if message.role is Role.USER and self._has_figures and settings.values.panel_visible is None:
+            settings.update(panel_visible=True)
+
     def _on_reply_ended(self, reply: Message) -> None:
-        """Announce the end, also to a person who is elsewhere, and open the speed panel after the first reply."""
+        """Announce the end, also to a person who is elsewhere."""
         figures, chat_id = reply.statistics or Statistics(), reply.conversation_id
-        if chat_id and reply.statistics and self._controller.settings.values.panel_visible is None:
-            self._controller.settings.update(panel_visible=True)
+        self._has_figures |= bool(chat_id and reply.statistics)
         calls = self._controller.calls
         waits = bool(reply.tool_calls) and calls.holds(chat_id) and not calls.runs_in(chat_id)
         end = early_end(reply)[0] or (_CALL_WAITS if waits else "The reply is finished.")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QFileDialog, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
@@ -262,12 +262,24 @@ def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) 
     qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
 
 
-def test_the_panel_opens_after_the_first_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    """Its dashes were the first that one saw."""
+def test_the_panel_opens_with_the_question_after_the_first_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """Its dashes were the first that one saw; later it wrapped the first reply again while it was read."""
     chat.controller.settings.update(panel_visible=None)
     assert not window.panel.isVisible()
     chat.start()
-    chat.say("Hello")
+    transcript = window.conversation.transcript
+    chat.engine.gate.shut()
+    chat.controller.send("Hello")
+    chat.engine.gate.allow(4)
+    chat.wait_for(EngineState.WRITING)
+    QApplication.sendPostedEvents()
+    width = transcript.viewport().width()
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: not chat.writing)
+    QApplication.sendPostedEvents()
+    assert not window.panel.isVisible()
+    assert transcript.viewport().width() == width, "the reply keeps its lines"
+    chat.say("More")
     assert window.panel.isVisible()
     window.actions_.panel.trigger()
     chat.say("Again")
