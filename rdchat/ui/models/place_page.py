@@ -83,10 +83,12 @@ class PlacePage(QWidget):
         raise NotImplementedError
 
     def show_places(self, places: Sequence[Entry]) -> None:
-        """Show these places, and the first if none is chosen."""
+        """Show these places; choose one that was added, or the first if none is chosen."""
+        before = {entry.key for entry in self.list.entries}
         self.list.show_entries(places)
-        if self.list.current is None and places:
-            self.list.select(places[0].key)
+        added = [place for place in places if before and place.key not in before]
+        if places and (added or self.list.current is None):
+            self.list.select((added or places)[0].key)
         self.add.setVisible(bool(places))
         self.notice.show_text(*self._texts[1:])
         self._right.setCurrentIndex(1 if places else 0)

@@ -127,6 +127,18 @@ def test_a_servers_models_are_used_from_the_page(qtbot: QtBot, remote: RemotePag
     assert chat.controller.model_slot.chosen == f"remote:studio/{row.name.text()}"
 
 
+def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> None:
+    servers = tuple(RemoteServer(name, f"https://{name}.local") for name in ("attic", "studio", "garage"))
+    for count in range(1, 4):
+        chat.controller.settings.update(remote_servers=servers[:count])
+        chat.controller.remote._search.results = tuple(ServerState(server) for server in servers[:count])
+        chat.controller.remote.changed.emit()
+        assert remote.name.text() == servers[count - 1].name
+    chat.controller.remote._search.results = tuple(ServerState(server) for server in servers[1:])
+    chat.controller.remote.changed.emit()
+    assert remote.name.text() == "garage", "the chosen one stays when another goes"
+
+
 def test_of_very_many_models_the_menu_has_the_rest(remote: RemotePage, chat: Chat) -> None:
     """A row for each of a thousand would hold the window up for seconds."""
     server = RemoteServer("studio", "https://studio.local")
