@@ -121,10 +121,10 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
     form.addRow(label, line or field)
 
 
-def keep_room(widget: QWidget) -> None:
+def keep_room(widget: QWidget, kept: bool = True) -> None:
     """Keep a widget's room while it is hidden, so that what is around it does not move."""
     policy = widget.sizePolicy()
-    policy.setRetainSizeWhenHidden(True)
+    policy.setRetainSizeWhenHidden(kept)
     widget.setSizePolicy(policy)
 
 

@@ -11,7 +11,7 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.style.buttons import pop_up
-from rdchat.ui.style.layouts import discard
+from rdchat.ui.style.layouts import discard, keep_room
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -63,8 +63,9 @@ class MessageWidget(QWidget):
         """Show the editor, or what it replaces."""
         reading = not self.is_edited
         self.body.setVisible(reading)
-        # A reply of calls alone has nothing to copy; its calls stand below.
-        is_empty = not self.message.text and bool(self.message.tool_calls) and not self.is_last
+        # A reply of calls alone, perhaps with a thought, has nothing to copy; its calls stand below.
+        is_empty = not self.written_text.strip() and bool(self.message.tool_calls) and not self.is_last
+        keep_room(self.actions_row, not is_empty)
         self.actions_row.setVisible(reading and not self.is_busy and self.area.has_actions and not is_empty)
 
     @property

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ToolCall
+from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import (
@@ -210,6 +211,18 @@ def title(box: FoldedText) -> str:
 def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> None:
     view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello", thinking=Thinking(ms=ms))])
     assert title(view.findChild(FoldedText)) == said
+
+
+@pytest.mark.parametrize("text", ["", "<think>hm</think>", "<think>hm</think>\n\n"])
+def test_no_gap_for_hidden_buttons_stands_before_the_calls(qtbot: QtBot, show: Show, text: str) -> None:
+    calling = reply(2, text, tool_calls=(ToolCall("f", "{}", "a"),))
+    view = show([person(1, "Hi"), calling, reply(3, "Done")])
+    wait_until_drawn(qtbot, view)
+    widget = widget_of(view, 2)
+    thought = widget.findChild(FoldedText)
+    below = thought.geometry().bottom() if thought else 0
+    assert not widget.actions_row.isVisible()
+    assert widget.height() - below < HEIGHT
 
 
 def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtBot, show: Show) -> None:
