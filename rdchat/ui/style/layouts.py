@@ -42,6 +42,10 @@ _SWEEP_S = 1.2
 _PIECE = 0.3
 _GROUND_ALPHA = 40
 _MAX_SEARCH_LETTERS = 500
+_SIDES = {
+    Qt.LayoutDirection.LeftToRight: Qt.AlignmentFlag.AlignLeft,
+    Qt.LayoutDirection.RightToLeft: Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute,
+}
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 """A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
@@ -203,15 +207,16 @@ def show_share(bar: ThinBar, share: float | None) -> None:
 
 
 class PlainField(QPlainTextEdit):
-    """A field of several lines that Tab leaves. Its placeholder goes while an input method composes.
+    """A field of several lines that Tab leaves, aligned as its first paragraph is read.
 
-    Qt draws both over each other.
+    Its placeholder goes while an input method composes: Qt draws both over each other.
     """
 
     def __init__(self, placeholder: str = "", *, read_only: bool = False) -> None:
         super().__init__(tabChangesFocus=True, readOnly=read_only)
         self._placeholder = placeholder
         self.textChanged.connect(self._show_placeholder)
+        self.textChanged.connect(self._align)
         self._show_placeholder()
 
     @property
@@ -222,6 +227,13 @@ class PlainField(QPlainTextEdit):
     def setPlaceholderText(self, text: str) -> None:
         self._placeholder = text
         self._show_placeholder()
+
+    def _align(self) -> None:
+        side = _SIDES[self.document().firstBlock().textDirection()]
+        option = self.document().defaultTextOption()
+        if option.alignment() != side:
+            option.setAlignment(side)
+            self.document().setDefaultTextOption(option)
 
     def _show_placeholder(self) -> None:
         super().setPlaceholderText("" if self.composing else self._placeholder)

@@ -78,3 +78,14 @@ def test_the_placeholder_is_back_in_an_empty_field(field: PlainField, end: str) 
         field.setPlainText("")
     assert not field.composing
     assert drawn(field) == empty
+
+
+def test_a_text_begins_on_the_side_from_which_it_is_read(field: PlainField) -> None:
+    def first() -> int:
+        field.moveCursor(field.textCursor().MoveOperation.Start)
+        return field.cursorRect().x()
+
+    for text, is_right in (("Hello", False), ("שלום, Mac", True), ("مرحبا", True), ("", False), ("1. 你好", False)):
+        field.setPlainText(text)
+        assert (first() > field.viewport().width() / 2) is is_right, text
+        assert field.toPlainText() == text
