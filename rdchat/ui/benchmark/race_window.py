@@ -19,7 +19,7 @@ from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import MODES
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, row, show_share, text_field
-from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
@@ -148,6 +148,8 @@ class RaceWindow(SideWindow):
         self.speed_up.setText(result.speed_text)
         parted = "muted" if result.parted_by_rounding else "warning"
         self._show_verdict(result.verdict, "success" if result.difference is None else parted)
+        self.setAccessibleDescription(f"{result.speed_text} {result.verdict}")
+        announce(self)
         if self.isVisible():
             self.playback.restart()
             self.playback.play.setFocus()

@@ -60,6 +60,7 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     assert race.verdict.text() == "Same text, token for token.", "it does not wait for the replay"
     race.playback.skip.click()
     assert race.playback.at_end
+    assert race.accessibleDescription() == f"{race.speed_up.text()} {race.verdict.text()}", "a screen reader hears it"
     assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == ("Hello, you!", "Hello, you!")
     assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0", "100")
     assert race.drafted.state.text() == "4 tokens, 0.13 s with reading"
