@@ -376,7 +376,7 @@ class ChatController(QObject):
 
     def plain_pace(self) -> float | None:
         """Return the loaded model's tokens a second without drafting, by its last reply, or that of the open chat."""
-        last = self.chat.path.last_measured
+        last = self.chat.path.last_reply
         measured = last.statistics if last and last.model == self.model_slot.name else None
         if self.time_ledger.plain_pace is not None or measured is None:
             return self.time_ledger.plain_pace
