@@ -59,7 +59,7 @@ def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
-    session, wrong, count = ChatSession(model), list[str](), 40
+    session, wrong, count = ChatSession(model), list[str](), 20
     for image, caption in drawings(tmp_path, count):
         said = answer(session, image, QUESTION).text
         if said != caption:
@@ -70,7 +70,7 @@ def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_no_mode_changes_what_it_says(model: LoadedModel, tmp_path: Path, temperature: float) -> None:
-    for image, _ in drawings(tmp_path, 2):
+    for image, _ in drawings(tmp_path, 1):
         plain = answer(ChatSession(model), image, QUESTION, temperature=temperature)
         for mode in (*DRAFTERS, Mode.AUTO):
             drafted = answer(ready_session(model, model), image, QUESTION, mode, temperature)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.project.scripts import ROOT
 
-ACTIONS, PATIENCE_S = 80, 900
+ACTIONS, PATIENCE_S = 30, 900
 
 
 @pytest.mark.slow
