@@ -40,8 +40,10 @@ READERS: dict[str, Reader] = {
     "pythonic": pythonic_calls, "qwen3_coder": tagged.QWEN,
 }  # fmt: skip
 """Readers by the names that mlx-lm gives to the forms of calls."""
-# A value may spell the end mark of calls, so that many of them are tried, within this many characters of a reply.
-_MOST_ENDS, _MOST_READ = 32, 50_000_000
+# A value may spell the end mark of calls, so that many of them are tried. What openings without a call reach over is in
+# all at most so many times the reply.
+_MOST_ENDS = 32
+_MOST_IN_VAIN = 32
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _ONLY_FENCE = re.compile(r"\s*(`{3,}+|~{3,}+)[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
@@ -151,47 +153,55 @@ class _Blocks(NamedTuple):
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
         """Yield where each block of calls in a range begins and ends, with its calls."""
-        closing, left, after = self.markers[1], _MOST_READ, first
-        while left > 0 and (opened := self._next(after, last)):
-            start, inside = opened
+        opened = _places(self.text, self.markers[0], first, last)
+        closed = _places(self.text, self.markers[1], first, last)
+        begins = [(start, start + len(self.markers[0])) for start in opened]
+        begins += [(head, head) for head in self.heads if first <= head < last]
+        left = _MOST_IN_VAIN * (last - first)
+        after = first
+        for start, inside in sorted(begins, key=lambda each: (each[0], -each[1])):
+            if start < after:
+                continue
             after = max(inside, start + 1)
-            for end in self._ends(start, inside, last):
-                left -= end - inside
-                if left > 0 and (calls := _calls_in(self.text[inside:end], self.read, self.offered)):
-                    after = end + len(closing) if self.text.startswith(closing, end, last) else end
+            furthest = inside
+            for end in self._ends(start, inside, last, closed):
+                furthest = max(furthest, end)
+                if furthest - inside > left:
+                    return
+                if calls := _calls_in(self.text[inside:end], self.read, self.offered):
+                    closes = self.text.startswith(self.markers[1], end, last)
+                    after = end + len(self.markers[1]) if closes else end
                     yield start, after, calls
                     break
+            else:
+                left -= furthest - inside
 
-    def _next(self, first: int, last: int) -> tuple[int, int] | None:
-        """Return where the next block may begin, and where its content does; None without one."""
-        start = self.text.find(self.markers[0], first, last)
-        nearest = bisect_left(self.heads, first)
-        if nearest < len(self.heads) and (head := self.heads[nearest]) < (last if start < 0 else start):
-            return head, head
-        return (start, start + len(self.markers[0])) if start >= 0 else None
+    def _ends(self, start: int, inside: int, last: int, closed: list[int]) -> Iterator[int]:
+        """Yield where a block may end: at each end mark, the last one first; where the model ended; at the next mark.
 
-    def _ends(self, start: int, inside: int, last: int) -> list[int]:
-        """Return where a block may end: at each end mark, the last one first; where the model ended; at the next mark.
-
-        One without an opening mark ends at an end mark. JSON that is whole has one end.
+        One without an opening mark ends at an end mark. JSON that is whole has one end. `closed` is where the range has
+        end marks, in order.
         """
         begin = after_blanks(self.text, inside)
         behind, is_whole = objects_end(self.text, begin)
         if is_whole and behind > begin and self.text.startswith(self.markers, behind, last):
-            return [behind]
-        ends, end = list[int](), inside - 1
-        while self.markers[1] and len(ends) < _MOST_ENDS:
-            if (end := self.text.find(self.markers[1], end + 1, last)) < 0:
-                break
-            ends.append(end)
+            yield behind
+            return
+        nearest = bisect_left(closed, inside)
+        yield from reversed(closed[nearest : nearest + _MOST_ENDS])
         if start == inside:
-            return ends[::-1]
+            return
         if self.ended and self.read is mistral_calls:
-            ends.append(inside + mistral_end(self.text[inside:last], self.offered))
-        others = [last] if self.ended and last == len(self.text) else []
+            yield inside + mistral_end(self.text[inside:last], self.offered)
+        if self.ended and last == len(self.text):
+            yield last
         if (following := self.text.find(self.markers[0], inside, last)) >= 0:
-            others.append(following)
-        return ends[::-1] + others
+            yield following
+
+
+def _places(text: str, mark: str, first: int, last: int) -> list[int]:
+    """Return where a mark stands in a range; none for an empty mark."""
+    return [found.start() for found in re.compile(re.escape(mark)).finditer(text, first, last)] if mark else []
 
 
 def _code_borders(text: str, first: int, last: int) -> list[int]:

@@ -39,9 +39,13 @@ def _parser(family: str) -> tuple[Parse, tuple[str, str]]:
 
 
 def _texts(openings: tuple[str, ...], end: str) -> list[Text]:
-    """Return each beginning of a call with each letter behind it in growing numbers."""
+    """Return each beginning of a call with each letter behind it in growing numbers, and itself in growing numbers."""
     begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
-    return [repeated(letter, opening, f"!{end}") for opening in begun for letter in _REPEATED]
+    texts = [repeated(letter, opening, f"!{end}") for opening in begun for letter in _REPEATED]
+    for opening in begun:
+        texts += [repeated(opening), repeated(opening, after=end)]
+        texts += [repeated(f"{opening}!{end}"), repeated(f'{opening}"')]
+    return texts
 
 
 def _check_calls(parse: Parse | None, marks: tuple[str, str], texts: list[Text], longest: int) -> None:
@@ -57,16 +61,15 @@ def test_reading_calls_grows_with_the_text(family: str) -> None:
     parse, marks = _parser(family)
     openings = _FORMS[family]
     begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
-    _check_calls(parse, marks, [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in " a"], 16_000)
+    texts = [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in " a"]
+    _check_calls(parse, marks, [*texts, *map(repeated, begun)], 16_000)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", _FORMS)
 def test_reading_calls_of_all_shapes_grows_with_the_text(family: str) -> None:
     parse, marks = _parser(family)
-    # The work of many openings without ends has a bound (`_MOST_READ`), but still grows faster than the text.
-    shapes = [text for name, text in SHAPES.items() if name != "calls without end"]
-    _check_calls(parse, marks, [*_texts(_FORMS[family], marks[1]), *shapes], 16_000)
+    _check_calls(parse, marks, [*_texts(_FORMS[family], marks[1]), *SHAPES.values()], 16_000)
 
 
 @pytest.mark.parametrize("opening", _CHANNEL)
