@@ -110,7 +110,8 @@ class PlanForm(QWidget):
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__()
-        self._drafting, self._theme = drafting, theme
+        self._drafting = drafting
+        self._theme = theme
         self._form = form_layout(self, spacing=(MEDIUM, TIGHT + 2), align=Qt.AlignmentFlag.AlignLeft)
         self._form.setContentsMargins(LARGE, 0, LARGE - 4, LARGE)
         self._add_heading("Prompts")
@@ -178,7 +179,8 @@ class PlanForm(QWidget):
         Raises:
             InvalidSettingError: If the content of a field is invalid; the message names the field.
         """
-        drafting, prompts = self._drafting.settings, self.source.prompts(self.limit.value())
+        drafting = self._drafting.settings
+        prompts = self.source.prompts(self.limit.value())
         sweep = Sweep(
             self._chosen(),
             self._sizes("beam_width"),
@@ -189,7 +191,8 @@ class PlanForm(QWidget):
             draft_model=drafting.draft_model,
             drafters=(drafting.drafter,),
         )
-        replies, trials = self.max_tokens.value(), self.trials.value()
+        replies = self.max_tokens.value()
+        trials = self.trials.value()
         return BenchPlan(sweep.cells(), prompts, replies, trials, mlx_lm=self.mlx_lm.isChecked())
 
     def _sizes(self, name: str) -> tuple[int, ...]:

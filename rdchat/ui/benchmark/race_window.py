@@ -61,7 +61,8 @@ class RaceWindow(SideWindow):
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Race", (860, 640), (600, 440), parent)
         self._controller = controller
-        self._race, self._drafting = controller.race, controller.drafting
+        self._race = controller.race
+        self._drafting = controller.drafting
         self._result: RaceResult | None = None
         # Raced instead of the chat's own settings.
         self._tried: DraftSettings | None = None
@@ -95,7 +96,8 @@ class RaceWindow(SideWindow):
         self.start.setDefault(True)
 
     def _lay_out(self, theme: Theme) -> None:
-        drafting, up_to = PlainLabel("Drafting"), PlainLabel("Up to")
+        drafting = PlainLabel("Drafting")
+        up_to = PlainLabel("Up to")
         choices = row(drafting, self.mode, SMALL, up_to, self.token_limit, (self.status, 1), self.start)
         replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
         column(
@@ -185,7 +187,8 @@ class RaceWindow(SideWindow):
             return
         own_seed = self._controller.settings.values.seed
         seed = fresh_seed() if own_seed is None else own_seed
-        prompt, temperature = self.prompt.toPlainText().strip(), self._controller.chat.values.sampling.temperature
+        prompt = self.prompt.toPlainText().strip()
+        temperature = self._controller.chat.values.sampling.temperature
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:

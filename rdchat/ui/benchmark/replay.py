@@ -58,7 +58,8 @@ class ReplayView(QWidget):
 
     def load(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
-        self._replay, self.written = replay, 0
+        self._replay = replay
+        self.written = 0
         self.text.clear()
         self.speed.show_text(formatting.NONE, "muted")
         self.state.show_text(" ", "muted")  # An empty label would be lower.
@@ -88,7 +89,8 @@ class ReplayView(QWidget):
             return
         state = self._replay.at(clock_ms)
         bar = self.text.verticalScrollBar()
-        position, at_end = bar.value(), bar.value() == bar.maximum()
+        position = bar.value()
+        at_end = bar.value() == bar.maximum()
         self.text.setPlainText(_BOLD.sub(r"\1", self._replay.text[: state.characters]))
         bar.setValue(bar.maximum() if at_end else position)
         self.speed.show_text(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
@@ -170,5 +172,6 @@ class Playback(QWidget):
 
     def _show(self) -> None:
         self.play.setText("Pause" if self.playing else "Play")
-        moment, total = self.slider.value() / 1000, self.slider.maximum() / 1000
+        moment = self.slider.value() / 1000
+        total = self.slider.maximum() / 1000
         self.clock.setText(f"{moment:.1f} of {total:.1f} s" if total else "")

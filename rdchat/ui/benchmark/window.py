@@ -40,7 +40,8 @@ class BenchmarkWindow(SideWindow):
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Benchmark", (1160, 700), (720, 460), parent)
-        self._controller, self._benchmark = controller, controller.benchmark
+        self._controller = controller
+        self._benchmark = controller.benchmark
         self._result: BenchResult | None = None
         self._outcome: tuple[str, str] | None = None
         self.form = PlanForm(controller.drafting, theme)
@@ -138,12 +139,15 @@ class BenchmarkWindow(SideWindow):
             self.start.setEnabled(True)
             self._show_progress()
             return
-        reason, text, color = obstacle(self._controller), "", "muted"
+        reason = obstacle(self._controller)
+        text = ""
+        color = "muted"
         try:
             plan = self.form.plan()
             text = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_text(plan)}"
         except InvalidSettingError as error:
-            reason, color = reason or str(error), "danger"
+            reason = reason or str(error)
+            color = "danger"
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
         self.status.show_text(*(self._outcome or (reason or text, color)))
@@ -151,7 +155,8 @@ class BenchmarkWindow(SideWindow):
     def _time_text(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
         controller = self._controller
-        pace, last = controller.time_ledger.pace, controller.chat.path.last_reply
+        pace = controller.time_ledger.pace
+        last = controller.chat.path.last_reply
         measured = last.statistics if last and last.model == controller.model_slot.name else None
         pace = pace or (measured.decode_tps if measured else None)
         if pace is None:
@@ -159,7 +164,8 @@ class BenchmarkWindow(SideWindow):
         plain = min(pace, (measured.plain_tps if measured else None) or pace / _OFTEN_GAINED)
         tokens = plan.runs * plan.max_tokens
         again = plan.runs // plan.trials * plan.max_tokens  # Drafts are timed alone, too.
-        shortest_s, longest_s = tokens / pace, (tokens + again) / plain * _SLOWER
+        shortest_s = tokens / pace
+        longest_s = (tokens + again) / plain * _SLOWER
         return f"That takes {formatting.rough_time(shortest_s)} to {formatting.rough_time(longest_s)}."
 
     def _on_edited(self) -> None:
@@ -177,7 +183,8 @@ class BenchmarkWindow(SideWindow):
         self.status.show_text(f"{done}: {progress.text}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
-        made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
+        made = len(self._benchmark.runs)
+        planned = self._benchmark.plan.runs if self._benchmark.plan else 0
         load_note = self._benchmark.result.load_note if self._benchmark.result else ""
         done = f"Done: {formatting.counted(made, 'reply', 'replies')}. {load_note}".rstrip()
         self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")

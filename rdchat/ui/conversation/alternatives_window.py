@@ -75,7 +75,8 @@ def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
 
 def made_text(message: Message) -> str:
     """Return how a message was made: by whom, its temperature, its speed and its files."""
-    made_with, statistics = message.made_with, message.statistics
+    made_with = message.made_with
+    statistics = message.statistics
     parts = ["yours" if message.role is Role.USER else "", "edited by you" if message.edited else ""]
     if made_with is not None and made_with.sampling is not None:
         parts.append(f"temperature {made_with.sampling.temperature:g}")
@@ -191,7 +192,8 @@ class AlternativesWindow(SideWindow):
 
     def _refresh(self) -> None:
         """Show what there is now; an alternative may have been deleted, or written on."""
-        before, self._all = self._all, self._chat.alternatives(self._ids[0]) if self._ids else []
+        before = self._all
+        self._all = self._chat.alternatives(self._ids[0]) if self._ids else []
         ids = [each.id for each in self._all]
         if len(ids) < 2:
             self.close()
@@ -206,7 +208,8 @@ class AlternativesWindow(SideWindow):
         self._comparison.forget()
         files = {each.files for each in self._all if each.id in self._ids}
         self._same = "are the same" if len(files) == 1 else "have the same words"
-        messages, in_use = {each.id: each for each in self._all}, set(self._chat.path.ids)
+        messages = {each.id: each for each in self._all}
+        in_use = set(self._chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=False):  # A deleted chat has none.
             pane.show_message(messages[message_id], in_use=message_id in in_use)
 

@@ -36,7 +36,8 @@ class Banner(Card):
 
     def __init__(self, theme: Theme, text: str, detail: str = "", icon: str = "info", color: str = "accent") -> None:
         super().__init__(theme)
-        self._icon, self._color = icon, color
+        self._icon = icon
+        self._color = color
         self.setAccessibleName(f"{text} {detail}".strip())
         self._picture = PlainLabel()
         self.progress = ThemedLabel(theme, "", "muted", -1)

@@ -21,7 +21,9 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import PromptField
 
 # In pixels; the height is that of the button beside the ring.
-_RING, _STROKE, _HEIGHT = 14, 2.5, 30
+_RING = 14
+_STROKE = 2.5
+_HEIGHT = 30
 # Above this share of the context, the ring has the colour of a warning.
 _NEARLY = 0.8
 _FULL_CIRCLE = 360 * 16  # Qt's angles
@@ -60,7 +62,8 @@ class ContextRing(QWidget):
         return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.text) + 2, _HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        colors, share = self._theme.colors, self._share
+        colors = self._theme.colors
+        share = self._share
         ink = colors.danger if share >= 1 else colors.warning if share >= _NEARLY else colors.accent
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -86,7 +89,8 @@ def context_text(use: ContextUse) -> str:
 
 
 # Longer texts become files when they are pasted.
-_MAX_PASTED, _MAX_LINES = 4000, 200
+_MAX_PASTED = 4000
+_MAX_LINES = 200
 _BUTTON = 30
 # The first one that fits is shown.
 _PLACEHOLDERS = (
@@ -215,7 +219,9 @@ class Composer(QWidget):
 
     def __init__(self, theme: Theme, stop_keys: str = "Esc") -> None:
         super().__init__()
-        self._theme, self._stop_keys, self.sends_later = theme, stop_keys, True
+        self._theme = theme
+        self._stop_keys = stop_keys
+        self.sends_later = True
         self._state = EngineState.LOADING
         # Whether a message that is sent now waits for another reply.
         self._waits = False
@@ -297,7 +303,8 @@ class Composer(QWidget):
         state = EngineState.WRITING if state is EngineState.PREFILL else state
         if state is not self._state:
             self.show_note("")
-        self._state, self._waits = state, waits
+        self._state = state
+        self._waits = waits
         self.refresh_button()
 
     def show_note(self, text: str) -> None:
@@ -345,7 +352,8 @@ class Composer(QWidget):
 
     def refresh_button(self) -> None:
         """Show what the buttons do now: images are sent without words too."""
-        writing, typed = self._state is EngineState.WRITING, bool(self.text.strip()) or self.files.has_images
+        writing = self._state is EngineState.WRITING
+        typed = bool(self.text.strip()) or self.files.has_images
         self.button.show_as("stop" if writing else "send", "Stop" if writing else "Send")
         tip = _WAITS if self._waits and not writing else _TIPS[self._state].format(self._stop_keys)
         set_tip(self.button, tip if writing or typed else "Type something to send")
@@ -354,6 +362,7 @@ class Composer(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the rounded outline; in the accent colour while the field has the focus."""
-        colors, focused = self._theme.colors, self.field.hasFocus()
+        colors = self._theme.colors
+        focused = self.field.hasFocus()
         line = QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
         paint_card(self, QRectF(self._frame.geometry()).adjusted(1, 1, -1, -1), colors.surface, line, radius=16)

@@ -29,7 +29,8 @@ from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
 
 # A row's height in pixels, and the number of rows; more rows scroll.
-_ROW, _MAX_ROWS = 28, 3
+_ROW = 28
+_MAX_ROWS = 3
 
 
 class WaitingList(QWidget):
@@ -87,7 +88,9 @@ class ConversationView(Ground):
 
     def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
         super().__init__(theme, "surface")
-        self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
+        self._controller = controller
+        self._chat = controller.chat
+        self._model = controller.model_slot
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
         self.composer = Composer(theme)
@@ -101,7 +104,8 @@ class ConversationView(Ground):
         self.sight = SightLine(self._model, controller.chat.files, theme, controller.context.meter)
         self.composer.add_line(self.sight)
         self.composer.add_line(self.tools.line)
-        transcript.on_edit, transcript.file_text = self._add_files_to, controller.replies.file_text
+        transcript.on_edit = self._add_files_to
+        transcript.file_text = controller.replies.file_text
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
@@ -123,11 +127,14 @@ class ConversationView(Ground):
         self.composer.show_note(f"Saved as {name}. Type / in the empty field to insert it.")
 
     def _connect_chat(self) -> None:
-        settings, prompts = self._controller.settings, self.composer.field.prompts
+        settings = self._controller.settings
+        prompts = self.composer.field.prompts
         prompts.offer(settings.values.prompts)
         settings.changed.connect(lambda values: prompts.offer(values.prompts))
         prompts.saved.connect(self._save_prompt)
-        chat, chats, transcript = self._chat, self._controller.chats, self.transcript
+        chat = self._chat
+        chats = self._controller.chats
+        transcript = self.transcript
         chat.opened.connect(self._show_conversation)
         chat.path_changed.connect(self._show_messages)
         chat.message_added.connect(self._add_message)
@@ -148,7 +155,8 @@ class ConversationView(Ground):
         self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_text(progress)))
 
     def _connect_transcript(self) -> None:
-        controller, transcript = self._controller, self.transcript
+        controller = self._controller
+        transcript = self.transcript
         transcript.reading_failed.connect(
             lambda error: self.notices.show_storage_failure(Notice(error.message, error.hint))
         )
@@ -172,7 +180,8 @@ class ConversationView(Ground):
             requested.connect(lambda _id: self.composer.setFocus())
 
     def _connect_pages(self) -> None:
-        controller, meter = self._controller, self._controller.context.meter
+        controller = self._controller
+        meter = self._controller.context.meter
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
@@ -254,7 +263,8 @@ class ConversationView(Ground):
     def _show_state(self) -> None:
         replies = self._controller.replies
         # A reply that waits for the model and a call of a tool count as well.
-        writing, state = self._chat.id in replies.chats_being_written, replies.state
+        writing = self._chat.id in replies.chats_being_written
+        state = replies.state
         if state is EngineState.PREFILL:
             # It may wait for tools, or for the person.
             is_sent = any(each.request is not None for each in replies.live)

@@ -33,7 +33,8 @@ class FindBar(Ground):
 
     def __init__(self, finder: ChatSearch, transcript: TranscriptView, theme: Theme) -> None:
         super().__init__(theme, "window")
-        self._finder, self._transcript = finder, transcript
+        self._finder = finder
+        self._transcript = transcript
         self._chat: int | None = None
         # Messages that match, in the order of the path; then those of other versions, and which one is current.
         self._here: list[int] = []
@@ -86,14 +87,18 @@ class FindBar(Ground):
         had_focus = focused is not None and self.isAncestorOf(focused)
         self.field.typing.stop()
         self.hide()
-        self._followed, self._here, self._elsewhere, self._index = "", [], (), -1
+        self._followed = ""
+        self._here = []
+        self._elsewhere = ()
+        self._index = -1
         self._transcript.hits.mark(WordMatcher(""))
         if had_focus:
             self._transcript.setFocus()
 
     def show_chat(self, conversation_id: int | None) -> None:
         """Search the messages of another conversation, or of another path."""
-        other, self._chat = conversation_id != self._chat, conversation_id
+        other = conversation_id != self._chat
+        self._chat = conversation_id
         if not self.isHidden():
             self._look(go_there=other or self._pending_match)
 
@@ -147,10 +152,12 @@ class FindBar(Ground):
         if self.isHidden():
             return
         path = self._transcript.messages.ids
-        ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None
+        ids = set(matches.ids)
+        current = self._here[self._index] if 0 <= self._index < len(self._here) else None
         self._here = [message_id for message_id in path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(path)))
-        go_there, self._pending_match = self._pending_match, False
+        go_there = self._pending_match
+        self._pending_match = False
         if self._here and go_there:
             self._go(len(self._here) - 1)
         else:
@@ -163,7 +170,8 @@ class FindBar(Ground):
         self._transcript.hits.show(self._here[index], last=last)
 
     def _show_count(self) -> None:
-        count, others = len(self._here), len(self._elsewhere)
+        count = len(self._here)
+        others = len(self._elsewhere)
         label = f"Message {self._index + 1:,} of {count:,}" if self._index >= 0 else counted(count, "message")
         if not self.field.text().strip():
             label = ""

@@ -50,7 +50,9 @@ class Notices(QObject):
     def __init__(self, controller: ChatController, composer: Composer, theme: Theme) -> None:
         self.area = BannerArea()
         super().__init__(self.area)
-        self._controller, self._composer, self._theme = controller, composer, theme
+        self._controller = controller
+        self._composer = composer
+        self._theme = theme
         # The state in the banner of a chat that is too long, and whether the person has closed it.
         self._outgrown: tuple[ContextUse | None, Doing] | None = None
         self._put_away = False
@@ -76,7 +78,9 @@ class Notices(QObject):
 
     def _ask_to_send(self, reply: Reply) -> None:
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
-        replies, chat, path = self._controller.replies, reply.conversation, reply.prompt.path
+        replies = self._controller.replies
+        chat = reply.conversation
+        path = reply.prompt.path
         if self._question is not None or (model := replies.model.info) is None:
             return
         kinds = [file.kind is FileKind.IMAGE for each in path for file in each.files]
@@ -140,7 +144,8 @@ class Notices(QObject):
         self.show("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
 
     def _show_failure(self, failure: Failure) -> None:
-        slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()
+        slot = self._controller.model_slot
+        detail = f"{failure.message} {failure.hint}".strip()
         actions: list[Action] = [("Choose Another Model…", self.choose_model_requested.emit)]
         if slot.chosen is not None:
             actions.append(("Use the Default Model", lambda: slot.load(None)))
@@ -156,7 +161,8 @@ class Notices(QObject):
         if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")
             return
-        title, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
+        title = f"{loan.borrowed.name} writes this one reply"
+        detail = f"{loan.own_name} is loaded again afterwards."
         self.show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
 
     # New versions
@@ -176,7 +182,8 @@ class Notices(QObject):
 
     def show_update(self, update: Update) -> None:
         """Show a new version, with its page to open."""
-        title, notes = f"rdchat {update.version} is available. You have {__version__}.", update.notes.strip()
+        title = f"rdchat {update.version} is available. You have {__version__}."
+        notes = update.notes.strip()
         action = "Open Page", partial(open_page, update.page), update.page
         self.show("update", title, notes or "There are no notes.", actions=[action])
 
@@ -197,7 +204,8 @@ class Notices(QObject):
         """Offer the choice while the chat does not fit, once for each state of it."""
         context = self._controller.context
         # If files alone are too long, the person chooses a part of them: leaving out turns would not help.
-        use, doing = None if self._controller.chat.files.excess else context.outgrown, context.doing
+        use = None if self._controller.chat.files.excess else context.outgrown
+        doing = context.doing
         if (use, doing) == self._outgrown:
             return
         self._outgrown = use, doing
@@ -240,6 +248,7 @@ class Notices(QObject):
         self._put_away = True
 
     def _show_refused(self, text: str, reason: str) -> None:
-        self._put_away, self._outgrown = False, None
+        self._put_away = False
+        self._outgrown = None
         self._show_outgrown()
         self._composer.give_back(text, reason)

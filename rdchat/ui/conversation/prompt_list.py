@@ -11,7 +11,8 @@ from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.labels import utf16_length
 from rdchat.ui.style.theme import MEDIUM
 
-_SHOWN, _WIDTH = 8, 320
+_SHOWN = 8
+_WIDTH = 320
 _NEW = "No prompts yet. New…"
 # Qt counts the end of the document, too.
 _ONLY_A_SLASH = 2
@@ -33,7 +34,9 @@ class PromptList(QListWidget):
 
     def __init__(self, field: QPlainTextEdit) -> None:
         super().__init__(field)
-        self._field, self._prompts, self._found = field, tuple[SavedPrompt, ...](), list[SavedPrompt]()
+        self._field = field
+        self._prompts = tuple[SavedPrompt, ...]()
+        self._found = list[SavedPrompt]()
         self._closed = False
         self.setWindowFlags(Qt.WindowType.ToolTip)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -50,7 +53,8 @@ class PromptList(QListWidget):
         self._prompts = tuple(prompts)
 
     def _open_menu(self, position: QPoint) -> None:
-        menu, text = self._field.createStandardContextMenu(), self._field.toPlainText().strip()
+        menu = self._field.createStandardContextMenu()
+        text = self._field.toPlainText().strip()
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         add_action(menu, "Save as Prompt", lambda: self.saved.emit(text)).setEnabled(bool(text))
         menu.popup(self._field.mapToGlobal(position))

@@ -49,7 +49,9 @@ class RegenerateSheet(Sheet):
         theme: Theme,
         parent: QWidget,
     ) -> None:
-        self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
+        self._own = own_model
+        self._system_prompt = system_prompt
+        self._sampling = sampling
         self._find_models = models
         # The data of each item is its `ModelChoice`; None stands for the loaded model.
         self.model = QComboBox()
@@ -99,7 +101,8 @@ class RegenerateSheet(Sheet):
 
     def _submit(self) -> None:
         self.temperature.interpretText()
-        temperature, prompt = round(self.temperature.value(), 4), self.prompt.toPlainText()
+        temperature = round(self.temperature.value(), 4)
+        prompt = self.prompt.toPlainText()
         other = self._choice(self.model.currentIndex())
         stays = not (self._own and self.back.isChecked())
         same_temperature = temperature == round(self._sampling.temperature, 4)

@@ -34,11 +34,14 @@ class SightLine(QWidget):
         vision_requested: Emitted if the person wants the vision of the model's original.
     """
 
-    model_requested, vision_requested = Signal(str), Signal()
+    model_requested = Signal(str)
+    vision_requested = Signal()
 
     def __init__(self, slot: ModelSlot, files: PendingFiles, theme: Theme, meter: ContextMeter | None = None) -> None:
         super().__init__()
-        self._slot, self._files, self._meter = slot, files, meter
+        self._slot = slot
+        self._files = files
+        self._meter = meter
         self._installed: FolderSearch | None = None
         self._more: Sequence[ModelCard] = ()
         self._memory: DeviceMemory | None = None
@@ -54,7 +57,8 @@ class SightLine(QWidget):
 
     def offer(self, installed: FolderSearch, memory: DeviceMemory) -> None:
         """Offer the models of a search that see; where there are none, a suggested one that fits the memory."""
-        self._installed, self._memory = installed, memory
+        self._installed = installed
+        self._memory = memory
         installed.changed.connect(self.refresh)
         memory.changed.connect(self.refresh)
 
@@ -80,7 +84,8 @@ class SightLine(QWidget):
     def refresh(self) -> None:
         """Show or hide the line."""
         info = None if self._slot.loading else self._slot.info
-        use, typed = self._meter.use if self._meter else None, bool(self._files.images)
+        use = self._meter.use if self._meter else None
+        typed = bool(self._files.images)
         is_blind = info is not None and not info.sees and (typed or (use is not None and use.images > 0))
         if info is not None and is_blind:
             what = "images" if typed else "the images of this chat"

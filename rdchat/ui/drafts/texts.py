@@ -125,11 +125,14 @@ def empty_text(trace: ReplyTrace) -> str:
 
 def alternatives(trace: ReplyTrace, index: int) -> list[Alternative]:
     """Return the tokens drafted at the position of a token, the likeliest first, and the token itself."""
-    token, traced = trace.tokens[index], trace.round_of(index)
+    token = trace.tokens[index]
+    traced = trace.round_of(index)
     if traced is None or traced.tree is None:
         return []
-    tree, step = traced.tree, index - traced.first
-    taken, parent = token.token_id, tree.path[min(step, len(tree.path) - 1)]
+    tree = traced.tree
+    step = index - traced.first
+    taken = token.token_id
+    parent = tree.path[min(step, len(tree.path) - 1)]
     rows = [
         Alternative(tree.texts[node], tree.drafters[node], tree.log_probs[node], tree.tokens[node] == taken)
         for node in range(1, len(tree.tokens))

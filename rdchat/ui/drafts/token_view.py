@@ -26,7 +26,8 @@ from rdchat.ui.transcript.markdown.hit_marks import marked
 # The line height in percent leaves room for underlines.
 _LEADING = 155.0
 # Opacity of the background of a token and of a round, of 255.
-_TINT, _ROUND_TINT = 60, 28
+_TINT = 60
+_ROUND_TINT = 28
 _TAB = "    "
 _ROUND_STEPS = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
 # Characters at which Qt begins a new line.
@@ -72,10 +73,14 @@ class TokenView(OfflineBrowser):
             cursor: The token that the cursor goes to; -1 is the last one. None where the trace shown before has grown
                 or ended: a cursor on the last token, and a view scrolled to the end, then stay at the end.
         """
-        bar, written, last = self.verticalScrollBar(), self._trace.tokens, len(trace.tokens) - 1
-        value, at_end = bar.value(), bar.value() >= bar.maximum() - 2
+        bar = self.verticalScrollBar()
+        written = self._trace.tokens
+        last = len(trace.tokens) - 1
+        value = bar.value()
+        at_end = bar.value() >= bar.maximum() - 2
         follows = self.current == len(written) - 1
-        self._trace, self._pointed = trace, None
+        self._trace = trace
+        self._pointed = None
         if cursor is None and trace.tokens[: len(written)] == written:
             self._write(trace.tokens[len(written) :])
         else:
@@ -97,7 +102,8 @@ class TokenView(OfflineBrowser):
         """Put the cursor on a token and bring it into view."""
         if 0 <= token < len(self._trace.tokens):
             moved = token != self.current
-            self._pointed, self.current = None, token
+            self._pointed = None
+            self.current = token
             self._reveal_cursor()
             self._update()
             if moved:
@@ -121,7 +127,8 @@ class TokenView(OfflineBrowser):
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
         colors = self._theme.colors
-        muted, formats = text_look(colors.muted), dict[str, QTextCharFormat]()
+        muted = text_look(colors.muted)
+        formats = dict[str, QTextCharFormat]()
         for drafter, style in STYLES.items():
             formats[drafter] = text_look(getattr(colors, style.role))
             formats[drafter].setUnderlineStyle(style.underline)
@@ -157,8 +164,10 @@ class TokenView(OfflineBrowser):
         if self.current >= 0:
             start = QTextCursor(self.document())
             start.setPosition(self._ends[self.current])
-            bar, box = self.verticalScrollBar(), self.cursorRect(start)
-            top, bottom = box.top() + bar.value() - 2 * MEDIUM, box.bottom() + bar.value() + 2 * MEDIUM
+            bar = self.verticalScrollBar()
+            box = self.cursorRect(start)
+            top = box.top() + bar.value() - 2 * MEDIUM
+            bottom = box.bottom() + bar.value() + 2 * MEDIUM
             bar.setValue(max(min(bar.value(), top), bottom - self.viewport().height()))
 
     # --- input
@@ -182,7 +191,8 @@ class TokenView(OfflineBrowser):
             self.looked_at.emit(self.token)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        last, key = len(self._trace.tokens) - 1, Qt.Key(event.key())
+        last = len(self._trace.tokens) - 1
+        key = Qt.Key(event.key())
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Home: -last, Qt.Key.Key_End: last}
         modified = bool(event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier)
         if last < 0 or modified or key not in {*steps, *_ROUND_STEPS}:

@@ -14,8 +14,12 @@ from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
 
-_COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
-_MAX_WIDTH, _MIN_WIDTH, _PADDING = 126.0, 44.0, 9.0
+_COLUMN = 150.0
+_ROW = 34.0
+_NODE_HEIGHT = 25.0
+_MAX_WIDTH = 126.0
+_MIN_WIDTH = 44.0
+_PADDING = 9.0
 _BEND = 12.0
 _REJECTED_OPACITY = 0.55
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
@@ -63,7 +67,8 @@ def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
             children[parent].insert(0 if node in path else len(children[parent]), node)
     rows = [0.0] * len(parents)
     # The order is depth first. Recursion is avoided, since a stored tree may be deep.
-    order, waiting = list[int](), [0]
+    order = list[int]()
+    waiting = [0]
     while waiting:
         order.append(node := waiting.pop())
         waiting += reversed(children[node])
@@ -92,7 +97,8 @@ class TreeChart(Chart):
 
     def show_nodes(self, nodes: list[PlacedNode], nothing: str) -> None:
         """Show nodes, or the text `nothing` where there are none."""
-        self._nodes, self._nothing = nodes, nothing
+        self._nodes = nodes
+        self._nothing = nothing
         columns = max((node.column for node in nodes), default=2) + 1
         rows = max((node.row for node in nodes), default=2) + 1
         self.setFixedSize(round(columns * _COLUMN) + 2 * self.margin, round(rows * _ROW) + 2 * self.margin)
@@ -104,8 +110,10 @@ class TreeChart(Chart):
         placed = sorted(zip(self._nodes, boxes, strict=True), key=lambda each: each[0].accepted)
         for node, box in placed:
             if node.parent >= 0:
-                above, bend = boxes[node.parent], box.x() - _BEND
-                start, end = above.center().y(), box.center().y()
+                above = boxes[node.parent]
+                bend = box.x() - _BEND
+                start = above.center().y()
+                end = box.center().y()
                 points = (above.right(), start), (bend, start), (bend, end), (box.x(), end)
                 drawing.fade(1)
                 # Nothing shows between the dots and dashes of an accepted line.
@@ -125,17 +133,17 @@ class TreeChart(Chart):
         return QRectF(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
 
     def _draw_node(self, drawing: Drawing, node: PlacedNode, box: QRectF) -> None:
-        style, filled = STYLES[node.drafter], node.accepted and not node.correction
-        color, dashes = style.role, () if filled else style.dashes
+        style = STYLES[node.drafter]
+        filled = node.accepted and not node.correction
+        color = style.role
+        dashes = () if filled else style.dashes
         drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
         drawing.area(box, color if filled else "surface", color, 1.8 if node.accepted else 1.0, dashes, radius=6)
         drawing.fade(1)
         if node.correction:
             drawing.area(box.adjusted(3, 3, -3, -3), "", color, radius=4)
-        ink, inside = (
-            "surface" if filled else "text" if node.accepted else "muted",
-            box.adjusted(_PADDING, 0, -_PADDING, 0),
-        )
+        ink = "surface" if filled else "text" if node.accepted else "muted"
+        inside = box.adjusted(_PADDING, 0, -_PADDING, 0)
         room = inside.width() - drawing.width_of(_figure(node), more=-2)
         drawing.text(QRectF(inside.x(), box.y(), room, box.height()), spelt(node.text), ink)
         drawing.text(

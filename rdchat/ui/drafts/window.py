@@ -187,7 +187,8 @@ class DraftsWindow(SideWindow):
 
     def _number_after(self, rounds: int) -> int:
         """Return the number of the round that so many steps lead to; 0 if there is none."""
-        cursor, trace = self.tokens.current, self._trace
+        cursor = self.tokens.current
+        trace = self._trace
         number = trace.tokens[cursor].round if trace.tokens else 0
         if not number:
             number = sum(each.first <= cursor for each in trace.rounds) + (rounds < 0)

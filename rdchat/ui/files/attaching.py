@@ -64,7 +64,9 @@ class PendingRow(QScrollArea):
 
     def show_files(self, pending: PendingFiles, context: int | None) -> None:
         """Show the open chat's files; `context` is the model's context in tokens, None without a model."""
-        old, self._by_id, to_shorten = self._by_id, {}, pending.to_shorten
+        old = self._by_id
+        self._by_id = {}
+        to_shorten = pending.to_shorten
         for file in pending.files:
             chip = old.pop(file.id, None) or self._make(file.id)
             self._by_id[file.id] = chip
@@ -159,8 +161,12 @@ class FileAttacher(QObject):
         question: Callable[[], str],
     ) -> None:
         super().__init__(parent)
-        self._controller, self._files, self._question = controller, files, question
-        self._chips, self._theme, self._parent = chips, theme, parent
+        self._controller = controller
+        self._files = files
+        self._question = question
+        self._chips = chips
+        self._theme = theme
+        self._parent = parent
         self._refusals: list[str] = []
         self._screenshots = BackgroundWork("screenshot", self)
         self._pasted = 0
@@ -228,7 +234,8 @@ class FileAttacher(QObject):
             FileView(file, text_of, self._theme, self._parent.window()).show()
 
     def _open(self, picture: Picture, find: Callable[[], list[Picture]]) -> None:
-        info, cap = self._controller.model_slot.info, self._controller.settings.values.image_cap
+        info = self._controller.model_slot.info
+        cap = self._controller.settings.values.image_cap
         folder = info.path if info and info.sees else None
         seen = lambda each: seen_size(folder, each.size.width(), each.size.height(), cap)  # noqa: E731
         ImageWindow(picture, find, seen, self._theme, self._parent.window()).show()

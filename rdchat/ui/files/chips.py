@@ -17,12 +17,16 @@ from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
 from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card, paint_focus
 
 CHIP_HEIGHT = 42
-_ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22
+_ICON = 18
+_WIDEST = 300
+_MIN = 130
+_REMOVE = 22
 # A picture on a chip is a square, at this distance from its edges.
 _INSET = 5
 _SQUARE = CHIP_HEIGHT - 2 * _INSET
 # A sent image is fitted into this size, and no side is shorter than the other number.
-_TILE, _SHORTEST = QSize(240, 160), 56
+_TILE = QSize(240, 160)
+_SHORTEST = 56
 
 
 class Chip(QAbstractButton):
@@ -48,7 +52,8 @@ class Chip(QAbstractButton):
     @property
     def _line(self) -> QPen:
         """The line around it, which shows the focus."""
-        colors, focused = self._theme.colors, self.hasFocus()
+        colors = self._theme.colors
+        focused = self.hasFocus()
         return QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
 
 
@@ -198,7 +203,8 @@ class SentFiles(ChipRow):
 
     def __init__(self, files: Sequence[AttachedFile], text_of: FileText, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self._theme, self._text_of = theme, text_of
+        self._theme = theme
+        self._text_of = text_of
         self.show_files(files)
 
     def show_files(self, files: Sequence[AttachedFile]) -> None:

@@ -29,7 +29,8 @@ from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, pai
 _ICON = 28
 _VEIL = 0.6
 _CARD = QSize(360, 132)
-_WIDEST, _LINE = 320, 26
+_WIDEST = 320
+_LINE = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,17 @@ class DropOverlay(QWidget):
 
     def __init__(self, theme: Theme, window: QWidget) -> None:
         super().__init__(window)
-        self._theme, self._window = theme, window
+        self._theme = theme
+        self._window = window
         self.text = self.name = self._icon = ""
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
     def show_over(self, area: QWidget, icon: str, text: str, name: str) -> None:
         """Cover a part of the window with an icon, bold words and the name of what is dragged."""
-        self._icon, self.text, self.name = icon, text, name
+        self._icon = icon
+        self.text = text
+        self.name = name
         self.setAccessibleName(f"{text}: {name}")
         self.setGeometry(QRect(area.mapTo(self._window, QPoint(0, 0)), area.size()))
         self.raise_()
@@ -100,7 +104,8 @@ class DropOverlay(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
-        veil, tint = QColor(colors.surface), QColor(colors.accent)
+        veil = QColor(colors.surface)
+        tint = QColor(colors.accent)
         veil.setAlphaF(_VEIL)
         tint.setAlphaF(0.1)
         paint_card(self, self.rect(), veil, radius=0)
@@ -154,7 +159,8 @@ class FileDrops(QObject):
     ) -> None:
         super().__init__(window)
         self._takes_files = takes_files
-        self._look, self._load = partial(look_at, problem=problem, takes_files=takes_files), load
+        self._look = partial(look_at, problem=problem, takes_files=takes_files)
+        self._load = load
         # What is opened is not given up when something else is dragged.
         self._task, self._taking = BackgroundWork("dropped files", self), BackgroundWork("opened files", self)
         self._chat_area = self._model_area = window
@@ -166,7 +172,8 @@ class FileDrops(QObject):
 
     def show_on(self, *, chat: QWidget, model: QWidget) -> None:
         """Set the parts of the window that the overlay covers: for files, and for a model."""
-        self._chat_area, self._model_area = chat, model
+        self._chat_area = chat
+        self._model_area = model
 
     def take(self, paths: tuple[str, ...]) -> None:
         """Take files as if they were dropped; several calls wait for each other."""
@@ -189,7 +196,8 @@ class FileDrops(QObject):
             event.setDropAction(Qt.DropAction.CopyAction)
             event.accept()
             if isinstance(event, QDragEnterEvent) and is_image:
-                self._over, self._seen = (), Dragged((), False, "Image")
+                self._over = ()
+                self._seen = Dragged((), False, "Image")
                 self._show(self._seen)
             elif isinstance(event, QDragEnterEvent):
                 self._enter(paths)

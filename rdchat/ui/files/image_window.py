@@ -36,14 +36,19 @@ class PictureView(QWidget):
 
     def __init__(self, theme: Theme, copy: Callable[[], object]) -> None:
         super().__init__()
-        self._theme, self.copy = theme, copy
-        self.image, self._size, self._text = QImage(), QSize(), ""
+        self._theme = theme
+        self.copy = copy
+        self.image = QImage()
+        self._size = QSize()
+        self._text = ""
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_image(self, image: QImage, size: QSize, text: str = "") -> None:
         """Show an image as if it had a size in pixels; without one, show a text."""
-        self.image, self._size, self._text = image, size, text
+        self.image = image
+        self._size = size
+        self._text = text
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -88,8 +93,11 @@ class ImageWindow(SideWindow):
         size = (fitting.boundedTo(known) + QSize(2 * LARGE, _BAR + LARGE)).expandedTo(_SMALLEST)
         super().__init__(picture.name, size.toTuple(), _SMALLEST.toTuple(), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._main, self._pictures, self._index = MainThread(self), [picture], 0
-        self._seen_size, self._seen = seen_size, ""
+        self._main = MainThread(self)
+        self._pictures = [picture]
+        self._index = 0
+        self._seen_size = seen_size
+        self._seen = ""
         self.view = PictureView(theme, self.copy)
         self.name = ElidedLabel(theme, bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)

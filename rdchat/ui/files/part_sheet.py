@@ -33,14 +33,16 @@ class PartSheet(Sheet):
     chosen = Signal(Part)
 
     def __init__(self, choice: PartChoice, context: int | None, question: str, theme: Theme, parent: QWidget) -> None:
-        self._choice, self._context = choice, context
+        self._choice = choice
+        self._context = context
         self._part: Part | None = None
         self.preview = text_field(_PREVIEW_LINES, "", "What will be sent", read_only=True)
         self.preview.setFont(theme.code_font())
         self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
-        title, text = f"Choose What to Send of {choice.file.name}", self._summary_text()
+        title = f"Choose What to Send of {choice.file.name}"
+        text = self._summary_text()
         answers = ("Cancel", nothing), ("Use This Part", self._take)
         parts = SMALL, self._ways(question, theme), SMALL, self.preview, self.summary
         super().__init__(parent, theme, title, text, answers, parts=parts)
@@ -57,7 +59,8 @@ class PartSheet(Sheet):
         super().done(result)
 
     def _summary_text(self) -> str:
-        tokens, room = self._choice.tokens, self._choice.room
+        tokens = self._choice.tokens
+        room = self._choice.room
         if room is None:
             return "Load a model to see how much of it fits."
         counted = f"All of it is {tokens.text}" if tokens else "Its tokens are being counted"
@@ -90,7 +93,8 @@ class PartSheet(Sheet):
 
     def _begin(self, question: str) -> None:
         """Begin with all that fits, else with the passages for a question, else with the beginning."""
-        tokens, room = self._choice.tokens, self._choice.room
+        tokens = self._choice.tokens
+        room = self._choice.room
         fits = tokens is None or room is None or not room.excess(tokens)
         (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
         self.question.textEdited.connect(lambda: self._pick(self.by_passages))
@@ -132,7 +136,8 @@ class PartSheet(Sheet):
 
     def _show(self, outcome: Outcome) -> None:
         self._part = outcome.part
-        room, count = self._choice.room, outcome.count
+        room = self._choice.room
+        count = outcome.count
         excess = room.excess(count) if count is not None and room is not None else 0
         usable = count is None or room is None or room.accepts(count)
         text = outcome.part.text if outcome.part else ""

@@ -91,18 +91,23 @@ class SmallCopy(QObject):
 
     def __init__(self, picture: Picture, theme: Theme, widget: QWidget) -> None:
         super().__init__(widget)
-        self.picture, self._theme, self._widget = picture, theme, widget
-        self._main, self._asked = MainThread(self), QSize()
+        self.picture = picture
+        self._theme = theme
+        self._widget = widget
+        self._main = MainThread(self)
+        self._asked = QSize()
         self._image = QImage()
         self.problem = ""
 
     def paint(self, area: QRect, radius: float) -> None:
         """Fill an area of the widget with the image, cut at the longer sides, with round corners and a hairline."""
-        colors, ratio = self._theme.colors, self._widget.devicePixelRatioF()
+        colors = self._theme.colors
+        ratio = self._widget.devicePixelRatioF()
         size = next((each for each in (self.picture.size, self._image.size()) if not each.isEmpty()), area.size())
         shown = size.scaled(area.size(), Qt.AspectRatioMode.KeepAspectRatioByExpanding)
         self._ask(shown.boundedTo(area.size() * _LONGEST) * ratio)
-        painter, frame = QPainter(self._widget), QPainterPath()
+        painter = QPainter(self._widget)
+        frame = QPainterPath()
         painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
         frame.addRoundedRect(QRectF(area).adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
         painter.fillPath(frame, colors.raised)

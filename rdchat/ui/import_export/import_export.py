@@ -133,7 +133,8 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     field = PromptField(theme, "Not imported", (1, _LIST_LINES))
     field.setReadOnly(True)
     field.setPlainText(listed(lines, _MAX_LISTED, "\n\n"))
-    title, parts = _import_title(report), (SMALL, field) if lines else ()
+    title = _import_title(report)
+    parts = (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
     sheet = Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
     # Its text is laid out once it is shown.
@@ -190,7 +191,10 @@ class ImportExport(QObject):
 
     def __init__(self, window: MainWindow, controller: ChatController, transfers: Transfers, theme: Theme) -> None:
         super().__init__(window)
-        self._window, self._controller, self._transfers, self._theme = window, controller, transfers, theme
+        self._window = window
+        self._controller = controller
+        self._transfers = transfers
+        self._theme = theme
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
         actions.export_all.triggered.connect(lambda: self._show_export(None, None))
@@ -259,7 +263,8 @@ class ImportExport(QObject):
         after = f"This replaces {what} you have now. They are kept in rdchat's folder, so you can undo this."
         parts = [ThemedLabel(self._theme, after, "muted", wraps=True)]
         answers: list[Answer] = [("Cancel", self._transfers.forget_restore), ("Restore", restore)]
-        title, text = "Restore this backup?", backup_text(facts)
+        title = "Restore this backup?"
+        text = backup_text(facts)
         Sheet(self._window, self._theme, title, text, answers, parts=parts).open()
 
     # Tasks

@@ -45,7 +45,8 @@ class SuggestionBox(Ground):
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
         self.download = ModelRow(models, links, theme, in_details=True)
         self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
+        reasons = (self.good_for, self.why, SMALL)
+        drafter = (self.drafter, self.download, SMALL)
         column(*reasons, *drafter, self.check, within=self, spacing=TIGHT, margins=MEDIUM)
 
     def show_suggestion(self, suggestion: Suggestion | None) -> None:
@@ -137,23 +138,28 @@ class DetailsPane(QStackedWidget):
         self.row = ModelRow(models, links, theme, in_details=True)
         self.suggestion = SuggestionBox(models, links, theme)
         self.memory = MemorySection(theme)
-        self.facts, self.drafts = FactsForm(theme, "Model"), FactsForm(theme, "Drafting")
-        self.advice, self.follow = ThemedLabel(theme, "", wraps=True), push_button("")
+        self.facts = FactsForm(theme, "Model")
+        self.drafts = FactsForm(theme, "Drafting")
+        self.advice = ThemedLabel(theme, "", wraps=True)
+        self.follow = push_button("")
         self.files = FileList(theme)
         self.card_text = label(color="muted")
         self.card = TextView(MarkdownParser(), theme, "Model card")
         self.cut = ThemedLabel(theme, "The rest of the card is on the web page.", "muted")
-        self._card_parts, self._draft_parts = QWidget(), QWidget()
+        self._card_parts = QWidget()
+        self._draft_parts = QWidget()
         self.area = self._build_scroll(theme)
         self.addWidget(self.notice)
         self.addWidget(self.area)
 
     def _build_scroll(self, theme: Theme) -> QScrollArea:
-        content, ground = QWidget(), Ground(theme, "surface")
+        content = QWidget()
+        ground = Ground(theme, "surface")
         content.setMaximumWidth(TEXT_WIDTH)
         access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
         head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
-        gguf, files = row(self.gguf, None), row(self.files.fold, None)
+        gguf = row(self.gguf, None)
+        files = row(self.files.fold, None)
         offer = column(gguf, self.row, self.suggestion)
         advice = row((self.advice, 1), self.follow, spacing=MEDIUM)
         column(self.drafts, advice, within=self._draft_parts, spacing=MEDIUM + TIGHT)
@@ -218,7 +224,8 @@ class DetailsPane(QStackedWidget):
             self.setCurrentWidget(self.notice)
             self.notice.show_trouble(model.trouble)
             return
-        hub, trouble = model.hub, str(model.trouble) if model.trouble else ""
+        hub = model.hub
+        trouble = str(model.trouble) if model.trouble else ""
         gated = hub is not None and hub.gated
         problem = " ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part)
         self.problem.show_text(problem or ("" if hub else "Loading…"), "warning" if problem else "muted")
@@ -228,7 +235,8 @@ class DetailsPane(QStackedWidget):
         facts = texts.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
         idle = machine.idle if (machine := self._models.machine) is not None else None
-        sizes, has_answered = _sizes(model, suggestion), model.is_listed or bool(model.problem or model.trouble)
+        sizes = _sizes(model, suggestion)
+        has_answered = model.is_listed or bool(model.problem or model.trouble)
         from_hub = not model.here and (sizes is not None or has_answered)
         self.memory.show_sizes(sizes, idle, drafter_bytes=pair_bytes(model.repository), from_hub=from_hub)
         self._draft_parts.hide()
@@ -267,7 +275,8 @@ class DetailsPane(QStackedWidget):
         self.setCurrentWidget(self.area)
 
     def _show_download(self, model: ModelDetails) -> None:
-        files, several = model.files, len(model.ggufs) > 1
+        files = model.files
+        several = len(model.ggufs) > 1
         named = ((f"{file.name}{texts.DOT}{texts.size(file.size)}", file.name) for file in model.ggufs)
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)

@@ -67,10 +67,12 @@ class SearchBar(QWidget):
 
     @property
     def filters(self) -> SearchFilters:
-        licence, family = self.licence.currentData(), self.family.currentData()
+        licence = self.licence.currentData()
+        family = self.family.currentData()
         if self.format.currentData():
             return SearchFilters(licence=licence, family=family)
-        quantization, fitting = self.quantization.currentData(), self.fitting.isChecked()
+        quantization = self.quantization.currentData()
+        fitting = self.fitting.isChecked()
         return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
 
     def clear_filters(self) -> None:
@@ -131,7 +133,8 @@ class DiscoverPage(QWidget):
         column(column(self.bar, margins=MEDIUM), Separator(theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
-        models, search = self._models, self._models.search
+        models = self._models
+        search = self._models.search
         self.bar.changed.connect(self._search)
         self.bar.field.returnPressed.connect(lambda: search.search(self.bar.query, at_once=True))
         self.bar.field.results_requested.connect(self.list.choose_first)
@@ -172,7 +175,9 @@ class DiscoverPage(QWidget):
             self._show_details()
 
     def _show_results(self) -> None:
-        state, here, machine = self._models.search.state, frozenset(self._models.here.results), self._models.machine
+        state = self._models.search.state
+        here = frozenset(self._models.here.results)
+        machine = self._models.machine
         self._left.setCurrentWidget(self.list)
         if not state.query.text.strip():
             self.list.show_entries(newcomer_entries(machine, here))
@@ -209,7 +214,8 @@ class DiscoverPage(QWidget):
 
     def _foot_text(self) -> str:
         """Return the number of models that are shown, or which server a search asks."""
-        state, count = self._models.search.state, len(self._models.search.state.results)
+        state = self._models.search.state
+        count = len(self._models.search.state.results)
         if count and state.trouble is not None:
             return state.trouble.message
         if count and state.asking:

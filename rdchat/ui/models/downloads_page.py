@@ -64,7 +64,8 @@ class DownloadsPage(QWidget):
         downloads = self._downloads
         self.list.show_models([Model.downloaded(download) for download in downloads.all()])
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
-        sums, (free, lacking) = totals_text(downloads.going()), downloads.disk_room()
+        sums = totals_text(downloads.going())
+        (free, lacking) = downloads.disk_room()
         self.totals.show_text(sums)
         disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
         if lacking:
@@ -121,7 +122,8 @@ class TokenSheet(Sheet):
         self.field.setFocus()
 
     def _show(self) -> None:
-        account, source = self._account, self._account.source
+        account = self._account
+        source = self._account.source
         self.title.setText(f"Token for {account.host}")
         known = f"The token of {account.name} is in use." if account.name else "A token is in use."
         self.status.setText(account.busy or (_NONE if source is None else known))

@@ -50,7 +50,9 @@ class PartSheet(Sheet):
     def __init__(
         self, search: PartSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget, *, part: Part
     ) -> None:
-        self._search, self._model, self._part = search, model, part
+        self._search = search
+        self._model = model
+        self._part = part
         self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.field = QLineEdit(placeholderText="ORG/NAME")
@@ -59,7 +61,8 @@ class PartSheet(Sheet):
         self.page = push_button("Open Web Page", "", self._open_page)
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
         parts = (MEDIUM, self.label, self.problem, row(self.page, self.token, None), self.field)
-        title, answers = _TITLES[part].format(model.name), (("Cancel", nothing), ("Look There", self._go))
+        title = _TITLES[part].format(model.name)
+        answers = (("Cancel", nothing), ("Look There", self._go))
         super().__init__(parent, theme, title, _EXPLANATIONS[part], answers, parts=parts, stays=True)
         self.cancel, self.go = self.buttons
         self.field.textChanged.connect(self._show)
@@ -79,8 +82,10 @@ class PartSheet(Sheet):
             open_page(self._search.problem.page)
 
     def _show(self) -> None:
-        search, original = self._search, self.field.text().strip()
-        plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
+        search = self._search
+        original = self.field.text().strip()
+        plan = search.plan
+        problem = for_window(search.problem) if search.problem is not None else None
         if plan is not None:
             size = file_size(plan.size)
             has = "" if self._part is Part.MTP else "Its original has: "
@@ -128,8 +133,11 @@ class DraftersPage(QWidget):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._models, self._library, self._hub = models, models.library, models.hub_drafters
-        self._links, self._theme = links, theme
+        self._models = models
+        self._library = models.library
+        self._hub = models.hub_drafters
+        self._links = links
+        self._theme = theme
         self._use_message = ""
         self.model = CalmComboBox(placeholderText="Choose a model")
         self.model.setAccessibleName("Model")
@@ -160,7 +168,9 @@ class DraftersPage(QWidget):
     def _lay_out(self, theme: Theme) -> None:
         margins = (LARGE, SMALL, LARGE, SMALL)
         bar = row(PlainLabel("Drafters for"), (self.model, 3), self.load, None, self.train, margins=margins)
-        inner, self._list, self._stack = QWidget(), QWidget(), QStackedWidget()
+        inner = QWidget()
+        self._list = QWidget()
+        self._stack = QStackedWidget()
         inner.setMaximumWidth(_WIDEST)
         titles = [ThemedLabel(theme, title, points_more=1, bold=True) for title in ("On this machine", "Published")]
         unfit = row(self.unfit, None), self.reasons
@@ -215,7 +225,8 @@ class DraftersPage(QWidget):
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""
-        library, chosen = self._library, self._library.chosen
+        library = self._library
+        chosen = self._library.chosen
         models = [*([library.loaded] if library.loaded else []), *library.others]
         named = ((f"{each.name} (loaded)" if each.is_loaded else each.name, each) for each in models)
         name = chosen.model if chosen is not None else None
@@ -229,7 +240,8 @@ class DraftersPage(QWidget):
         self._show_training()
 
     def _show_training(self) -> None:
-        training, chosen = self._models.training, self._library.chosen
+        training = self._models.training
+        chosen = self._library.chosen
         self.load.setVisible(chosen is not None and not chosen.is_loaded)
         going = training.order is not None and training.state not in _NOT_GOING
         self.train.setText("Show Training…" if going else "Train a Drafter…")
@@ -239,7 +251,9 @@ class DraftersPage(QWidget):
         self.note.show_text(text or self._use_message, "muted" if text else "success")
 
     def _show_installed(self) -> None:
-        library, chosen, drafters = self._library, self._library.chosen, self._models.drafters
+        library = self._library
+        chosen = self._library.chosen
+        drafters = self._models.drafters
         self.list.show_models(drafters)
         if chosen is None:
             self.list_text.show_text(_NO_MODEL)
@@ -257,8 +271,10 @@ class DraftersPage(QWidget):
             self._show_published()
 
     def _show_published(self) -> None:
-        hub, chosen = self._hub, self._library.chosen
-        searched, published = self._models.was_searched, self._models.published
+        hub = self._hub
+        chosen = self._library.chosen
+        searched = self._models.was_searched
+        published = self._models.published
         before = _BEFORE.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
         self.mtp.setVisible(chosen is not None and chosen.states_mtp)

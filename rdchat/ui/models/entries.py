@@ -105,7 +105,8 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
     """
     entries = []
     for model in models:
-        use, sizes = f"{compact(model.downloads)} downloads", sizes_read(model)
+        use = f"{compact(model.downloads)} downloads"
+        sizes = sizes_read(model)
         entry = Entry(model.repository, short_name(model.repository), row_facts(model), use, item=model)
         entries.append(_judged(entry, sizes, machine, here, gated=model.gated))
     return entries
@@ -136,7 +137,9 @@ def _judged(
     """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
     drafter_bytes = pair_bytes(entry.key)
     fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
-    marks, use, tip = list(entry.marks), entry.use, entry.key
+    marks = list(entry.marks)
+    use = entry.use
+    tip = entry.key
     if entry.key in here:
         marks.append(("Installed", "success"))
     if gated:

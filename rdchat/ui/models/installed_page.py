@@ -41,7 +41,9 @@ class InstalledResults(ResultLine):
         super().__init__(models.removal, theme)
         self._models = models
         self._model: ModelCard | None = None
-        slot, verification, show = models.slot, models.verification, self.show_text
+        slot = models.slot
+        verification = models.verification
+        show = self.show_text
         slot.load_progressed.connect(self._on_load_progress)
         slot.loaded.connect(lambda info: show(f"{short_name(info.name)} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
@@ -59,7 +61,8 @@ class InstalledResults(ResultLine):
         self._show_verification()
 
     def _show_verification(self) -> None:
-        model, done = self._models.verification.model, self._models.verification.done_bytes
+        model = self._models.verification.model
+        done = self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
             text = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
             self.show_text(text, link="Stop", act=self._models.verification.stop)
@@ -119,7 +122,8 @@ class InstalledPage(QWidget):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._models, self._theme = models, theme
+        self._models = models
+        self._theme = theme
         self._links = links
         self._visible: ModelCard | None = None
         self._advice = DraftAdvice("")
@@ -148,7 +152,8 @@ class InstalledPage(QWidget):
         column(self.splitter, within=self)
 
     def _connect(self) -> None:
-        models, slot = self._models, self._models.slot
+        models = self._models
+        slot = self._models.slot
         for changed in (models.library.changed, self.search.textChanged, self.sort.activated):
             changed.connect(self._show_list)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
@@ -184,7 +189,8 @@ class InstalledPage(QWidget):
             PartSheet(self._models.parts, model, self._links, self._theme, self, part=Part.VISION).open()
 
     def _show_list(self) -> None:
-        library, before = self._models.library, self._visible
+        library = self._models.library
+        before = self._visible
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
         self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
         keys = [entry.key for entry in self.list.entries]
@@ -199,7 +205,8 @@ class InstalledPage(QWidget):
             self.details.notice.show_text("Choose a model at the left.")
 
     def _count_text(self) -> str:
-        library, models = self._models.library, self._models.library.models
+        library = self._models.library
+        models = self._models.library.models
         if library.problem:
             return library.problem
         if not library.looked:
@@ -219,7 +226,8 @@ class InstalledPage(QWidget):
         self._show_current()
 
     def _show_current(self) -> None:
-        row, library = self.current, self._models.library
+        row = self.current
+        library = self._models.library
         self._visible = row
         self.result.show_model(row)
         if row is None:
@@ -236,7 +244,8 @@ class InstalledPage(QWidget):
             self.details.show_progress()
 
     def _show_memory(self) -> None:
-        row, models = self.current, self._models
+        row = self.current
+        models = self._models
         if row is not None:
             info = models.slot.info if models.library.is_loaded(row) else None
             weights = info.weights_bytes if info is not None else None
@@ -244,7 +253,8 @@ class InstalledPage(QWidget):
             self.details.memory.show_sizes(row.sizes, models.machine, weights_bytes=weights, drafter_bytes=own)
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
-        row, library = self.current, self._models.library
+        row = self.current
+        library = self._models.library
         if row is not None and row.path == model.path:
             self.details.show_drafters(row, heads, draft_models(row, library.models))
             self._fitting = heads
@@ -265,7 +275,8 @@ class InstalledPage(QWidget):
         self.details.show_advice(self._advice)
 
     def _follow_advice(self) -> None:
-        row, advice = self.current, self._advice
+        row = self.current
+        advice = self._advice
         assert row is not None
         if advice.action is DraftAction.USE:
             self._models.library.use(advice.drafter, is_model=advice.is_model)

@@ -55,7 +55,8 @@ class MacsPage(PlacePage):
     """
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
-        self._models, self._macs = models, models.macs
+        self._models = models
+        self._macs = models.macs
         self.check = push_button(
             "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check(self.chosen)
         )

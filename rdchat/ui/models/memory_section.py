@@ -17,7 +17,11 @@ from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 # In pixels. The mark of the limit extends beyond the bar by `_TICK`.
-_BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0
+_BAR = 16.0
+_TICK = 4.0
+_LINE = 20.0
+_SWATCH = 10.0
+_FIGURE = 80.0
 
 
 class MemoryPart(NamedTuple):
@@ -45,13 +49,15 @@ class MemoryChart(Chart):
 
     def show_parts(self, parts: Sequence[MemoryPart], limit: int) -> None:
         """Show parts, and the most bytes that a model is given."""
-        self._parts, self._limit = [part for part in parts if part.size > 0], limit
+        self._parts = [part for part in parts if part.size > 0]
+        self._limit = limit
         self.redraw("; ".join(f"{part.name}: {gigabytes(part.size)}" for part in self._parts))
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
         drawing.area(QRectF(0, _TICK, drawing.width, _BAR), "border")
-        total, left = sum(part.size for part in self._parts), 0.0
+        total = sum(part.size for part in self._parts)
+        left = 0.0
         for part in self._parts:
             box = QRectF(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
@@ -84,7 +90,8 @@ class MemorySection(QWidget):
         self._sizes: ModelSizes | None = None
         self._machine: Machine | None = None
         self._weights_bytes: int | None = None
-        self._drafter_bytes, self._from_hub = 0, False
+        self._drafter_bytes = 0
+        self._from_hub = False
         # The last choice holds for all models.
         self._tokens = GATE_TOKENS
         self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
@@ -117,8 +124,11 @@ class MemorySection(QWidget):
             from_hub: Whether it is not here yet: the verdict counts the drafter, which is downloaded with it.
         """
         self.setVisible(sizes is not None or from_hub)
-        self._sizes, self._machine = sizes, machine
-        self._weights_bytes, self._drafter_bytes, self._from_hub = weights_bytes, drafter_bytes, from_hub
+        self._sizes = sizes
+        self._machine = machine
+        self._weights_bytes = weights_bytes
+        self._drafter_bytes = drafter_bytes
+        self._from_hub = from_hub
         max_tokens = sizes.context_length if sizes is not None else GATE_TOKENS
         choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
         chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
@@ -131,7 +141,8 @@ class MemorySection(QWidget):
         self._show_need()
 
     def _show_need(self) -> None:
-        machine, sizes = self._machine, self._sizes
+        machine = self._machine
+        sizes = self._sizes
         self.context.setEnabled(machine is not None)
         if machine is None or sizes is None:
             unknown = "Not known: Hugging Face has not given its size."
@@ -139,7 +150,8 @@ class MemorySection(QWidget):
             self.detail.hide()
             self.bar.show_parts([], 0)
             return
-        memory, gate = machine.memory, machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
+        memory = machine.memory
+        gate = machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
         need = MemoryNeed.of(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
@@ -149,7 +161,8 @@ class MemorySection(QWidget):
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
-        chat, cache = f"Chat of {need.tokens:,} tokens", "the KV cache when it is full"
+        chat = f"Chat of {need.tokens:,} tokens"
+        cache = "the KV cache when it is full"
         parts = [
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
             MemoryPart(chat, "reading", need.cache_bytes, cache),
@@ -169,7 +182,8 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
             both are one download.
         memory: The machine's.
     """
-    room, fit = memory.room, need.fit(memory.room)
+    room = memory.room
+    fit = need.fit(memory.room)
     text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
     if gate.fit(room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)

@@ -52,7 +52,8 @@ class ModelRow(QWidget):
         self, models: Models, links: PageLinks, theme: Theme, margin: int = 0, *, in_details: bool = False
     ) -> None:
         super().__init__()
-        self._models, self._links = models, links
+        self._models = models
+        self._links = links
         self._model = Model("")
         # Once the download has stopped, the person is asked whether to remove its files.
         self._cancelled = False
@@ -65,7 +66,8 @@ class ModelRow(QWidget):
         self.problem, self.hint = (
             ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True) for _ in range(2)
         )
-        self.bar, self.files = thin_bar("Downloaded"), FileList(theme)
+        self.bar = thin_bar("Downloaded")
+        self.files = FileList(theme)
         self.main, self.other = (push_button("", "", partial(self._press, index)) for index in range(2))
         self.clear = IconButton("close", "", theme, act=lambda: models.downloads.clear(self._model.id))
         self.page = push_button("Open Web Page", "", lambda: open_page(self._download.page))
@@ -106,7 +108,8 @@ class ModelRow(QWidget):
         return tools
 
     def _menu_button(self) -> FlatButton:
-        menu, button = QMenu(self), FlatButton()
+        menu = QMenu(self)
+        button = FlatButton()
         menu.addActions(self.file_actions)
         menu.setToolTipsVisible(True)
         button.setText("More")
@@ -148,7 +151,8 @@ class ModelRow(QWidget):
 
     @property
     def _name(self) -> str:
-        model, chosen = self._model, self._models.library.chosen
+        model = self._model
+        chosen = self._models.library.chosen
         if model.is_in_downloads:
             return texts.download_title(self._download)
         return texts.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
@@ -158,7 +162,8 @@ class ModelRow(QWidget):
         return self._model.download or Download(self._model.id)
 
     def _show_texts(self) -> None:
-        model, library = self._model, self._models.library
+        model = self._model
+        library = self._models.library
         used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
@@ -169,8 +174,11 @@ class ModelRow(QWidget):
         self.figures.show_text(trained)
 
     def _show_progress(self) -> None:
-        model, download, state = self._model, self._download, self._model.state
-        running, failed = state is ModelState.DOWNLOADING, download.state is DownloadState.FAILED
+        model = self._model
+        download = self._download
+        state = self._model.state
+        running = state is ModelState.DOWNLOADING
+        failed = download.state is DownloadState.FAILED
         has_bytes = state is ModelState.STOPPED and download.done_bytes > 0
         show_share(self.bar, texts.share(download))
         self.bar.setVisible(running or has_bytes)
@@ -193,7 +201,8 @@ class ModelRow(QWidget):
 
     def _problem(self) -> tuple[str, str]:
         """Return what stands in the way, and what to do about it."""
-        model, download = self._model, self._download
+        model = self._model
+        download = self._download
         if self._start_problem:
             return self._start_problem, ""
         if model.state is ModelState.STOPPED:
@@ -206,10 +215,13 @@ class ModelRow(QWidget):
 
     def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
         """Return the texts of the two buttons, and what they do; an empty text hides a button."""
-        model, models, download = self._model, self._models, self._download
+        model = self._model
+        models = self._models
+        download = self._download
         match model.state:
             case ModelState.FOUND:
-                newer, size = " Newer Version," if model.has_older_version else "", model.size
+                newer = " Newer Version," if model.has_older_version else ""
+                size = model.size
                 start = "Resume" if model.card else f"Download{newer}{f' {file_size(size)}' if size else ''}"
                 return (start, self._start), ("Web Page" if model.drafts else "", self._open_page)
             case ModelState.DOWNLOADING:
@@ -218,7 +230,9 @@ class ModelRow(QWidget):
                 resume = "Try Again" if download.state is DownloadState.FAILED else "Resume"
                 return (resume, lambda: models.downloads.resume(download.id)), ("Remove", self._ask_to_remove)
         if model.drafts:
-            use, race, smaller = models.library.use, models.library.race, model.is_smaller_model
+            use = models.library.use
+            race = models.library.race
+            smaller = model.is_smaller_model
             return (
                 ("Use", lambda: use(model.id, is_model=smaller)),
                 ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
@@ -226,15 +240,18 @@ class ModelRow(QWidget):
         folder = SHOW_FOLDER if model.folder is not None and model.card is None else ""
         # A remote model takes no memory here.
         load, unload = ("Use", "") if remote_model(model.load_name) else ("Load", "Unload")
-        load, act = load if model.card or model.load_name else "", self._load
+        load = load if model.card or model.load_name else ""
+        act = self._load
         if self._is_in_use:
-            load, act = "Stop Loading" if models.slot.loading else unload, models.slot.unload
+            load = "Stop Loading" if models.slot.loading else unload
+            act = models.slot.unload
         return (load, act), (folder, self._show_folder)
 
     @property
     def _is_in_use(self) -> bool:
         """Whether it is loaded, or being loaded."""
-        model, slot = self._model, self._models.slot
+        model = self._model
+        slot = self._models.slot
         if model.card is not None:
             return self._models.library.is_in_use(model.card)
         return bool(model.load_name) and slot.chosen == model.load_name and (slot.loading or slot.info is not None)
@@ -245,7 +262,8 @@ class ModelRow(QWidget):
             button.setVisible(bool(text))
             button.setAccessibleName(f"{text}: {self._name}")
             _offer(button)  # `_remove` disabled it, and may have failed
-        model, library = self._model, self._models.library
+        model = self._model
+        library = self._models.library
         if model.state is ModelState.INSTALLED and model.drafts:
             is_loaded = library.chosen is not None and library.chosen.is_loaded
             reason = library.problem_of(model) if is_loaded else "Load this model first."
@@ -275,7 +293,9 @@ class ModelRow(QWidget):
 
     def _confirm_deletion(self, question: RemovalQuestion) -> None:
         """Show what a deletion does, and delete the model after a yes."""
-        models, model, name = self._models, question.model, texts.short_name(question.model.name)
+        models = self._models
+        model = question.model
+        name = texts.short_name(question.model.name)
         loaded = models.library.is_loaded(model)
         in_use = loaded or models.library.is_used(model)
         sentences = question.text(in_use, models.library.targets_of(model))
@@ -299,7 +319,9 @@ class ModelRow(QWidget):
 
     def _load(self) -> None:
         """Load the model; ask first if it is known to be too large."""
-        card, machine, slot = self._model.card, self._models.machine, self._models.slot
+        card = self._model.card
+        machine = self._models.machine
+        slot = self._models.slot
         name, sizes = (card.model or None, card.sizes) if card is not None else (self._model.load_name, None)
         if machine is None or sizes is None or not machine.refuses(sizes):
             slot.load(name)
@@ -330,7 +352,8 @@ class ModelRow(QWidget):
             remove()
             return
         size = file_size(done_bytes)
-        question, title = f"Keep the {size} so you can resume later?", texts.download_title(download)
+        question = f"Keep the {size} so you can resume later?"
+        title = texts.download_title(download)
         title = f"{download.companion}. The model stays." if part else title
         ask(self, question, title, f"Remove {size}", remove, leave="Keep", removes=True)
 
@@ -416,7 +439,9 @@ class FileList(ThemedLabel):
             more: Follows the number of files on the button.
             note: Shown below the list.
         """
-        self._files, self._more, self._note = files, more, note
+        self._files = files
+        self._more = more
+        self._note = note
         self.fold.setVisible(bool(files))
         self._show()
 

@@ -30,13 +30,17 @@ from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
-_ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34
-_LEFT_WIDTH, _MIN_WIDTH = 320, 240
+_ENTRY_HEIGHT = 48
+_HEADING_HEIGHT = 34
+_LEFT_WIDTH = 320
+_MIN_WIDTH = 240
 _MIN_TITLE_WIDTH = 60
 # This many pixels before the end of the list, `more_requested` is emitted.
 _NEARLY = 300
-_TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
-_LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
+_TOP = Qt.AlignmentFlag.AlignTop
+_BOTTOM = Qt.AlignmentFlag.AlignBottom
+_LEFT_SIDE = Qt.AlignmentFlag.AlignLeft
+_RIGHT_SIDE = Qt.AlignmentFlag.AlignRight
 
 
 class _Delegate(QStyledItemDelegate):
@@ -45,7 +49,9 @@ class _Delegate(QStyledItemDelegate):
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
-        self._title, self._small, self._heading = control_font(), control_font(-1.5), control_font(-1, bold=True)
+        self._title = control_font()
+        self._small = control_font(-1.5)
+        self._heading = control_font(-1, bold=True)
 
     def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
         return QSize(120, _ENTRY_HEIGHT if index.data(_ENTRY).key else _HEADING_HEIGHT)
@@ -133,7 +139,8 @@ class ModelList(QListWidget):
 
     def show_entries(self, entries: Sequence[Entry]) -> None:
         """Show these entries; the selected one stays selected if it is among them."""
-        key, bar = self.current.key if self.current is not None else "", self.verticalScrollBar()
+        key = self.current.key if self.current is not None else ""
+        bar = self.verticalScrollBar()
         same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
         position = bar.value() if same_start else 0
         # Headings are lower than models.
@@ -276,7 +283,8 @@ class ResultLine(QWidget):
 
     def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
         super().__init__()
-        self._removal, self._drafters_only = removal, drafters_only
+        self._removal = removal
+        self._drafters_only = drafters_only
         self._deleted: TrashedFolder | None = None
         self._act: Callable[[], object] = lambda: None
         self.label = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)

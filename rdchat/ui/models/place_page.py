@@ -41,7 +41,8 @@ class PlacePage(QWidget):
         self, models: Models, links: PageLinks, theme: Theme, texts: tuple[str, str, str, str], *buttons: QPushButton
     ) -> None:
         super().__init__()
-        self._theme, self._texts = theme, texts
+        self._theme = theme
+        self._texts = texts
         self.list, self.notice = ModelList(theme, texts[0]), NoticeView(links, theme, None, self.open_sheet)
         self.add = push_button(texts[-1], "", self.open_sheet)
         self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
@@ -51,7 +52,9 @@ class PlacePage(QWidget):
         self.rows = RowList(lambda: ModelRow(models, links, theme))
         self.list.chosen.connect(self._show_chosen)
         self.list.delete_requested.connect(buttons[-1].click)
-        content, ground, self._right = QWidget(), Ground(theme, "surface"), QStackedWidget()
+        content = QWidget()
+        ground = Ground(theme, "surface")
+        self._right = QStackedWidget()
         content.setMaximumWidth(TEXT_WIDTH)
         head = column(self.name, self.source, MEDIUM, row(*buttons, None), self.state, spacing=TIGHT)
         margins = (LARGE, LARGE - TIGHT, LARGE, LARGE)
@@ -128,7 +131,8 @@ class PlaceSheet(Sheet):
             add_row(form, *each)
         self.status = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.status.hide()
-        answers, parts = (("Cancel", nothing), ("Add", self._add)), (SMALL, form, self.status)
+        answers = (("Cancel", nothing), ("Add", self._add))
+        parts = (SMALL, form, self.status)
         super().__init__(window, theme, *about, answers, parts=parts, stays=True)
         fields[0][1].setFocus()
 

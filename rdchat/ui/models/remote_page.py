@@ -41,7 +41,8 @@ class ServerSheet(PlaceSheet):
 
     def __init__(self, servers: RemoteServers, theme: Theme, window: QWidget) -> None:
         self._servers = servers
-        self.name, self.address = QLineEdit(maxLength=24), QLineEdit(placeholderText=EXAMPLE)
+        self.name = QLineEdit(maxLength=24)
+        self.address = QLineEdit(placeholderText=EXAMPLE)
         self.key = QLineEdit(echoMode=QLineEdit.EchoMode.Password)
         fields = (
             ("Name", self.name, "Your name for it: letters, digits and hyphens"),
@@ -101,7 +102,8 @@ class RemotePage(PlacePage):
 
     def show_place(self, place: Entry) -> list[Model]:
         self.source.setText(place.facts)
-        cards, facts = [card for card in self._servers.cards if card.origin == place.key], f"On {place.key} {LEAVES}"
+        cards = [card for card in self._servers.cards if card.origin == place.key]
+        facts = f"On {place.key} {LEAVES}"
         more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
         self.state.show_text(place.tip + more, "danger" if place.item.problem else "muted")
         shown = cards[:_MAX_ROWS]
@@ -112,12 +114,14 @@ class RemotePage(PlacePage):
 
     def _ask_to_remove(self) -> None:
         server = self.chosen.server
-        text, remove = "Its key is removed from the keychain. Your chats stay.", partial(self._servers.remove, server)
+        text = "Its key is removed from the keychain. Your chats stay."
+        remove = partial(self._servers.remove, server)
         ask(self.window(), f"Remove {server.name}?", text, "Remove", remove, removes=True)
 
 
 def _entry(state: ServerState) -> Entry:
-    server, count = state.server, counted(len(state.models), "model") if state.models else ""
+    server = state.server
+    count = counted(len(state.models), "model") if state.models else ""
     mark = ("Not available", "warning") if state.problem else (count, "muted")
     tip = visible_text(state.problem) or (_GOES_THERE if count else "Not asked yet.")
     return Entry(server.name, server.name, server.address, marks=(mark,), tip=tip, item=state)

@@ -34,7 +34,8 @@ _GOING = {
 _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 _NBSP = "\N{NO-BREAK SPACE}"
 _MAX_LEFT_OUT = 30
-_FAMILY, _STORED_AS = "The architecture, by its name in mlx-lm", "Precision of the weights in the files"
+_FAMILY = "The architecture, by its name in mlx-lm"
+_STORED_AS = "Precision of the weights in the files"
 
 Fact = tuple[str, str, str]
 """A fact of a model: name, value and explanation."""
@@ -60,7 +61,8 @@ def row_line(row: ModelCard) -> str:
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return joined("Unfinished", f"{formatting.percent(share)} of {file_size(row.download_bytes)}")
-    on_disk, kind = file_size(row.disk_bytes), drafter_kind(row) if row.is_drafter else ""
+    on_disk = file_size(row.disk_bytes)
+    kind = drafter_kind(row) if row.is_drafter else ""
     if row.problem:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
     parameters = formatting.parameters(row.sizes.parameters) if row.sizes is not None else ""
@@ -130,12 +132,14 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
 
 def drafter_facts(model: Model) -> str:
     """Return the facts of a drafter in one line: its kind, whether it fits, its size and where it is from."""
-    card, hub = model.card, model.hub
+    card = model.card
+    hub = model.hub
     if card is not None:
         match = "" if card.match is None else "built for this model" if card.match.sure else "may fit"
         return joined(card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin)
     if hub is not None:
-        tokenizer, gated = "same tokenizer" if hub.same_tokenizer else "", "gated" if hub.gated else ""
+        tokenizer = "same tokenizer" if hub.same_tokenizer else ""
+        gated = "gated" if hub.gated else ""
         kind = hub.kind.value if hub.kind else ""
         downloads = counted(hub.downloads, "download") if hub.downloads else ""
         return joined(kind, size(hub.download_bytes), tokenizer, hub.licence, gated, downloads)
@@ -156,13 +160,15 @@ def download_title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
     if progress.drafter:
         return joined(progress.repository, Part.of(progress.drafter))
-    revision, pair = progress.revision if progress.revision != "main" else "", progress.companion
+    revision = progress.revision if progress.revision != "main" else ""
+    pair = progress.companion
     return joined(progress.repository, progress.gguf, revision, "with its drafter" if pair else "")
 
 
 def state_text(progress: Download) -> str:
     """Return the state of a download in one line."""
-    done, total = progress.done_bytes, progress.total_bytes
+    done = progress.done_bytes
+    total = progress.total_bytes
     here = part_size(done, total) if total else ""
     if progress.state is DownloadState.FINISHED:
         return f"{file_size(total)}{DOT}complete{'' if progress.drafter else ' and checked'}"
@@ -209,7 +215,8 @@ def totals_text(going: Sequence[Download]) -> str:
     """Return the sum of the running downloads in one line, which takes as long as the slowest; empty for none."""
     if not going:
         return ""
-    done, total = sum(each.done_bytes for each in going), sum(each.total_bytes for each in going)
+    done = sum(each.done_bytes for each in going)
+    total = sum(each.total_bytes for each in going)
     speed = sum(each.bytes_per_second or 0.0 for each in going)
     left = max([(total - done) / speed, *(each.seconds_left or 0.0 for each in going)]) if speed else None
     here = part_size(done, total) if total else ""
@@ -262,7 +269,8 @@ def hub_facts(model: HubModel) -> list[Fact]:
 
 def check_text(suggestion: Suggestion) -> str:
     """Return the licences of a suggested model and its drafter, and that nobody tried the pair."""
-    own, licence = suggestion.licence, suggestion.drafter.licence or "unknown"
+    own = suggestion.licence
+    licence = suggestion.drafter.licence or "unknown"
     sees = " It is made to see images." if suggestion.sees else ""
     return f"Licence: {own}{f'; of the drafter: {licence}' if licence != own else ''}.{sees} Not tried with rdchat."
 

@@ -98,7 +98,8 @@ class ModelsWindow(SideWindow):
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""
-        going, index = self._downloads.going(), self._pages.indexOf(self.downloads)
+        going = self._downloads.going()
+        index = self._pages.indexOf(self.downloads)
         self.tabs.setTabText(index, f"Downloads  ·  {percent(share(*going) or 0.0)}" if going else "Downloads")
         self.tabs.setTabToolTip(index, tip_text(totals_text(going)))
 

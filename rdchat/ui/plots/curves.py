@@ -10,9 +10,12 @@ from PySide6.QtCore import QRectF
 from rdchat.ui.plots.drawing import Drawing, shade
 from rdchat.ui.style.formatting import percent
 
-_HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
+_HEIGHT = 150.0
+_AXIS = 22.0
+_LEFT = 44.0
 _TICKS = 4
-_NAME_WIDTH, _NAME_HEIGHT = 86.0, 12.0
+_NAME_WIDTH = 86.0
+_NAME_HEIGHT = 12.0
 
 
 @dataclass(frozen=True, slots=True)

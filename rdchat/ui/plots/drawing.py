@@ -29,9 +29,11 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.ui.style.theme import ALIGNMENTS, LIGHT, Colors
 
 PICTURE_TYPES = (".png", ".pdf")
-_WIDTH, _MARGIN = 672.0, 24.0
+_WIDTH = 672.0
+_MARGIN = 24.0
 _PNG_SCALE = 2
-_TITLE_HEIGHT, _LINE_HEIGHT = 22.0, 18.0
+_TITLE_HEIGHT = 22.0
+_LINE_HEIGHT = 18.0
 # Distance between pictures.
 _GAP = 28.0
 # Range that gets the strongest colours, at least, so that noise around 1 does not.
@@ -66,10 +68,13 @@ class Drawing:
     SIZE = 13
 
     def __init__(self, width: float, colors: Colors, font: QFont, painter: QPainter | None = None) -> None:
-        self.width, self.height, self.colors = width, 0.0, colors
+        self.width = width
+        self.height = 0.0
+        self.colors = colors
         self.marks: list[Mark] = []
         self.descriptions: list[str] = []
-        self._font, self._painter = font, painter
+        self._font = font
+        self._painter = painter
         if painter is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
 
@@ -196,7 +201,8 @@ def speed_color(colors: Colors, speed_up: float, fastest: float) -> str:
 
 def shade(colors: Colors, share: float) -> str:
     """Return the colour from -1, the slowest, to 1, the fastest."""
-    end, share = (colors.faster if share > 0 else colors.slower), min(abs(share), 1.0)
+    end = colors.faster if share > 0 else colors.slower
+    share = min(abs(share), 1.0)
     pairs = zip(colors.neutral.getRgb()[:3], end.getRgb()[:3], strict=True)  # type: ignore[index]  # it is a tuple
     return QColor(*(round(one + (other - one) * share) for one, other in pairs)).name()
 

@@ -40,7 +40,8 @@ class Chart(QWidget):
     def redraw(self, description: str) -> None:
         """Show new content, and describe it to screen readers."""
         self.setAccessibleDescription(description)
-        before, self._height = self._height, self.heightForWidth(self.width())
+        before = self._height
+        self._height = self.heightForWidth(self.width())
         if self._height != before:
             self.updateGeometry()
         self.update()
@@ -107,7 +108,8 @@ class PlotView(Chart):
             plot.draw(drawing)
 
     def show_plots(self, plots: Sequence[Plot]) -> None:
-        before, self._plots = len(self.drawing.marks), plots
+        before = len(self.drawing.marks)
+        self._plots = plots
         if len(self.drawing.marks) != before:
             self._current = None  # With as many marks as before it is the same picture.
         self.redraw(self.description if self._current is None else self.accessibleDescription())
@@ -132,7 +134,8 @@ class PlotView(Chart):
         return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        step, last = _STEPS.get(Qt.Key(event.key())), len(self.drawing.marks) - 1
+        step = _STEPS.get(Qt.Key(event.key()))
+        last = len(self.drawing.marks) - 1
         if step is None or last < 0:
             super().keyPressEvent(event)
             return

@@ -18,11 +18,16 @@ Bars = tuple[tuple[str, Figure], ...]
 TITLE = "Speed-up over plain decoding"
 LINES = ("Median of each setting.", "The thin line spans the middle half of the values.")
 MAP_LINES = ("Rows: beams. Columns: tokens per beam.", "Plain decoding is 1x.")
-_ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
+_ROW = 28.0
+_BAR = 16.0
+_GROUP = 26.0
+_AXIS = 26.0
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Distance of two ticks, and of a tick from the label at 1, at least.
-_TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0
-_CELL_HEIGHT, _WIDEST_CELL = 44.0, 92.0
+_TICK_ROOM = 40.0
+_PLAIN_ROOM = 48.0
+_CELL_HEIGHT = 44.0
+_WIDEST_CELL = 92.0
 _NAMES = 24.0
 # Half the distance between cells.
 _INSET = 1.5
@@ -63,7 +68,8 @@ class SpeedBars:
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
             drawing.text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
-            value, end = ratio(figure.median), left + unit * max(figure.median, figure.high)
+            value = ratio(figure.median)
+            end = left + unit * max(figure.median, figure.high)
             box = QRectF(end + 5, row.center().y() - 9, drawing.width_of(value, bold=True) + 6, 18)
             drawing.area(box, "surface")  # The line at 1 would run through it.
             drawing.text(box, value, bold=True, align="center")
@@ -86,7 +92,8 @@ def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends:
 def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: Figure) -> None:
     bar = QRectF(left, row.center().y() - _BAR / 2, figure.median * unit, _BAR)
     drawing.area(bar, "faster" if figure.median >= 1 else "slower")
-    low, high = left + figure.low * unit, left + figure.high * unit
+    low = left + figure.low * unit
+    high = left + figure.high * unit
     whisker = [((low, row.center().y()), (high, row.center().y()))]
     whisker += [((x, row.center().y() - 4), (x, row.center().y() + 4)) for x in (low, high)]
     for color, width in (("surface", 3.6), ("text", 1.2)):  # Visible on bar and ground alike.
@@ -144,7 +151,9 @@ class HeatMap:
         drawing.descriptions.append(f"{title}. Plain decoding is 1x. {best_text} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: QRectF) -> None:
-        value, best, inside = self.values.get(pair), pair == self.best, cell.adjusted(_INSET, _INSET, -_INSET, -_INSET)
+        value = self.values.get(pair)
+        best = pair == self.best
+        inside = cell.adjusted(_INSET, _INSET, -_INSET, -_INSET)
         if value is None:
             drawing.mark(cell, f"{size_text(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
@@ -172,7 +181,9 @@ def plots_of(result: BenchResult) -> list[Plot]:
     For each precision, and for each temperature if there are several: a bar for stock mlx-lm, a bar for the fastest
     shape of each mode, and a map of the drafter head's beams if there are several.
     """
-    plan, groups, maps = result.plan, list[tuple[str, Bars]](), list[Plot]()
+    plan = result.plan
+    groups = list[tuple[str, Bars]]()
+    maps = list[Plot]()
     several = len({cell.temperature for cell in plan.cells}) > 1
     branches = dict.fromkeys(cell.draft.lookup_branch for cell in plan.cells if cell.draft.mode is Mode.DRAFTER)
     precisions = {run.baseline: run.dtype for run in result.runs if run.dtype}
@@ -201,7 +212,8 @@ def _fastest(reports: Sequence[CellReport]) -> Bars:
     """Return the fastest shape of each mode."""
     fastest: dict[Mode, tuple[str, Figure]] = {}
     for report in reports:
-        mode, figure = report.cell.draft.mode, report.figures["ratio_to_plain"]
+        mode = report.cell.draft.mode
+        figure = report.figures["ratio_to_plain"]
         if figure and (mode not in fastest or figure.median > fastest[mode][1].median):
             fastest[mode] = report.cell.label, figure
     return tuple(fastest.values())

@@ -22,7 +22,8 @@ from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, SMALL, Theme, paint_card
 from rdchat.ui.transcript.view import TranscriptView
 
-_WIDTH, _HEIGHT = 600, 340
+_WIDTH = 600
+_HEIGHT = 340
 _NEW, _OPEN, _STOP = map(QKeySequence, ("Ctrl+N", "Ctrl+Return", "Ctrl+."))
 _NATIVE = QKeySequence.SequenceFormat.NativeText
 _WAITS = {EngineState.LOADING: "Loading the model…", EngineState.PREFILL: "Reading the prompt…"}
@@ -42,8 +43,12 @@ class QuickWindow(SideWindow):
         self.setWindowFlags(Qt.WindowType.Tool | Qt.WindowType.FramelessWindowHint | Qt.WindowType.WindowStaysOnTopHint)
         self.setAttribute(Qt.WidgetAttribute.WA_MacAlwaysShowToolWindow)
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
-        self._replies, self._quick, self._theme, self._main = controller.replies, controller.quick, theme, parent
-        self.composer, self.transcript = Composer(theme, _STOP.toString(_NATIVE)), TranscriptView(theme)
+        self._replies = controller.replies
+        self._quick = controller.quick
+        self._theme = theme
+        self._main = parent
+        self.composer = Composer(theme, _STOP.toString(_NATIVE))
+        self.transcript = TranscriptView(theme)
         self.composer.setFixedWidth(_WIDTH - 2)
         self.composer.attach.show_as("clipboard", "Insert the clipboard's text or image")
         files, question = self._quick.files, lambda: self.composer.text
@@ -66,7 +71,9 @@ class QuickWindow(SideWindow):
         self._show_messages()
 
     def _connect(self, model: ModelSlot) -> None:
-        quick, composer, transcript = self._quick, self.composer, self.transcript
+        quick = self._quick
+        composer = self.composer
+        transcript = self.transcript
         composer.submitted.connect(self._ask)
         composer.stop_requested.connect(quick.stop)
         composer.attach.clicked.connect(composer.field.paste)
@@ -127,7 +134,8 @@ class QuickWindow(SideWindow):
         self._show_state()
 
     def _show_state(self, progress: str = "") -> None:
-        quick, state = self._quick, self._replies.state
+        quick = self._quick
+        state = self._replies.state
         self.composer.set_state(EngineState.WRITING if quick.busy else EngineState.IDLE, waits=not self._replies.free)
         for part in (self.new, self.open_chat, self.transcript):
             part.setVisible(bool(quick.path))

@@ -20,7 +20,8 @@ from rdchat.ui.style.layouts import choice_box, column, fill_box, replace_text, 
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_WIDTH, _MOST_THINKING = 320, 999_999
+_WIDTH = 320
+_MOST_THINKING = 999_999
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
 _PROMPT = "None. For example: You answer briefly, in plain words."
@@ -59,7 +60,8 @@ class AnswerShapeForm(QWidget):
 
     def set_shape(self, shape: AnswerShape | None) -> None:
         """Show a shape without emitting `edited`."""
-        self.shape, kind = shape, shape and shape.kind
+        self.shape = shape
+        kind = shape and shape.kind
         fill_box(self.kind, _CHOICES, kind)  # An imported chat may have another one, which is none of these.
         source = shape.source if shape and kind is ShapeKind.SCHEMA else ""
         replace_text(self.schema, source)
@@ -67,7 +69,8 @@ class AnswerShapeForm(QWidget):
         self.problem.show_text("")
 
     def _read(self) -> None:
-        data, source = self.kind.currentData(), self.schema.toPlainText()
+        data = self.kind.currentData()
+        source = self.schema.toPlainText()
         kind = None if data is None else ShapeKind(data)  # Qt gives the name back as a plain string
         self.schema.setVisible(kind is ShapeKind.SCHEMA)
         shape: AnswerShape | None = None
@@ -94,7 +97,9 @@ class ChatOptions(Popover):
 
     def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
         super().__init__(theme, "window")
-        self._chat, self._settings, self._model = chat, settings, model
+        self._chat = chat
+        self._settings = settings
+        self._model = model
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
         self.prompt = text_field(4, _PROMPT, "System prompt of this chat", _PROMPT_TIP)
@@ -194,7 +199,8 @@ class ChatOptions(Popover):
 
     def _show_thinking(self) -> None:
         """Offer what the model can; hide the row if it does not think."""
-        info, values = self._model.info, self._chat.values
+        info = self._model.info
+        values = self._chat.values
         offered = info.thinking if info else ()
         thinks = bool(offered) or (info is not None and any(each.marker in info.token_markers for each in openings()))
         self._thinking_row.setVisible(thinks)
@@ -227,7 +233,9 @@ class ChatOptions(Popover):
 
     def _save(self) -> None:
         """Save the options under the name, in place of those that had it, and use them as a preset."""
-        order, settings, name = self._chat.replies.order, self._settings.values, self.name.text().strip()
+        order = self._chat.replies.order
+        settings = self._settings.values
+        name = self.name.text().strip()
         draft = self._chat.replies.drafting.settings if self.with_draft.isChecked() else None
         made = order.as_preset(self._chat.conversation, name, draft)
         old = next((each for each in settings.presets if each.name == name), made)
@@ -237,15 +245,18 @@ class ChatOptions(Popover):
         self._use(made.id)
 
     def _show_source(self) -> None:
-        chat, order = self._chat.conversation, self._chat.replies.order
-        changed, preset = order.own(chat, self._chat.values), order.preset(chat)
+        chat = self._chat.conversation
+        order = self._chat.replies.order
+        changed = order.own(chat, self._chat.values)
+        preset = order.preset(chat)
         same = f"Same as in {preset.name if preset else 'Settings'}"
         self.source.setText("Changed for this chat" if changed else same)
         self.defaults.setEnabled(bool(changed))
         self._marks["system_prompt"].setText(CHANGED if "system_prompt" in changed else "")
         self._marks["thinking"].setText(CHANGED if changed.keys() & {"thinking_choice", "thinking_tokens"} else "")
         self.shape.mark.setText(CHANGED if "answer_shape" in changed else "")
-        usual, sampling = asdict(order.usual(chat).sampling), asdict(self._chat.values.sampling)
+        usual = asdict(order.usual(chat).sampling)
+        sampling = asdict(self._chat.values.sampling)
         usually = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
         chosen = self.form.fields if chat.sampling else usually
         differs = {each for each in usual if usual[each] != sampling[each]}

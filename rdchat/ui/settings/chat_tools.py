@@ -15,7 +15,8 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
-_SIZE, _NAMES = (320, 200), 150
+_SIZE = (320, 200)
+_NAMES = 150
 # Tools that the line at the message field names.
 _NAMED = 3
 _KEY = Qt.ItemDataRole.UserRole
@@ -43,7 +44,10 @@ class ChatToolsPopover(Popover):
         self, chat: OpenChat, servers: ToolServers, model: ModelSlot, button: IconButton, theme: Theme
     ) -> None:
         super().__init__(theme, "window", button)
-        self._chat, self._servers, self._model, self._button = chat, servers, model, button
+        self._chat = chat
+        self._servers = servers
+        self._model = model
+        self._button = button
         button.clicked.connect(self._open)
         self.items: dict[str, QTreeWidgetItem] = {}
         self.tree = QTreeWidget(columnCount=2)
@@ -69,7 +73,8 @@ class ChatToolsPopover(Popover):
 
     def refresh(self) -> None:
         """Show which servers and tools there are, and which are on."""
-        own, tree = self._chat.conversation.own, self.tree
+        own = self._chat.conversation.own
+        tree = self.tree
         usable = self._servers.usable
         unfolded = {key for key, item in self.items.items() if item.isExpanded()}
         current = {key for key, item in self.items.items() if item.isSelected()}
@@ -77,7 +82,8 @@ class ChatToolsPopover(Popover):
         with QSignalBlocker(tree):
             tree.clear()
             for server in usable:
-                state, on = self._servers.state(server.name), server.name in own.tools
+                state = self._servers.state(server.name)
+                on = server.name in own.tools
                 item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
                 item.setText(1, visible_text(state_text(server, state)))
                 item.setToolTip(1, tip_text(state_text(server, state)))
@@ -105,8 +111,10 @@ class ChatToolsPopover(Popover):
         return item
 
     def _switch(self, item: QTreeWidgetItem) -> None:
-        own, key = self._chat.conversation.own, item.data(0, _KEY)
-        is_server, is_on = item.parent() is None, item.checkState(0) is Qt.CheckState.Checked
+        own = self._chat.conversation.own
+        key = item.data(0, _KEY)
+        is_server = item.parent() is None
+        is_on = item.checkState(0) is Qt.CheckState.Checked
         named = own.tools if is_server else own.tools_off
         named = (*(each for each in named if each != key), *([key] if is_on is is_server else []))
         if is_server:

@@ -34,7 +34,8 @@ class PresetsPage(SettingsPage):
 
     def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
         super().__init__(theme, settings.update)
-        self._settings, self._slot = settings, slot
+        self._settings = settings
+        self._slot = slot
         # What the rows of the list show: headings, and what is saved with the text that is being typed.
         self._shown: list[Preset | SavedPrompt | str] = []
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
@@ -129,7 +130,8 @@ class PresetsPage(SettingsPage):
         )
 
     def _rename(self, changed: QListWidgetItem) -> None:
-        name, item = changed.text().removeprefix("/").strip(), self._item
+        name = changed.text().removeprefix("/").strip()
+        item = self._item
         if item is not None and name not in {"", *(each.name for each in self._items)}:
             self._replace(replace(item, name=name))
         elif item is not None:
@@ -137,7 +139,9 @@ class PresetsPage(SettingsPage):
                 changed.setText(_shown_name(item))
 
     def _set_default(self, on: bool) -> None:
-        chosen, model, presets = self._item, self._model, list[Preset]()
+        chosen = self._item
+        model = self._model
+        presets = list[Preset]()
         for each in self._settings.values.presets:
             others = tuple(other for other in each.models if other != model)
             presets.append(replace(each, models=(*others, model) if on and each is chosen else others))

@@ -21,7 +21,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 type Change = Callable[..., object]
 """Changes settings by their names."""
 
-_WIDTH, _NOTE_WIDTH = 580, 430
+_WIDTH = 580
+_NOTE_WIDTH = 430
 _PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
     "Anthropic's. A remote model is not passed on. Nothing that they send is stored."
@@ -61,7 +62,8 @@ class SettingsPage(QWidget):
     def __init__(self, theme: Theme, change: Change) -> None:
         super().__init__()
         self.setMinimumWidth(_WIDTH)
-        self._theme, self._change = theme, change
+        self._theme = theme
+        self._change = change
         self._form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
         self._bound: list[tuple[QWidget, str, Callable[[Any], object]]] = []
 
@@ -132,7 +134,8 @@ class ServerPage(SettingsPage):
 
     def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
         super().__init__(theme, change)
-        self._server, self._settings = server, Settings()
+        self._server = server
+        self._settings = Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
         self.add("Server", self.on, _PURPOSE)
@@ -196,7 +199,8 @@ class ServerPage(SettingsPage):
         with QSignalBlocker(self.on):
             self.on.setChecked(server.on)
         self.problem.show_text(server.problem)
-        runs, waits = bool(server.address), server.on and not server.address
+        runs = bool(server.address)
+        waits = server.on and not server.address
         self.address.setText(f"{server.address}/v1" if runs else "Starting…" if waits else "The server is off.")
         self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Shown while the server is on.")
         for label, button in ((self.address, self.copy_address), (self.key, self.copy_key)):

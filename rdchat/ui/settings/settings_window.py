@@ -73,9 +73,13 @@ class SettingsWindow(SideWindow):
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
-        self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
+        self._settings = controller.settings
+        self._slot = controller.model_slot
+        self._theme = theme
         self._hot_key = controller.hot_key
-        self._earlier, self._caches, self._kept = controller.earlier, controller.prefix_caches, controller.kept_caches
+        self._earlier = controller.earlier
+        self._caches = controller.prefix_caches
+        self._kept = controller.kept_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -208,7 +212,8 @@ class SettingsWindow(SideWindow):
     def _build_model(self) -> SettingsPage:
         page = self._page()
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        self.choose_model, self.choose_models_folder = push_button("Choose…"), push_button("Choose…")
+        self.choose_model = push_button("Choose…")
+        self.choose_models_folder = push_button("Choose…")
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
         self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)

@@ -29,7 +29,8 @@ from rdchat.ui.style.theme import SMALL, Theme
 
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."
-_LINES, _MAX_IMPORT = 14, 1_000_001
+_LINES = 14
+_MAX_IMPORT = 1_000_001
 _SHOWN_PROBLEMS = 5
 _SHOWN_FOLDERS = 30
 _TARGET = "Command, or https:// address"
@@ -83,7 +84,8 @@ class ServerSheet(Sheet):
     saved = Signal(object, object)
 
     def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget) -> None:
-        self._server, self._taken = server, taken
+        self._server = server
+        self._taken = taken
         self.name = QLineEdit(server.name if server else "", maxLength=24)
         self.name.setReadOnly(server is not None)
         self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
@@ -112,7 +114,9 @@ class ServerSheet(Sheet):
 
     def _read(self) -> tuple[ToolServer, dict[str, str]]:
         """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
-        old, target, name = self._server, self.target.text().strip(), self.name.text().strip()
+        old = self._server
+        target = self.target.text().strip()
+        name = self.name.text().strip()
         if name in self._taken:
             raise InvalidSettingError(f"There are tools named {name} already.", "Choose another name.")
         lines = [line.partition("=") for line in self.values.toPlainText().splitlines() if line.strip()]
@@ -168,14 +172,16 @@ class ToolsPage(SettingsPage):
     @Slot()
     def refresh(self) -> None:
         """Show the servers as they are now."""
-        servers, chosen = self._servers.servers, self.list.currentRow()
+        servers = self._servers.servers
+        chosen = self.list.currentRow()
         with QSignalBlocker(self.list):
             if self.list.count() != len(servers):
                 self.list.clear()
                 self.list.addItems([server_title(server.name) for server in servers])
                 self.list.setCurrentRow(min(max(chosen, 0), len(servers) - 1))
             for index, server in enumerate(servers):
-                item, state = self.list.item(index), state_text(server, self._servers.state(server.name))
+                item = self.list.item(index)
+                state = state_text(server, self._servers.state(server.name))
                 mark = f" · {LEAVES}" if server.is_remote else ""
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)

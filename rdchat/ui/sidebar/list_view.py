@@ -69,9 +69,12 @@ class SidebarListView(QListView):
 
     def show_rows(self, rows: Listing, matcher: WordMatcher, in_bin: bool = False) -> None:
         """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder."""
-        bar, current, height = self.verticalScrollBar(), self.current_row, self.painter.row_height
+        bar = self.verticalScrollBar()
+        current = self.current_row
+        height = self.painter.row_height
         scrolled = bar.value()
-        self.painter.in_bin, self.painter.matcher = in_bin, matcher
+        self.painter.in_bin = in_bin
+        self.painter.matcher = matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
             if self.painter.row_height != height:
                 self.rows.set_rows(Listing())

@@ -40,12 +40,17 @@ class RowActions:
     """
 
     def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
-        self._chats, self.order, self._rename, self._parent = chats, chats.order, rename, parent
+        self._chats = chats
+        self.order = chats.order
+        self._rename = rename
+        self._parent = parent
         self.activity = chats.activity
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
-        chats, order, pinned = self._chats, self.order, chat.pinned_at is not None
+        chats = self._chats
+        order = self.order
+        pinned = chat.pinned_at is not None
         archive: Action = ("Archive{}", lambda: chats.archive_conversation(chat.id))
         if chat.archived:
             archive = ("Move{} Out of Archive", lambda: order.set_archived(chat, archived=False))
@@ -88,7 +93,8 @@ class RowActions:
 
     def erase(self, *things: Conversation | Folder) -> None:
         """Ask whether to delete for good; without arguments everything in the bin."""
-        organiser, erase = self._chats.store.organiser, self.order.erase
+        organiser = self._chats.store.organiser
+        erase = self.order.erase
         erased = things or (*organiser.bin(), *organiser.deleted_folders())
         conversations = [thing for thing in erased if isinstance(thing, Conversation)]
         folders = [thing for thing in erased if isinstance(thing, Folder)]
@@ -102,7 +108,8 @@ class RowActions:
         """Return whether a row may be dropped there: folders are not pinned, and nest one level deep."""
         if key[0] == "chat":
             return True
-        folder, into = self._thing(key), self.order.folder(target.folder_id)
+        folder = self._thing(key)
+        into = self.order.folder(target.folder_id)
         may_nest = isinstance(folder, Folder) and (into is None or self.order.may_hold(into, folder))
         return may_nest and not target.pinned
 

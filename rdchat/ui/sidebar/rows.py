@@ -45,7 +45,9 @@ class SidebarRows(QStringListModel):
 
     def set_rows(self, rows: Listing, in_bin: bool = False) -> bool:
         """Show these rows; return False if their layout is as before, so that the view stays where it is."""
-        before, self._rows, self.in_bin = self._rows, rows, in_bin
+        before = self._rows
+        self._rows = rows
+        self.in_bin = in_bin
         if rows.shape != before.shape:
             self.setStringList([""] * len(rows))
             return True
@@ -73,7 +75,8 @@ class SidebarRows(QStringListModel):
             return None
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
-        row, flag = self.row_at(index), Qt.ItemFlag
+        row = self.row_at(index)
+        flag = Qt.ItemFlag
         if row is None or isinstance(row, SectionRow):
             return flag.NoItemFlags  # The arrow keys pass over it.
         usual = flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemNeverHasChildren
@@ -98,7 +101,8 @@ class SidebarRows(QStringListModel):
         return self._actions.activity(row.conversation.id) if isinstance(row, ChatRow) else Activity.NONE
 
     def setData(self, index: _Index, value: object, role: int = Qt.ItemDataRole.EditRole) -> bool:
-        title, row = str(value).strip(), self.row_at(index)
+        title = str(value).strip()
+        row = self.row_at(index)
         if role != Qt.ItemDataRole.EditRole or row is None or not title or title == _title(row):
             return False
         self._actions.set_title(row, title)
@@ -124,8 +128,12 @@ def _spoken(row: Row) -> str:
 
 
 # Heights of a row.
-_ONE_LINE, _TWO_LINES = 30, 48
-_INDENT, _ICON, _ARROW, _SIGN = 16, 16, 12, 14
+_ONE_LINE = 30
+_TWO_LINES = 48
+_INDENT = 16
+_ICON = 16
+_ARROW = 12
+_SIGN = 14
 _DAY_S = 86_400.0
 
 
@@ -179,8 +187,10 @@ class RowPainter(QStyledItemDelegate):
         painter.restore()
 
     def _paint_folder(self, painter: QPainter, area: QRect, row: FolderRow) -> None:
-        colors, ratio = self._theme.colors, painter.device().devicePixelRatioF()
-        left, middle = area.left() + TIGHT + row.depth * _INDENT, area.center().y() + 1
+        colors = self._theme.colors
+        ratio = painter.device().devicePixelRatioF()
+        left = area.left() + TIGHT + row.depth * _INDENT
+        middle = area.center().y() + 1
         if not self.in_bin:
             arrow = "unfold" if row.folder.expanded else "next"
             painter.drawPixmap(left, middle - _ARROW // 2, line_pixmap(arrow, colors.muted, _ARROW, ratio))
@@ -217,14 +227,17 @@ class RowPainter(QStyledItemDelegate):
         if self.in_bin:
             below = _days_left(chat.deleted_at)
         elif self.matcher:
-            right, below = row.location or day_text(chat.updated_at), row.snippet
+            right = row.location or day_text(chat.updated_at)
+            below = row.snippet
         self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=bold)
 
     def _paint_text(
         self, painter: QPainter, area: QRect, title: str, right: str = "", below: str = "", *, bold: bool = False
     ) -> None:
         """Draw a title, a muted text at its right, and in rows of two lines a muted one below; mark searched words."""
-        colors, small, font = self._theme.colors, control_font(-1.5, tabular=True), control_font(bold=bold)
+        colors = self._theme.colors
+        small = control_font(-1.5, tabular=True)
+        font = control_font(bold=bold)
         two_lines = self.row_height == _TWO_LINES
         upper = area.adjusted(0, 5, 0, 5 - _TWO_LINES // 2) if two_lines else area
         painter.setFont(small)
@@ -255,7 +268,8 @@ class RowPainter(QStyledItemDelegate):
 
     def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
         mark = QTextLayout.FormatRange()
-        mark.start, mark.length = begin, end - begin
+        mark.start = begin
+        mark.length = end - begin
         mark.format = text_look(self._theme.colors.text, self._theme.colors.hit)
         return mark
 

@@ -53,7 +53,8 @@ class FilterButton(IconButton):
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
 
     def _fill(self) -> None:
-        menu, chosen = self._menu, self.chosen
+        menu = self._menu
+        chosen = self.chosen
         menu.addSection("Model")
         for model in (None, *self._chats.finder.models):
             self._add(model or "Any Model", replace(chosen, model=model))
@@ -173,8 +174,10 @@ class Sidebar(Ground):
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
             return
-        chats, in_bin = self._chats, self.row_actions.in_bin
-        searching, rows = bool(chats.query), chats.rows
+        chats = self._chats
+        in_bin = self.row_actions.in_bin
+        searching = bool(chats.query)
+        rows = chats.rows
         matcher = self.list.painter.matcher
         if matcher.search != (search := " ".join(chats.query.text.split())):
             matcher = WordMatcher(search)
@@ -185,7 +188,8 @@ class Sidebar(Ground):
         self.header_text.setText(result if searching else location_name(chats.location))
         self.header.setVisible(searching or chats.location is not Location.CHATS)
         for location, count in ((Location.ARCHIVE, chats.archived), (Location.BIN, chats.deleted)):
-            button, name = self.location_buttons[location], location_name(location)
+            button = self.location_buttons[location]
+            name = location_name(location)
             button.setChecked(chats.location is location)
             button.setText(f"{name} {count:,}" if count else name)
             button.setAccessibleDescription(counted(count, "item"))
@@ -260,7 +264,8 @@ class Sidebar(Ground):
     def _list_chat(self, conversation_id: int) -> None:
         """Leave a search, the archive or a collapsed folder that hides a chat."""
         self.show_location(Location.CHATS)
-        chat, order = self._chats.find(conversation_id), self._chats.order
+        chat = self._chats.find(conversation_id)
+        order = self._chats.order
         if chat is None:
             return
         if chat.archived:

@@ -14,10 +14,14 @@ from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
 # Distances in a bar chart, in pixels.
-_BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0
+_BAR_HEIGHT = 72.0
+_WIDEST = 48.0
+_GAP = 16.0
+_LINE = 13.0
 _LABEL_SIZE = -3
 # The share of the speeds that a line does not cut off, and the factor of the height above them.
-_USUAL, _HEADROOM = 0.95, 1.15
+_USUAL = 0.95
+_HEADROOM = 1.15
 _SPARKLINE_HEIGHT = 40.0
 _TIME_BAR_HEIGHT = 14.0
 
@@ -64,7 +68,8 @@ class BarChart(Chart):
         gap = min(_GAP, step / 3)
         every = self._labels_every(drawing, step)
         for index, bar in enumerate(self.bars):
-            left, height = index * step, bar.share * (base - _LINE - 2)
+            left = index * step
+            height = bar.share * (base - _LINE - 2)
             drawing.area(QRectF(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
             if index % every == 0:
                 wide = drawing.width_of(bar.label, more=_LABEL_SIZE) + 2
@@ -95,14 +100,16 @@ class Sparkline(Chart):
             self.update()
 
     def draw(self, drawing: Drawing) -> None:
-        drawing.height, base = _SPARKLINE_HEIGHT, _SPARKLINE_HEIGHT - 1.5
+        drawing.height = _SPARKLINE_HEIGHT
+        base = _SPARKLINE_HEIGHT - 1.5
         rates = self.speeds
         # One peak does not flatten the line.
         top = sorted(rates)[int(_USUAL * (len(rates) - 1))] if len(rates) > 1 else 0.0
         if top <= 0:
             return
         drawing.line([(0, base), (drawing.width, base)])
-        right, newest = drawing.width - 4.0, len(rates) - 1
+        right = drawing.width - 4.0
+        newest = len(rates) - 1
         # The line grows from the right, so that its end does not move.
         step = right / (max(len(rates), 24) - 1)
         scale = (base - 4) / (top * _HEADROOM)

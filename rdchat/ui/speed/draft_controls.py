@@ -47,7 +47,8 @@ class DraftControls(Section):
         # What the automatic mode does or did, and the figures behind that
         self._note = self._more = ""
         self._build_mode()
-        self.width_, self.length = CalmSpinBox(1, MAX_BEAM_ROWS), CalmSpinBox(2, MAX_BEAM_ROWS)
+        self.width_ = CalmSpinBox(1, MAX_BEAM_ROWS)
+        self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
         tip, recent = DRAFT_SETTINGS["Drafter"], lambda: drafting.recent_drafters
@@ -99,7 +100,8 @@ class DraftControls(Section):
             section.add(area)
         add_row(forms[self.advanced], "Draft with", self.always, _MODE_TIP)
         for field in self._fields:
-            widget, form = field.widget, forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
+            widget = field.widget
+            form = forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
             line = None if isinstance(widget, FolderPicker) else row(None, widget)
             add_row(form, field.name, widget, DRAFT_SETTINGS[field.name].format(rows=MAX_BEAM_ROWS), line)
             self._lines[field.setting] = form, line or widget
@@ -136,7 +138,8 @@ class DraftControls(Section):
         self.drafter.name_none(_own_drafter(own))
         self.mode.setVisible(not self._drafting.is_remote)
         for field in self._fields:
-            widget, picker = field.widget, isinstance(field.widget, FolderPicker)
+            widget = field.widget
+            picker = isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
             # A missing drafter can be picked.
             used = settings.mode.uses(field.setting) and (not missing or picker)
@@ -164,7 +167,8 @@ class DraftControls(Section):
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
         elif choice is not None and not writing:
-            self._note, self._more = "Auto did not draft in the last reply.", choice.words
+            self._note = "Auto did not draft in the last reply."
+            self._more = choice.words
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
             self._note = choice.words
         elif choice is not None:
@@ -215,5 +219,6 @@ def _facts(option: ModeOption | None) -> str:
     """Return the kind of the drafter head, and whether it was made for the model."""
     if option is None or option.kind is None:
         return ""
-    match, kind = option.match, f"Kind: {option.kind.label}."
+    match = option.match
+    kind = f"Kind: {option.kind.label}."
     return kind if match is None or match.sure else f"{kind} {match.text}".strip()

@@ -97,8 +97,11 @@ class FolderPicker(QPushButton):
         installed: Callable[[], Iterable[ModelCard]],
     ) -> None:
         super().__init__()
-        self._none, self._title, self._explanation = none, title, explanation
-        self._recent, self._installed = recent, installed
+        self._none = none
+        self._title = title
+        self._explanation = explanation
+        self._recent = recent
+        self._installed = installed
         self._chosen: str | None = None
         self._offered: tuple[ModelCard, ...] = ()
         self._menu = OpenMenu(self._fill, self)

@@ -57,7 +57,8 @@ def _per_step(statistics: Statistics, total: int) -> str:
 
 
 def _plain_speed(statistics: Statistics) -> str:
-    plain, error = statistics.plain_tps, statistics.speedup_error
+    plain = statistics.plain_tps
+    error = statistics.speedup_error
     if statistics.target_calls and statistics.settled and not statistics.rounds:
         # The reply was written so.
         return f"{rate(statistics.decode_tps)} tokens/s"
@@ -75,7 +76,8 @@ def _speedup(statistics: Statistics) -> str:
 
 
 def _reading_speed(statistics: Statistics) -> str:
-    read, speed = statistics.prompt_tokens - statistics.cached_prompt_tokens, statistics.prefill_tps
+    read = statistics.prompt_tokens - statistics.cached_prompt_tokens
+    speed = statistics.prefill_tps
     return NONE if speed is None or read < _FEW_READ else f"{rate(speed)} tokens/s"
 
 

@@ -114,8 +114,10 @@ class LedgerWindow(SideWindow):
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Speed Details", (700, 640), (480, 480), parent)
         self._ledger: TimeLedger = controller.time_ledger
-        self._drafting, self._chat = controller.drafting, controller.chat
-        ledger, drafting = self._ledger, self._drafting
+        self._drafting = controller.drafting
+        self._chat = controller.chat
+        ledger = self._ledger
+        drafting = self._drafting
         self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]
         self.tree = LedgerTree(theme)
         self.exact = QCheckBox("Exact times (profiling)")
@@ -176,5 +178,6 @@ def _sum_text(ledger: TimeLedger) -> str:
 def _cost_text(cost: ProfileCost | None) -> str:
     if cost is None:
         return "Exact times slow replies down. Write one reply with them and one without to see by how much."
-    exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)
+    exact = formatting.rate(cost.exact_tps)
+    usual = formatting.rate(cost.usual_tps)
     return f"With exact times, the last replies ran at {exact} instead of {usual} tokens/s."

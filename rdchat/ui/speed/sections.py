@@ -268,7 +268,8 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     """Return a bar for each possible number of kept tokens, also for those that no step reached."""
     missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
-    total, highest = sum(counts), max(counts)
+    total = sum(counts)
+    highest = max(counts)
     if highest <= 0:
         # A remote server does not say it.
         return []

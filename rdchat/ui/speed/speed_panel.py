@@ -60,7 +60,8 @@ class ServerSection(Section):
 
     def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
         super().__init__(theme, "Server")
-        self._server, self._replies = server, replies
+        self._server = server
+        self._replies = replies
         # These figures stay until the next request.
         self._last: RequestFacts | None = None
         self.client = ElidedLabel(theme)
@@ -118,7 +119,9 @@ class SpeedPanel(QScrollArea):
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
-        self._controller, self._context, self._settings = controller, controller.context, controller.settings
+        self._controller = controller
+        self._context = controller.context
+        self._settings = controller.settings
         self._pending = Statistics()
         # Whether the reply that is being written, or was written last, is in another chat.
         self._is_elsewhere = False
@@ -204,7 +207,9 @@ class SpeedPanel(QScrollArea):
             part.setVisible(self.server.has_server)
 
     def _show_state(self) -> None:
-        state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
+        state = self._controller.replies.state
+        model = self._controller.model_slot.info
+        elsewhere = self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
             # This is another reply, or the same one again.
             self._begin()
@@ -224,7 +229,8 @@ class SpeedPanel(QScrollArea):
 
     def _show_meaning(self, *, now: bool = True) -> None:
         """Show what the figures mean, in one line; `now`: a training that runs was running with the reply."""
-        model, writing = self._controller.model_slot.info, self._controller.replies.state in _BUSY
+        model = self._controller.model_slot.info
+        writing = self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
         training = now and self._training is not None and self._training.state.is_active
         said = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
@@ -287,7 +293,8 @@ class SpeedPanel(QScrollArea):
 
     def _writes_elsewhere(self) -> bool:
         """Return whether the reply that is being written is in another chat than the open one."""
-        chat, live = self._controller.chat.stored_conversation, self._controller.replies.live
+        chat = self._controller.chat.stored_conversation
+        live = self._controller.replies.live
         return not live or chat is None or live[-1].message.conversation_id != chat.id
 
     def _owner(self, busy: bool, has_figures: bool) -> str:

@@ -23,7 +23,8 @@ from rdchat.ui.style.theme import Theme, control_font, paint_focus, set_role
 
 type Action = Callable[[], object]
 
-_ICON, _LARGE_ICON = 16, 18
+_ICON = 16
+_LARGE_ICON = 18
 _COPIED_MS = 1600
 
 
@@ -72,7 +73,8 @@ class IconButton(FlatButton):
 
     def show_as(self, icon: str, name: str, color: str = "muted") -> None:
         """Set the icon, its colour of `Colors`, and the name, which is also the tooltip."""
-        self._icon_name, self._color = icon, color
+        self._icon_name = icon
+        self._color = color
         self.setAccessibleName(name)
         set_tip(self, name)
         self._draw()
@@ -115,7 +117,8 @@ class RoundButton(IconButton):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        colors, enabled = self._theme.colors, self.isEnabled()
+        colors = self._theme.colors
+        enabled = self.isEnabled()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if self._filled:
@@ -154,7 +157,8 @@ class TextButton(FlatButton):
 
     def __init__(self, text: str, theme: Theme, act: Action | None = None, *, color: str = "accent") -> None:
         super().__init__(None, act)
-        self._theme, self._color = theme, color
+        self._theme = theme
+        self._color = color
         # The text is the accessible name, too.
         self.setText(text)
         self.setFont(control_font())

@@ -31,7 +31,8 @@ class CodeField(QPlainTextEdit):
         self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         flags = Qt.TextInteractionFlag
         self.setTextInteractionFlags(flags.TextSelectableByMouse | flags.TextSelectableByKeyboard)
-        self._max_lines, self._lengths = max_lines, [0]
+        self._max_lines = max_lines
+        self._lengths = [0]
 
     def show_text(self, text: str) -> None:
         """Show another text."""

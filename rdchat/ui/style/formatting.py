@@ -96,7 +96,8 @@ def memory(size_bytes: int) -> str:
     return size_text(size_bytes) if size_bytes > 0 else NONE
 
 
-file_size, part_size = size_text, part_text
+file_size = size_text
+part_size = part_text
 
 
 def byte_rate(bytes_per_second: float) -> str:

@@ -16,9 +16,11 @@ from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, Q
 from rdchat.ui.style.theme import RADIUS, Theme, control_font, paint_card, set_role
 
 # The characters of a tooltip's line that is not broken, and the lines of a tooltip.
-_LINE, _MAX_LINES = 80, 50
+_LINE = 80
+_MAX_LINES = 50
 # The characters of a text, and of a text on a button.
-_MAX, _MAX_OF_BUTTON = 2000, 200
+_MAX = 2000
+_MAX_OF_BUTTON = 200
 # They can be printed, and are not seen.
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")

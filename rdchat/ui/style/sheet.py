@@ -51,7 +51,9 @@ class Sheet(QDialog):
         self.setWindowTitle(title)
         self.setAccessibleName(title)
         self.setAccessibleDescription(text)
-        self.text, self._escape, self._stays = text, answers[0][1], stays
+        self.text = text
+        self._escape = answers[0][1]
+        self._stays = stays
         self.title = ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)
         head: list[Part] = [self.title]
         if text:

@@ -20,7 +20,10 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QApplication, QStyle, QWidget
 
 # The spacing follows a grid of 4 device-independent pixels.
-TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
+TIGHT = 4
+SMALL = 8
+MEDIUM = 12
+LARGE = 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
 # In percent: Fusion takes a colour that is darkened by 140 and lightened by 110 percent.
@@ -117,7 +120,8 @@ class Colors:
     other = _Tones("#7b7b83", "#8f8f98")
 
 
-LIGHT, DARK = Colors(dark=False), Colors(dark=True)
+LIGHT = Colors(dark=False)
+DARK = Colors(dark=True)
 _CONTRAST = Colors(dark=False, contrast=True), Colors(dark=True, contrast=True)
 
 

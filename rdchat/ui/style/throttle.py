@@ -13,7 +13,8 @@ class Throttle(QObject):
 
     def __init__(self, parent: QObject, act: Callable[[], object]) -> None:
         super().__init__(parent)
-        self._act, self._noted = act, False
+        self._act = act
+        self._noted = False
         self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
         self._timer.timeout.connect(self._pass_on)
 

@@ -56,11 +56,13 @@ class Fact(NamedTuple):
 
 def summary(message: Message) -> list[str]:
     """Return the parts of the line of statistics, the most important first; what was not measured is left out."""
-    s, drafting = message.statistics, message.drafting
+    s = message.statistics
+    drafting = message.drafting
     parts = ["edited" if message.edited else ""]
     if s is not None:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
-        source, cached = "disk" if s.disk_prompt_tokens else "memory", s.cached_prompt_tokens
+        source = "disk" if s.disk_prompt_tokens else "memory"
+        cached = s.cached_prompt_tokens
         parts += [
             f"on {drafting.server}" if drafting and drafting.server else "",
             _mode_text(drafting) if drafting else "",
@@ -84,7 +86,8 @@ def facts(message: Message) -> list[Fact]:
 def _figures(statistics: Statistics) -> Iterator[Fact]:
     """Yield the figures; lists that are too long to show are in the definitions."""
     for name, text in FIGURES.items():
-        value, definition = text(FigureSource(statistics)), DEFINITIONS[name]
+        value = text(FigureSource(statistics))
+        definition = DEFINITIONS[name]
         if name == "Kept per step" and statistics.accepted_lengths:
             lengths = ", ".join(map(str, statistics.lengths_of_drafts))
             definition += f" Steps with a draft that kept none, 1 and so on: {lengths}."
@@ -187,7 +190,8 @@ class MessageActions(QWidget):
 
     def __init__(self, message: Message, area: MessageArea, text: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
-        self._message, self._area = message, area
+        self._message = message
+        self._area = area
         self._last = self._hovered = False
         self._buttons: list[IconButton] = []
         is_prompt = message.role is Role.USER
@@ -230,7 +234,8 @@ class MessageActions(QWidget):
 
     def show_message(self, message: Message) -> None:
         """Show which alternative this is, whether the text is the person's, and what can be done."""
-        self._message, several = message, message.siblings > 1
+        self._message = message
+        several = message.siblings > 1
         figures = summary(message)
         self._summary = _BETWEEN.join(figures)
         self.copy_button.setEnabled(bool(message.text))

@@ -71,11 +71,13 @@ class MessageRange:
             indices: Indices, in the new conversation, of messages that are shown already; one at the least.
             at_end: Whether to show the end; otherwise those messages stay.
         """
-        self.total, last = total, max(indices) + 1
+        self.total = total
+        last = max(indices) + 1
         if at_end and total - last > AROUND:
             self.show_latest(total)
         else:
-            self.start, self.end = min(indices), total if at_end else min(total, last + STEP)
+            self.start = min(indices)
+            self.end = total if at_end else min(total, last + STEP)
 
     @property
     def at_end(self) -> bool:
@@ -93,13 +95,15 @@ class MessageRange:
 
     def slide_up(self) -> bool:
         """Show older messages; return whether there were any."""
-        before, self.start = self.start, max(0, self.start - STEP)
+        before = self.start
+        self.start = max(0, self.start - STEP)
         self.end = min(self.end, self.start + MAX)
         return self.start < before
 
     def slide_down(self) -> bool:
         """Show newer messages; return whether there were any."""
-        before, self.end = self.end, min(self.total, self.end + STEP)
+        before = self.end
+        self.end = min(self.total, self.end + STEP)
         self.start = max(self.start, self.end - MAX)
         return self.end > before
 
@@ -180,7 +184,8 @@ class MessageColumn(MessageArea):
             self.reading_failed.emit(error)
             return False
         self._visible_range = replace(self.range)
-        old, self.widgets = self.widgets, {}
+        old = self.widgets
+        self.widgets = {}
         for message in messages:
             known = message.id in old
             self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
@@ -204,7 +209,8 @@ class MessageColumn(MessageArea):
 
     def show_around(self, index: int, limit: int = AROUND) -> bool:
         """Show a message, by its index in the conversation, and those around it; return False if it cannot be read."""
-        before, self.follows = self.follows, False
+        before = self.follows
+        self.follows = False
         message_id = self.messages.ids[index]
         is_new = message_id not in self.widgets
         self.range.show_around(index, limit)
@@ -236,7 +242,8 @@ class MessageColumn(MessageArea):
 
     def _slide(self) -> None:
         """Show other messages where the reader is near the first or last of those shown, or far from them."""
-        bar, near = self.verticalScrollBar(), self.viewport().height() // 2
+        bar = self.verticalScrollBar()
+        near = self.viewport().height() // 2
         if self._average and not self._top - 2 * near < bar.value() < self._bottom:
             self._jump_to(bar.value())
             return
@@ -290,7 +297,8 @@ class MessageColumn(MessageArea):
     def lay_out(self) -> None:
         """Lay every message out, and keep the reader's position."""
         self._placing = True
-        bar, anchor = self.verticalScrollBar(), self._anchor()
+        bar = self.verticalScrollBar()
+        anchor = self._anchor()
         offset = anchor.y() - bar.value() if anchor else 0
         width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
         # The scroll bar stands in the margin: nothing moves when it comes.
@@ -351,7 +359,8 @@ class MessageColumn(MessageArea):
     def bring_into_view(self, widget: QWidget, rect: QRect) -> None:
         """Scroll to a part of a message, a third down the page, unless it is well in view."""
         self.follows = False
-        bar, page = self.verticalScrollBar(), self.viewport().height()
+        bar = self.verticalScrollBar()
+        page = self.viewport().height()
         top = widget.y() + rect.top()
         if not bar.value() + LARGE <= top <= bar.value() + page - LARGE - rect.height():
             bar.setValue(top - page // 3)

@@ -37,7 +37,9 @@ class PromptField(PlainField):
 
     def __init__(self, theme: Theme, name: str, lines: tuple[int, int], *, return_submits: bool = True) -> None:
         super().__init__()
-        self._theme, self._lines, self._return_submits = theme, lines, return_submits
+        self._theme = theme
+        self._lines = lines
+        self._return_submits = return_submits
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -50,7 +52,8 @@ class PromptField(PlainField):
         self._restyle()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key, modifier = event.modifiers(), Qt.KeyboardModifier
+        key = event.modifiers()
+        modifier = Qt.KeyboardModifier
         is_blank = self.document().isEmpty() and not self.composing
         # A Mac's arrow keys count as keys of the keypad.
         if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and is_blank:
@@ -85,7 +88,9 @@ class PromptField(PlainField):
 
         The document's own size counts one line for each block that was not laid out since its width changed.
         """
-        layout, block, lines = self.document().documentLayout(), self.document().begin(), 0
+        layout = self.document().documentLayout()
+        block = self.document().begin()
+        lines = 0
         while block.isValid() and lines <= self._lines[1]:
             layout.blockBoundingRect(block)  # lays it out
             lines += block.layout().lineCount()
@@ -222,7 +227,8 @@ class FoldedText(QWidget):
 
     def __init__(self, theme: Theme, name: str, parent: QWidget) -> None:
         super().__init__(parent)
-        self._theme, self._name = theme, name
+        self._theme = theme
+        self._name = name
         self.unfolded = False
         # Once the person has folded or unfolded it, it stays as it is.
         self._chosen = False
@@ -248,7 +254,8 @@ class FoldedText(QWidget):
             self._toggle_fold()
 
     def _toggle_fold(self) -> None:
-        self._chosen, self.unfolded = True, not self.unfolded
+        self._chosen = True
+        self.unfolded = not self.unfolded
         self._fold()
         self.toggled.emit()
 
@@ -286,7 +293,8 @@ class CutMark(QWidget):
 
     def __init__(self, cut: ContextCut, messages: int, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
-        self.cut, self.messages = cut, messages
+        self.cut = cut
+        self.messages = messages
         above = f"{formatting.counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
         self.label = LineLabel(theme, text, "muted", -1)

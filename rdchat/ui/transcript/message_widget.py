@@ -32,7 +32,8 @@ class MessageWidget(QWidget):
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)
-        self.message, self.area = message, area
+        self.message = message
+        self.area = area
         self.body = TextBody(parser, area.theme, parent=self)
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
@@ -232,7 +233,8 @@ class MessageWidget(QWidget):
         if form is CopyForm.MARKDOWN:
             self.copy()
         else:
-            text, parser = self.written_text, type(self.body.parser)()
+            text = self.written_text
+            parser = type(self.body.parser)()
             thread = self.findChild(BackgroundWork) or BackgroundWork("copy", self)
             thread.replace(lambda _job: forms_of(blocks_of(text, parser), form), self._put_on_clipboard)
 

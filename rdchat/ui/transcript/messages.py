@@ -114,7 +114,8 @@ class ReplyMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
         self.body.setAccessibleName("Reply")
-        self._waiting, self._thinking = "", False
+        self._waiting = ""
+        self._thinking = False
         self._status = LineLabel(area.theme)
         self._remedy = TextButton("", area.theme, self._mend)
         self._status_line = QWidget()
@@ -125,7 +126,8 @@ class ReplyMessage(MessageWidget):
 
     def show_message(self, message: Message) -> None:
         self.message = message
-        final, parts = not self.is_busy, message.parts
+        final = not self.is_busy
+        parts = message.parts
         self._thinking = thinking = parts.open and not final and bool(message.text)
         if parts.thought or thinking:
             self.thought = self.thought or self._make_thought()
@@ -141,7 +143,8 @@ class ReplyMessage(MessageWidget):
 
     def append_text(self, message: Message, text: str) -> None:
         """Show a reply that is being written, which has gained a text."""
-        before, parts = self.message.thinking.parts, message.thinking.parts
+        before = self.message.thinking.parts
+        parts = message.thinking.parts
         joins = before and parts and parts == (*before[:-1], replace(before[-1], end=before[-1].end + len(text)))
         if self.body.is_empty or self._thinking or not joins or _BRACE.match(message.text):
             self.show_message(message)

@@ -52,9 +52,12 @@ class CallCard(Card):
 
     def __init__(self, shown: WaitingCall, theme: Theme) -> None:
         super().__init__(theme)
-        self.shown, call, tool = shown, shown.call, shown.tool
+        self.shown = shown
+        call = shown.call
+        tool = shown.tool
         server, _, name = call.name.partition("__")
-        title, server = f"Run {name or server}?", server_title(server)
+        title = f"Run {name or server}?"
+        server = server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_text(arguments_text(call))
@@ -104,7 +107,8 @@ class PendingCalls(QWidget):
 
     def __init__(self, calls: ToolCalls, theme: Theme) -> None:
         super().__init__()
-        self._calls, self._theme = calls, theme
+        self._calls = calls
+        self._theme = theme
         self.cards: dict[str, CallCard] = {}
         self._shown: object = None
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)

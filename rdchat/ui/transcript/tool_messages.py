@@ -95,7 +95,8 @@ class ToolMessage(MessageWidget):
         ended = message.status is not MessageStatus.STREAMING
         text, color = _STATES.get(message.status, (counted(len(message.text), "character"), "muted"))
         if message.error == NOT_RUN:
-            text, color = "Not run", "muted"
+            text = "Not run"
+            color = "muted"
         self.state.show_text(text, color)
         # JSON begins with a line that has a bracket alone.
         begins = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
@@ -152,5 +153,6 @@ class ToolMessage(MessageWidget):
             self._toggle()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        colors, area = self.area.theme.colors, QRectF(self.rect()).adjusted(EDGE + 0.5, 0.5, -EDGE - 0.5, -0.5)
+        colors = self.area.theme.colors
+        area = QRectF(self.rect()).adjusted(EDGE + 0.5, 0.5, -EDGE - 0.5, -0.5)
         paint_card(self, area, colors.surface, colors.border, RADIUS - 2)

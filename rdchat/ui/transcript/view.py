@@ -35,19 +35,22 @@ class SearchHits:
 
     def mark(self, matcher: WordMatcher) -> None:
         """Mark the words of a search in all messages; with a matcher without words, none."""
-        self._view.matcher, self._message_id = matcher, -1
+        self._view.matcher = matcher
+        self._message_id = -1
         for widget in self._view.widgets.values():
             widget.mark(matcher)
 
     def show(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
-        view, index = self._view, self._view.messages.index_of(message_id)
+        view = self._view
+        index = self._view.messages.index_of(message_id)
         if before := view.widgets.get(self._message_id):
             _unmark(before)
         self._message_id = -1
         if index is None or not view.show_around(index):
             return
-        self._message_id, widget = message_id, view.widgets[message_id]
+        self._message_id = message_id
+        widget = view.widgets[message_id]
         until = time.perf_counter() + _DRAWING_S
         while time.perf_counter() < until and (widget.work or not widget.hits) and widget.draw_more(until):
             pass
@@ -107,7 +110,8 @@ class TranscriptView(MessageColumn):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)
-        self._drawn_at, self._pause = 0.0, _FRAME_S
+        self._drawn_at = 0.0
+        self._pause = _FRAME_S
         self.hits = SearchHits(self)
         # Tab goes to its messages, which show where the focus is.
         self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
@@ -136,7 +140,8 @@ class TranscriptView(MessageColumn):
         A path is not copied: it has the messages of later calls.
         """
         self._report_position()
-        before, self.messages = self.messages, MessagePath.of(messages)
+        before = self.messages
+        self.messages = MessagePath.of(messages)
         known = self.messages.has_any(before)
         indices = [self.messages.index_of(message_id) for message_id in self.widgets]
         if known and (visible := [index for index in indices if index is not None]):
@@ -191,7 +196,8 @@ class TranscriptView(MessageColumn):
 
     def append_text(self, message_id: int, text: str) -> None:
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
-        message, widget = self.messages.find(message_id), self.widgets.get(message_id)
+        message = self.messages.find(message_id)
+        widget = self.widgets.get(message_id)
         if message is not None:
             self._show_more_below(self._jump.isVisibleTo(self))
             if isinstance(widget, ReplyMessage):
@@ -236,7 +242,8 @@ class TranscriptView(MessageColumn):
     # --- scrolling
 
     def scroll_to_end(self) -> None:
-        before, self.follows = self.follows, True
+        before = self.follows
+        self.follows = True
         if not self.range.at_end:
             self.range.show_latest(len(self.messages))
         if self.show_range():
@@ -251,7 +258,8 @@ class TranscriptView(MessageColumn):
             self._fill()
 
     def _on_scrolled(self) -> None:
-        bar, page = self.verticalScrollBar(), self.viewport().height()
+        bar = self.verticalScrollBar()
+        page = self.viewport().height()
         away = bar.maximum() - bar.value() > page // 8 or not self.range.at_end
         self._jump.setVisible(away and not self.follows)
         if not self._jump.isVisibleTo(self):
@@ -310,7 +318,8 @@ class TranscriptView(MessageColumn):
 
     def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
         """Draw until the deadline, what is in view first; return what is left to do."""
-        left, drawn = Work.NONE, False
+        left = Work.NONE
+        drawn = False
         for widget in sorted(self.widgets.values(), key=self.distance):
             if not widget.work or (only_in_view and self.distance(widget)):
                 continue

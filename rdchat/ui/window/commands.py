@@ -81,7 +81,10 @@ class Commands(QObject):
 
     def __init__(self, window: QWidget, parts: WindowParts, controller: ChatController, theme: Theme) -> None:
         super().__init__(window)
-        self._window, self._theme, self.controller, self._chats = window, theme, controller, controller.chats
+        self._window = window
+        self._theme = theme
+        self.controller = controller
+        self._chats = controller.chats
         self.parts = parts
         self.move_menu = OpenMenu(self._fill_move_menu, window)
         self.has_deleted = False
@@ -248,7 +251,8 @@ class Commands(QObject):
 
     def regenerate_with(self, message_id: int | None = None) -> None:
         """Ask with which model and options to write a reply again, by default the last one."""
-        controller, model = self.controller, self.parts.model
+        controller = self.controller
+        model = self.parts.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
         info = controller.model_slot.info
         own = formatting.remote_label(info.server, info.name) if info and info.server else info.name if info else ""

@@ -89,7 +89,8 @@ class DownloadButton(IconButton):
 
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, notices: Notices, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
-        self._windows, self._notices = windows, notices
+        self._windows = windows
+        self._notices = notices
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)

@@ -67,7 +67,8 @@ _FOCUSABLE = (QAbstractButton, QAbstractScrollArea, QAbstractSpinBox, QComboBox,
 _DIRECT = Qt.FindChildOption.FindDirectChildrenOnly
 _CALL_WAITS = "A tool call waits for you."
 # Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
-_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940
+_ROOM_FOR_ONE = 640
+_ROOM_FOR_BOTH = 940
 
 
 class MainWindow(QMainWindow):
@@ -93,7 +94,8 @@ class MainWindow(QMainWindow):
         self, controller: ChatController, theme: Theme, transcript: TranscriptView, sources: ModelSources | None = None
     ) -> None:
         super().__init__()
-        self._controller, self._theme = controller, theme
+        self._controller = controller
+        self._theme = theme
         self._opened_by_hand: QWidget | None = None
         self._was_on_screen = False
         self._has_figures = False
@@ -176,7 +178,8 @@ class MainWindow(QMainWindow):
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus by Tab: from the messages to the message field, the panel, the toolbar and the chats."""
-        current, stops = self.focusWidget(), self._tab_stops()
+        current = self.focusWidget()
+        stops = self._tab_stops()
         if current not in stops:
             return super().focusNextPrevChild(forward)
         following = (stops.index(current) + (1 if forward else -1)) % len(stops)
@@ -188,7 +191,8 @@ class MainWindow(QMainWindow):
 
         `nextInFocusChain` is of no use here: PySide takes each widget for the child of the one before.
         """
-        composer, messages = self.conversation.composer, list(self.conversation.transcript.widgets.values())
+        composer = self.conversation.composer
+        messages = list(self.conversation.transcript.widgets.values())
         before = self.header, self.sidebar, self.conversation, *messages
         parts = [self, *before, self.conversation.calls, composer.attach, composer.tools, composer, self.panel]
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
@@ -260,13 +264,16 @@ class MainWindow(QMainWindow):
         return stays
 
     def _save_geometry(self) -> None:
-        state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
+        state = encoded(self._splitter.saveState())
+        geometry = encoded(self.saveGeometry())
         self._controller.settings.update(
             window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
         )
 
     def _connect_parts(self) -> None:
-        commands, conversation, windows = self.commands, self.conversation, self.windows
+        commands = self.commands
+        conversation = self.conversation
+        windows = self.windows
         self.actions_.palette.triggered.connect(self.palette_.open)
         self.actions_.palette.triggered.connect(self.header.model.look)
         self.header.model.choices_changed.connect(self.palette_.refresh)
@@ -301,7 +308,9 @@ class MainWindow(QMainWindow):
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
-        controller, chat, refresh = self._controller, self._controller.chat, self.actions_.refresh_soon
+        controller = self._controller
+        chat = self._controller.chat
+        refresh = self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
         chat.opened.connect(self.panel.show_last_reply)
         for changed in (chat.opened, chat.options_changed):
@@ -331,7 +340,8 @@ class MainWindow(QMainWindow):
 
     def _on_reply_ended(self, reply: Message) -> None:
         """Announce the end, also to a person who is elsewhere."""
-        figures, chat_id = reply.statistics or Statistics(), reply.conversation_id
+        figures = reply.statistics or Statistics()
+        chat_id = reply.conversation_id
         self._has_figures |= bool(chat_id and reply.statistics)
         calls = self._controller.calls
         waits = bool(reply.tool_calls) and calls.holds(chat_id) and not calls.runs_in(chat_id)
@@ -373,7 +383,8 @@ class MainWindow(QMainWindow):
 
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
-        settings, by_hand = self._controller.settings.values, self._opened_by_hand
+        settings = self._controller.settings.values
+        by_hand = self._opened_by_hand
         visible = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = self._opened_by_hand = None

@@ -32,7 +32,9 @@ class MenuBarItem(QSystemTrayIcon):
 
     def __init__(self, commands: Commands, window: QWidget) -> None:
         super().__init__(window)
-        self._commands, self._controller, self._window = commands, commands.controller, window
+        self._commands = commands
+        self._controller = commands.controller
+        self._window = window
         self._statistics = Statistics()
         # The chat of the last notification.
         self._notified = 0
@@ -88,7 +90,8 @@ class MenuBarItem(QSystemTrayIcon):
         return f"{slot.name}  ·  {doing}" if doing else self._commands.parts.model.accessibleDescription()
 
     def _fill(self) -> None:
-        menu, controller = self.menu, self._controller
+        menu = self.menu
+        controller = self._controller
         add_action(menu, self._state_text(), lambda: None).setEnabled(False)
         add_action(menu, "Stop Reply", controller.replies.stop).setEnabled(bool(controller.replies.live))
         menu.addSeparator()

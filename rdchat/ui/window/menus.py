@@ -18,7 +18,8 @@ from rdchat.ui.style.theme import DEFAULT_TEXT
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.palette import Entry
 
-_Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
+_Standard = QKeySequence.StandardKey
+_Role = QAction.MenuRole
 _WINDOW = "&Window"
 _Key = str | QKeySequence.StandardKey
 
@@ -254,7 +255,8 @@ def _file(do: Commands) -> list[Command | None]:
 
 
 def _edit(do: Commands) -> list[Command | None]:
-    find_bar, role = do.parts.conversation.find_bar, _Role.PreferencesRole
+    find_bar = do.parts.conversation.find_bar
+    role = _Role.PreferencesRole
     return [
         Command("undo", "Undo", do.undo, _Standard.Undo),
         Command("redo", "Redo", partial(do.edit, "redo"), _Standard.Redo),
@@ -275,9 +277,12 @@ def _edit(do: Commands) -> list[Command | None]:
 
 
 def _chat(do: Commands) -> list[Command | None]:
-    conversation, tip = do.parts.conversation, "System prompt, answer format and sampling of this chat"
+    conversation = do.parts.conversation
+    tip = "System prompt, answer format and sampling of this chat"
     chats = do.controller.chats
-    copy, restore, name = conversation.transcript.copy_last_reply, do.controller.restore_deleted, do.regenerate_text
+    copy = conversation.transcript.copy_last_reply
+    restore = do.controller.restore_deleted
+    name = do.regenerate_text
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
         Command("regenerate", name(), do.regenerate, "Ctrl+R", when=do.can_regenerate, label=name),
@@ -328,9 +333,12 @@ def _drafting(do: Commands) -> list[Command | None]:
 
 
 def _mode(do: Commands, mode: Mode, keys: str) -> Command:
-    drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
+    drafting = do.controller.drafting
+    name = f"draft_{mode.value}"
+    choose = partial(do.choose_mode, mode)
     is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
-    is_common, text = mode in (Mode.AUTO, Mode.OFF), mode.label.title()
+    is_common = mode in (Mode.AUTO, Mode.OFF)
+    text = mode.label.title()
     return Command(name, text, choose, keys, group="draft", when=is_ready, checked=is_used, in_menu=is_common)
 
 

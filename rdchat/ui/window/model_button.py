@@ -30,7 +30,9 @@ class ModelButton(QPushButton):
 
     def __init__(self, slot: ModelSlot, settings: SettingsControl, remote: RemoteServers) -> None:
         super().__init__(flat=True)
-        self._slot, self._settings, self._remote = slot, settings, remote
+        self._slot = slot
+        self._settings = settings
+        self._remote = remote
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
@@ -100,7 +102,8 @@ class ModelButton(QPushButton):
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
-        recent, slot = self._settings.values.recent_models, self._slot
+        recent = self._settings.values.recent_models
+        slot = self._slot
         cards = self._cards
         sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
         sections |= {each.server.name: f"On {each.server.name} {formatting.LEAVES}" for each in self._remote.states}

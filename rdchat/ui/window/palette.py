@@ -15,9 +15,13 @@ from rdchat.ui.style.layouts import SearchField, column
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, control_font
 
-_WIDTH, _ROW, _ROWS, _TOP = 580, 30, 10, 84
+_WIDTH = 580
+_ROW = 30
+_ROWS = 10
+_TOP = 84
 # Rows that are listed, and choices that are remembered.
-_MAX_LISTED, _MAX_RECENT = 100, 30
+_MAX_LISTED = 100
+_MAX_RECENT = 30
 _NAME = "Find a command, a chat, a model or a preset"
 _OF_LIST = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
 
@@ -59,7 +63,9 @@ class CommandPalette(Popover):
         self, settings: SettingsControl, theme: Theme, window: QWidget, search: Callable[[str], object]
     ) -> None:
         super().__init__(theme, "surface", window)
-        self._settings, self._window, self._search = settings, window, search
+        self._settings = settings
+        self._window = window
+        self._search = search
         self.sources: list[Callable[[], Iterable[Entry]]] = []
         self.listed: list[Entry] = []
         self._entries: list[Entry] = []
@@ -103,7 +109,8 @@ class CommandPalette(Popover):
             self._show_found()
 
     def _show_found(self) -> None:
-        text, recent = self.field.text().strip(), self._settings.values.palette_recent
+        text = self.field.text().strip()
+        recent = self._settings.values.palette_recent
         matcher = WordMatcher(text, beginnings=True)
 
         def rank(entry: Entry) -> tuple[int, bool]:
@@ -128,7 +135,8 @@ class CommandPalette(Popover):
 
     def _place(self) -> None:
         """Stand in the middle of the window's upper part, as high as the list needs."""
-        width, top = min(_WIDTH, self._window.width() - 2 * LARGE), min(_TOP, self._window.height() // 8)
+        width = min(_WIDTH, self._window.width() - 2 * LARGE)
+        top = min(_TOP, self._window.height() // 8)
         rows = min(max(len(self.listed), 1), _ROWS, (self._window.height() - top) // _ROW - 3)
         self.list.setFixedHeight(rows * _ROW)
         self.setFixedSize(width, self.sizeHint().height())

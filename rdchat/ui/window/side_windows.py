@@ -133,7 +133,10 @@ class SideWindows:
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QMainWindow, sources: ModelSources) -> None:
-        self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
+        self._controller = controller
+        self._theme = theme
+        self._parent = parent
+        self._sources = sources
         self._chat_of_tokens: int | None = None
         self._restored: dict[str, QWidget] = {}
         self.memory = DeviceMemory(sources.memory, parent)

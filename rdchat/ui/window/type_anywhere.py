@@ -33,7 +33,8 @@ class TypeAnywhere(QObject):
 
     def __init__(self, window: QWidget, field: QWidget) -> None:
         super().__init__(field)  # It ends with the field, which the window may delete before other widgets.
-        self._window, self._field = window, field
+        self._window = window
+        self._field = field
         # The window has the keyboard where no widget has the focus.
         window.installEventFilter(self)
         app = QApplication.instance()

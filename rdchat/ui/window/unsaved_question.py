@@ -31,7 +31,9 @@ class UnsavedQuestion(QObject):
 
     def __init__(self, recorder: ReplyRecorder, rescue_file: RescueFile, window: QWidget) -> None:
         super().__init__(window)
-        self._recorder, self._rescue_file, self._window = recorder, rescue_file, window
+        self._recorder = recorder
+        self._rescue_file = rescue_file
+        self._window = window
         self._settled = False
         self._trouble: Notice | None = None
         self._open: QDialog | None = None
@@ -71,7 +73,8 @@ class UnsavedQuestion(QObject):
         box.setEscapeButton(cancel)
         box.finished.connect(self._forget)
         ConsentPause(*box.buttons())
-        self._open, self._trouble = box, trouble
+        self._open = box
+        self._trouble = trouble
         self._recorder.read_titles()
         self._refresh()
         box.open()

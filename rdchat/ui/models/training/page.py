@@ -36,7 +36,9 @@ _MORE = (
 _LATER = "The time left is shown once training has begun."
 # Time of a training for each of its tokens, in tokens of a plain reply: from learning alone, where rdchat ships the
 # answers, to writing them too; then the drafter is measured. With the default model, on two CPU cores.
-_SHORTEST, _LONGEST, _MEASURED_TOKENS = 0.25, 1.5, 5000
+_SHORTEST = 0.25
+_LONGEST = 1.5
+_MEASURED_TOKENS = 5000
 _LITTLE = "This is too little for a useful drafter. Choose more."
 
 
@@ -50,7 +52,8 @@ class TrainingForm(QWidget):
 
     def __init__(self, library: Library, theme: Theme) -> None:
         super().__init__()
-        self._library, self._theme = library, theme
+        self._library = library
+        self._theme = theme
         self.tokens = QSpinBox(
             minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
         )
@@ -85,7 +88,8 @@ class TrainingForm(QWidget):
 
     def show_size(self) -> None:
         """Show what the number of tokens comes to, as far as the loaded model's speed is known."""
-        tokens, library = self.tokens.value(), self._library
+        tokens = self.tokens.value()
+        library = self._library
         self.little.setVisible(tokens < _LITTLE_TOKENS)
         pace = library.pace() if library.chosen and library.chosen.is_loaded else None
         counts = [tokens * each + _MEASURED_TOKENS for each in (_SHORTEST, _LONGEST)]
@@ -133,7 +137,8 @@ class TrainingPage(QWidget):
 
     def __init__(self, training: TrainingControl, library: Library, theme: Theme) -> None:
         super().__init__()
-        self._training, self._library = training, library
+        self._training = training
+        self._library = library
         self._state = training.state
         self._points: list[CurvePoint] = []
         self.form = TrainingForm(library, theme)
@@ -144,7 +149,8 @@ class TrainingPage(QWidget):
             ThemedLabel(theme, "", color, tabular=True, wraps=True)
             for color in ("muted", "muted", "muted", "danger", "muted")
         )
-        self.bar, self.curves = thin_bar("Progress of this step"), PlotView(theme, "Learning curve")
+        self.bar = thin_bar("Progress of this step")
+        self.curves = PlotView(theme, "Learning curve")
         self.table = TableView("Tokens per step")
         self.discard = push_button("Discard…", "", self._ask_to_discard)
         self.race = push_button("Try in a Race…", "", self._race)
@@ -157,7 +163,8 @@ class TrainingPage(QWidget):
         self._show_state()
 
     def _lay_out(self, theme: Theme) -> None:
-        inner, content = QWidget(), QWidget()
+        inner = QWidget()
+        content = QWidget()
         inner.setMaximumWidth(_WIDEST)
         labels = (self.title, self.step, self.bar, self.figures, self.table, self.notes, self.problem)
         column(self.form, *labels, within=inner)
@@ -169,8 +176,11 @@ class TrainingPage(QWidget):
         column(*parts, within=self, spacing=0)
 
     def _show_state(self) -> None:
-        training, chosen = self._training, self._library.chosen
-        self._state, order, result = training.state, training.order, training.comparison
+        training = self._training
+        chosen = self._library.chosen
+        self._state = training.state
+        order = training.order
+        result = training.comparison
         fresh = self._state is TrainingState.NOTHING or order is None
         model = order or chosen
         self.heading.setText(f"Train a drafter for {model.name}" if model else "Train a drafter")
@@ -191,7 +201,8 @@ class TrainingPage(QWidget):
             self._show_progress()
 
     def _show_form(self) -> None:
-        chosen, training = self._library.chosen, self._training
+        chosen = self._library.chosen
+        training = self._training
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
         self.form.show_size()
@@ -204,9 +215,11 @@ class TrainingPage(QWidget):
         self.status.setText(problem or _HINT if chosen else _NO_MODEL)
 
     def _show_progress(self) -> None:
-        training, progress = self._training, self._training.progress
+        training = self._training
+        progress = self._training.progress
         assert training.order is not None
-        running, active = self._state is TrainingState.TRAINING, self._state.is_active
+        running = self._state is TrainingState.TRAINING
+        active = self._state.is_active
         self.title.show_text(texts.state_title(self._state, progress))
         self.step.show_text(texts.step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
@@ -227,7 +240,8 @@ class TrainingPage(QWidget):
             self.curves.show_plots(texts.curves(self._points))
 
     def _show_result(self, result: Comparison) -> None:
-        training, order = self._training, self._training.order
+        training = self._training
+        order = self._training.order
         assert order is not None
         self.title.show_text(texts.result_title(result))
         tokens = counted(order.tokens, "token")
@@ -241,7 +255,8 @@ class TrainingPage(QWidget):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
         self._offer("Use Drafter", not texts.is_worse(result))
-        loaded, record = self._library.loaded, training.record
+        loaded = self._library.loaded
+        record = training.record
         can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder
         self.race.setEnabled(can_race)
         set_tip(self.race, "" if can_race else "Load the model first.")

@@ -36,7 +36,8 @@ def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
 
 def short_text(training: TrainingControl) -> str:
     """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
-    state, progress = training.state, training.progress
+    state = training.state
+    progress = training.progress
     if state in _OUTCOMES or not state.is_active:
         return _OUTCOMES.get(state, "")
     if progress is None or progress.phase not in _STEPS:
@@ -71,7 +72,8 @@ def figures(progress: TrainingProgress) -> str:
 
 def costs(plan: TrainingStart) -> str:
     """Return the limits of disk and memory that a training takes."""
-    disk, limit = file_size(plan.disk_bytes), memory(plan.memory_bytes)
+    disk = file_size(plan.disk_bytes)
+    limit = memory(plan.memory_bytes)
     room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
     return f"{room} Training uses up to {limit} of memory."
 

@@ -16,7 +16,8 @@ _MAX_OPEN = 22_600
 # A longer line, in characters, is not parsed as one line.
 _LONGEST_LINE = 8192
 # Work of a line, and of each sign that separates cells or begins a formula or a command.
-_LINE, _COSTLY = 60, 25
+_LINE = 60
+_COSTLY = 25
 _COSTLY_SIGNS = "|$\\"
 # When an open list has more characters, all its items but the last are final.
 _LONG_LIST = 1000
@@ -96,7 +97,8 @@ class BlockStream:
         self._open_fence(text, final)
         tail = (self._read_code if self._fence else self._read_blocks)(text, final, update)
         self._settled += len(update.blocks)
-        update.open_code, update.settled = self._fence.number if self._fence else -1, self._settled
+        update.open_code = self._fence.number if self._fence else -1
+        update.settled = self._settled
         update.blocks += tail or []
         update.more = tail is None
         if final and not update.more and len(self._references) > self._known:
@@ -130,7 +132,9 @@ class BlockStream:
             fence.lines += 1
             self._offset = end + 1 if end >= 0 else len(text)
             if ends:
-                self._fence, self._checked, self._last = None, -1, None
+                self._fence = None
+                self._checked = -1
+                self._last = None
                 update.closed.append(fence.number)
                 return None if self._offset < len(text) else []
         return None
@@ -155,7 +159,8 @@ class BlockStream:
 
     def _window(self, text: str, limit: int) -> str:
         """Return the next lines, at least one, that take so much work at the most."""
-        end, work = self._offset, 0
+        end = self._offset
+        work = 0
         while end < len(text):
             longest = min(len(text), end + _LONGEST_LINE)
             line_end = text.find("\n", end, longest) + 1 or longest
@@ -207,7 +212,8 @@ class BlockStream:
             table = self._head_of_table(complete, parsed)
             continues = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
             self._take(parsed, len(parsed.blocks), len(complete), update)
-            self._table, self._joined = table, continues and (window + following)[len(complete)] != "\n"
+            self._table = table
+            self._joined = continues and (window + following)[len(complete)] != "\n"
         else:
             return False
         return True
@@ -228,7 +234,10 @@ class BlockStream:
         self._codes = max([self._codes, *(block.code + 1 for block in taken)])
         update.closed += [number for number in parsed.closed if number < self._codes]
         self._references = parsed.references
-        self._number, self._table, self._joined, self._last = None, "", False, None
+        self._number = None
+        self._table = ""
+        self._joined = False
+        self._last = None
         self._offset += length
 
 

@@ -55,7 +55,8 @@ class GrowingCode:
         self._language = language
         self._lexer: Lexer | None = None
         self._keeps_state = False
-        self._begin, self._again = 0, list[str]()
+        self._begin = 0
+        self._again = list[str]()
         self._stack = ["root"]
         self._comments = dict[str, str]()
         self._comment_end = ""
@@ -63,7 +64,8 @@ class GrowingCode:
     def read(self, lines: list[str]) -> tuple[int, list[Line]]:
         """Return the number of the first line whose colours may be new now, and the parts of the lines from there."""
         if self._lexer is None and (lexer := _lexer(self._language)):
-            self._lexer, self._keeps_state = lexer, _keeps_state(lexer)
+            self._lexer = lexer
+            self._keeps_state = _keeps_state(lexer)
             self._comments = {
                 begin: end
                 for begin, end in _COMMENTS.items()
@@ -80,15 +82,18 @@ class GrowingCode:
         return begin, _split(self._tokens("".join(f"{line}\n" for line in self._again), self._lexer))
 
     def _tokens(self, source: str, lexer: Lexer) -> Iterator[_Token]:
-        settled, stack = len(source), self._stack
+        settled = len(source)
+        stack = self._stack
         if self._keeps_state:
-            settled, self._comment_end = 0, ""
+            settled = 0
+            self._comment_end = ""
             context = LexerContext(source, 0, list(stack), len(source))
             for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
                 cast(ExtendedRegexLexer, lexer), context=context
             ):
                 if position and position == context.pos and source[position - 1] == "\n":
-                    settled, stack = position, list(context.stack)
+                    settled = position
+                    stack = list(context.stack)
                 opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
                 if opening and text and (not {Comment, String} & {*kind.split()} or String.Regex in kind.split()):
                     self._comment_end = self._comments[opening]
@@ -123,7 +128,8 @@ def _keeps_state(lexer: Lexer) -> bool:
 
 
 def _split(tokens: Iterable[_Token]) -> list[Line]:
-    lines, column = list[Line]([[]]), 0
+    lines = list[Line]([[]])
+    column = 0
     for _, kind, text in tokens:
         color = next((_COLOR_OF[each] for each in reversed(kind.split()) if each in _COLOR_OF), "")
         for index, part in enumerate(text.split("\n")):
@@ -142,7 +148,8 @@ def _split(tokens: Iterable[_Token]) -> list[Line]:
 
 
 # Code beyond these limits stays in one colour.
-_LONGEST_LINE, _MAX_LINES = 2000, 5000
+_LONGEST_LINE = 2000
+_MAX_LINES = 5000
 # Importing a lexer takes up to 34 ms.
 _THREAD = SerialThread("lexers")
 
@@ -197,7 +204,8 @@ class CodeHighlighter:
     def add(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
         """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on."""
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
-            code, source = self._code(number, language, first), "\n".join(lines)
+            code = self._code(number, language, first)
+            source = "\n".join(lines)
             code.job, code.done, code.closed = _THREAD.do(lambda _job: (0, lines_of(language.lower(), source))), 0, True
         else:
             self._codes.pop(number, None)
@@ -230,7 +238,8 @@ class CodeHighlighter:
         """Colour lines that look different by now; return whether all are done."""
         changed: list[QTextBlock] = []
         while code.done < len(lines) and not (changed and time.perf_counter() >= deadline):
-            number, line = begin + code.done, lines[code.done]
+            number = begin + code.done
+            line = lines[code.done]
             code.done += 1
             if code.lines[number : number + 1] == [line]:
                 continue
@@ -245,5 +254,7 @@ class CodeHighlighter:
 
 def _span(start: int, length: int, color: str, colors: Colors) -> QTextLayout.FormatRange:
     span = QTextLayout.FormatRange()
-    span.start, span.length, span.format = start, length, text_look(getattr(colors, color))
+    span.start = start
+    span.length = length
+    span.format = text_look(getattr(colors, color))
     return span

@@ -39,10 +39,12 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     lines: list[str] = []
     # The markers of the open items of all lists around the block.
     markers: list[str] = []
-    fence, last = "", None
+    fence = ""
+    last = None
     for index, block in enumerate(blocks):
         following = blocks[index + 1] if index + 1 < len(blocks) else None
-        begins, ends = last is None or last.code != block.code, following is None or following.code != block.code
+        begins = last is None or last.code != block.code
+        ends = following is None or following.code != block.code
         pairs = zip(block.nesting, last.nesting if last else "", strict=False)
         shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         outer, _, inner = block.nesting.rpartition("l")
@@ -86,7 +88,8 @@ def _marker(block: Block, before: str) -> str:
     """Return an item's marker; a list whose numbers do not go on from the item `before` takes the other delimiter."""
     if not block.marker.endswith("."):
         return _TASKS.get(block.marker, "-")
-    number, delimiter = block.marker[:-1], before[-1:]
+    number = block.marker[:-1]
+    delimiter = before[-1:]
     if not before[:-1].isdecimal():
         return block.marker
     continues = int(number) == int(before[:-1]) + 1
@@ -223,7 +226,9 @@ def put_on_clipboard(text: str, html: str) -> None:
 
 def blocks_of(text: str, parser: Parser) -> list[Block]:
     """Return all blocks of a text; a megabyte takes seconds."""
-    stream, blocks, safe = BlockStream(parser), list[Block](), safe_text(text)
+    stream = BlockStream(parser)
+    blocks = list[Block]()
+    safe = safe_text(text)
     more = bool(safe)
     while more:
         update = stream.advance(safe, True)
@@ -278,7 +283,8 @@ def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
-    parts, start = [], 0
+    parts = []
+    start = 0
     for run in runs:
         last = start + (1 if run.maths else utf16_length(run.text))
         if last > begin and start < end:
@@ -342,7 +348,8 @@ def _marks(run: Run, style: tuple[str, str]) -> list[str]:
 
 def _emphasised(units: Sequence[_Unit]) -> str:
     """Return text with marks; spaces at their ends stay outside of the marks, as Markdown requires."""
-    text, open_marks = "", list[str]()
+    text = ""
+    open_marks = list[str]()
     for index, (marks, written) in enumerate([*units, ([], "")]):
         while any(mark not in marks for mark in open_marks):
             inside = text.rstrip()

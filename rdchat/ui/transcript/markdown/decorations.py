@@ -99,7 +99,10 @@ class Decorations(QObject):
 
     def __init__(self, edit: QTextEdit, writer: DocumentWriter, scrolling: HorizontalScrolling, theme: Theme) -> None:
         super().__init__(edit)
-        self._edit, self._writer, self._scrolling, self._theme = edit, writer, scrolling, theme
+        self._edit = edit
+        self._writer = writer
+        self._scrolling = scrolling
+        self._theme = theme
         self._headers: dict[int, CodeHeader] = {}
 
     @property
@@ -144,7 +147,8 @@ class Decorations(QObject):
 
     def _bars(self, block: Block) -> list[int]:
         """Return how far from the paragraph's edge the bars of the quotes around a block stand."""
-        left, bars = 0, []
+        left = 0
+        bars = []
         for each in block.nesting[:_MAX_BARS]:
             if each == "q":
                 bars.append(left)
@@ -175,7 +179,8 @@ class Decorations(QObject):
 
     def lay_out(self, first: int = 0) -> None:
         """Place headers and scroll bars, but for those of blocks that end before the block `first`."""
-        spans, parts = self._writer.code_spans, dict[int, WidePart]()
+        spans = self._writer.code_spans
+        parts = dict[int, WidePart]()
         for number in [number for number in self._headers if number not in spans]:
             self._headers.pop(number).deleteLater()
         for number, span in spans.items():
@@ -194,7 +199,8 @@ class Decorations(QObject):
             self._headers[number] = self._make_header(number)
         header = self._headers[number]
         header.show_code(span.language, number in self._writer.wrapped)
-        top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
+        top = TIGHT // 2
+        height = code_header_height(self._theme) - TIGHT // 2
         header.setGeometry(panel.left(), panel.top() + top, panel.width(), height)
 
     def _make_header(self, number: int) -> CodeHeader:
@@ -220,11 +226,13 @@ class Decorations(QObject):
         return WidePart("Scroll code sideways", area, round(needed), panel.bottom() - BAR_HEIGHT)
 
     def _wide_table(self, index: int) -> WidePart:
-        table, left = self._writer.tables[index], self._writer.formats.left(self._writer.blocks[index])
+        table = self._writer.tables[index]
+        left = self._writer.formats.left(self._writer.blocks[index])
         look = table.format().toTableFormat()
         # Qt gives the position of the first cell's text, and a size that includes the margins
         frame = self._edit.document().documentLayout().frameBoundingRect(table)
-        top, height = frame.top() - SMALL - 2, frame.height() - look.topMargin() - look.bottomMargin()
+        top = frame.top() - SMALL - 2
+        height = frame.height() - look.topMargin() - look.bottomMargin()
         mirrored = column_step(table) < 0
         area = QRect(0 if mirrored else left, round(top), self._width - left, round(height))
         widths = [length.rawValue() for length in look.columnWidthConstraints()]

@@ -117,7 +117,8 @@ class DocumentWriter:
 
     def _leave_room_above(self) -> None:
         frame = self._document.rootFrame()
-        look, room = frame.frameFormat(), self.formats.room_above(self.blocks[0] if self.blocks else None)
+        look = frame.frameFormat()
+        room = self.formats.room_above(self.blocks[0] if self.blocks else None)
         if look.topMargin() != room:
             look.setTopMargin(room)
             frame.setFrameFormat(look)
@@ -180,7 +181,8 @@ class DocumentWriter:
     def _leave_room_below_table(self, below: Block | None) -> None:
         """Set the distance of the last table from the block below it."""
         table = self.tables[len(self.blocks) - 1]
-        look, room = table.format().toTableFormat(), self.formats.room_below_table(below)
+        look = table.format().toTableFormat()
+        room = self.formats.room_below_table(below)
         if look.bottomMargin() != room:
             look.setBottomMargin(room)
             table.setFormat(look)

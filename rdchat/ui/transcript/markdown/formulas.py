@@ -101,7 +101,8 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
         height = float(max(metrics_of_text.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent())
     else:
         metrics = QFontMetricsF(font)
-        width, height = metrics.horizontalAdvance(run.text), metrics.height()
+        width = metrics.horizontalAdvance(run.text)
+        height = metrics.height()
     look.setFont(font)
     look.setProperty(_WIDTH, width)
     # Both are floats, because `doubleProperty` returns 0 for a whole number.

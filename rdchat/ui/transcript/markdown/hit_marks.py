@@ -15,8 +15,10 @@ _MAX_HITS = 2000
 
 def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTextEdit.ExtraSelection:
     """Return a mark of a part of an edit's document, as far as there is one."""
-    mark, last = QTextEdit.ExtraSelection(), edit.document().characterCount() - 1
-    mark.cursor, mark.format = QTextCursor(edit.document()), look
+    mark = QTextEdit.ExtraSelection()
+    last = edit.document().characterCount() - 1
+    mark.cursor = QTextCursor(edit.document())
+    mark.format = look
     mark.cursor.setPosition(min(begin, last))
     mark.cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
     return mark
@@ -31,7 +33,8 @@ class HitMarks:
     """
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
-        self._edit, self._theme = edit, theme
+        self._edit = edit
+        self._theme = theme
         self.matcher = WordMatcher("")
         self.hits: list[tuple[int, int]] = []
         self.current = -1
@@ -39,7 +42,8 @@ class HitMarks:
     def set_matcher(self, matcher: WordMatcher) -> None:
         """Mark other words; of a matcher without words, none."""
         if matcher is not self.matcher:
-            self.matcher, self.current = matcher, -1
+            self.matcher = matcher
+            self.current = -1
             self.refresh()
 
     def refresh(self) -> None:
@@ -54,7 +58,8 @@ class HitMarks:
 
     def show(self, spans: Sequence[tuple[int, int]]) -> None:
         """Mark these parts of the document."""
-        self.hits, self.current = list(spans[:_MAX_HITS]), -1
+        self.hits = list(spans[:_MAX_HITS])
+        self.current = -1
         self._paint()
 
     def go_to(self, number: int) -> QRect:
@@ -72,7 +77,8 @@ class HitMarks:
 
     def _paint(self) -> None:
         colors = self._theme.colors
-        look, current = text_look(colors.text, colors.hit), text_look(colors.text, colors.current_hit)
+        look = text_look(colors.text, colors.hit)
+        current = text_look(colors.text, colors.current_hit)
         looks = [current if number == self.current else look for number in range(len(self.hits))]
         marks = [marked(self._edit, *hit, look) for hit, look in zip(self.hits, looks, strict=True)]
         self._edit.setExtraSelections(marks)

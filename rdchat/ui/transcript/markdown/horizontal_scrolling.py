@@ -69,7 +69,8 @@ class ScrollBar(QScrollBar):
 
     def show_part(self, part: WidePart) -> None:
         """Scroll this part from now on."""
-        self.part, area = part, part.area
+        self.part = part
+        area = part.area
         self.setPageStep(max(1, area.width()))
         # One that grows stays at its beginning.
         begins = part.mirrored and self.value() == self.maximum()
@@ -87,7 +88,8 @@ class HorizontalScrolling:
     """Scrolls the wide parts of one text edit; each is known by its first block."""
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
-        self._edit, self._theme = edit, theme
+        self._edit = edit
+        self._theme = theme
         self._bars: dict[int, ScrollBar] = {}
         self._shifting = False
         edit.horizontalScrollBar().rangeChanged.connect(self._stay)
@@ -149,7 +151,8 @@ class HorizontalScrolling:
         if not moved:
             draw(event)
             return
-        rect, top = event.rect(), event.rect().top()
+        rect = event.rect()
+        top = event.rect().top()
         for area, by in moved:
             if area.top() > top:
                 draw(QPaintEvent(QRect(rect.left(), top, rect.width(), area.top() - top)))

@@ -92,7 +92,8 @@ def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
 
 def _without_end_signs(address: str) -> str:
     """Return an address without punctuation at its end; a bracket that it opens belongs to it."""
-    end, closed = len(address), address.count(")") - address.count("(")
+    end = len(address)
+    closed = address.count(")") - address.count("(")
     while address[end - 1] in ".,;:!?*]" or (address[end - 1] == ")" and closed > 0):
         closed -= address[end - 1] == ")"
         end -= 1
@@ -101,10 +102,12 @@ def _without_end_signs(address: str) -> str:
 
 _TASK = re.compile(r"\[([ xX])\] +")
 # Beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets.
-_INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
+_INLINE_LIMIT = 6000
+_BRACKET_LIMIT = 200
 _BULLETS = "•◦▪"
 # A larger table is shown row by row, because Qt would need seconds to lay it out.
-_MAX_COLUMNS, _MAX_CELLS = 40, 800
+_MAX_COLUMNS = 40
+_MAX_CELLS = 800
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
 """Matches a paragraph that is only text."""
 _BREAK = re.compile(r"(?<! ) *+\n[ \t]*")
@@ -227,7 +230,8 @@ def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         state.push("paragraph_open", "p", 1).map = [start, end]
         token = state.push("inline", "", 0)
         token.content = state.getLines(start, end, state.blkIndent, False).strip()
-        token.map, token.children = [start, end], []
+        token.map = [start, end]
+        token.children = []
         state.push("paragraph_close", "p", -1)
     return True
 
@@ -379,7 +383,8 @@ class _Walk:
 
     def _visit_table(self, token: Token) -> None:
         if token.nesting > 0:
-            self._rows, self._alignments = [], []
+            self._rows = []
+            self._alignments = []
             return
         width = max(len(row) for row in self._rows)
         self._alignments += [""] * (width - len(self._alignments))

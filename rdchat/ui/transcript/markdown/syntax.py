@@ -51,7 +51,8 @@ def enable_syntax(markdown: MarkdownIt) -> None:
 
     Formulas are found before their signs are taken for emphasis, escapes or lists. CommonMark knows no footnotes.
     """
-    inline, block = markdown.inline.ruler, markdown.block.ruler
+    inline = markdown.inline.ruler
+    block = markdown.block.ruler
     inline.before("escape", "maths", _inline)
     inline.before("link", "footnote", _footnote)
     inline.before("html_inline", "tag", _tag)
@@ -70,20 +71,23 @@ def enable_syntax(markdown: MarkdownIt) -> None:
 
 def _inline(state: StateInline, silent: bool) -> bool:
     """Read a formula in a line: markdown-it's signature of a rule."""
-    source, start = state.src, state.pos
+    source = state.src
+    start = state.pos
     if source[start] not in "$\\":
         return False
     opening = next((each for each in _CLOSINGS if source.startswith(each, start)), "")
     if not opening or (start and source[start - 1] == "\\"):
         return False
-    closing, begin = _CLOSINGS[opening], start + len(opening)
+    closing = _CLOSINGS[opening]
+    begin = start + len(opening)
     end = _end(source, begin, closing, min(state.posMax, begin + MAX_FORMULA))
     tex = source[begin:end].strip() if end >= 0 else ""
     if not tex or "`" in tex or (opening == "$" and not _is_formula(source, begin, end)):
         return False
     if not silent:
         token = state.push("maths", "", 0)
-        token.content, token.markup = tex, source[start : end + len(closing)]
+        token.content = tex
+        token.markup = source[start : end + len(closing)]
         token.info = "display" if opening in {"$$", "\\["} else "inline"
     state.pos = end + len(closing)
     return True
@@ -99,7 +103,8 @@ def _end(source: str, begin: int, closing: str, limit: int) -> int:
 
 def _is_formula(source: str, begin: int, end: int) -> bool:
     """Return whether the text between single dollars is a formula, not the text between two prices."""
-    before, after = source[max(0, begin - 2) : begin - 1], source[end + 1 : end + 2]
+    before = source[max(0, begin - 2) : begin - 1]
+    after = source[end + 1 : end + 2]
     inner = source[begin:end]
     if any(each.isalnum() and not _is_east_asian(each) for each in (before, after)) or "\n\n" in inner:
         return False
@@ -123,7 +128,8 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     behind = _TEX.match(state.src, state.bMarks[blank], state.bMarks[start] + MAX_FORMULA)
     if not (behind and (state.src.startswith(closing, behind.end()) or behind.end() == len(state.src))):
         end = blank
-    lines, line = [], start
+    lines = []
+    line = start
     while line < end and (line == start or state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
         lines.append(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
         line += 1
@@ -144,7 +150,9 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if not silent:
         state.line = line
         token = state.push("maths_block", "", 0)
-        token.content, token.markup, token.map = tex, "\n".join(lines).strip(), [start, line]
+        token.content = tex
+        token.markup = "\n".join(lines).strip()
+        token.map = [start, line]
     return True
 
 
@@ -183,7 +191,8 @@ class EastAsianInline(StateInline):
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: N803  markdown-it's name
         scanned = super().scanDelims(start, canSplitWord)
-        before, after = self.src[max(0, start - 1) : start], self.src[start + scanned.length : self.posMax][:1]
+        before = self.src[max(0, start - 1) : start]
+        after = self.src[start + scanned.length : self.posMax][:1]
         if not canSplitWord or not (_is_east_asian(before) or _is_east_asian(after)):
             return scanned
         return Scanned(bool(after.strip()), bool(before.strip()), scanned.length)
@@ -245,12 +254,15 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token = state.tokens[-1] if state.tokens else None
     if silent or token is None or not _is_markdown(token.info.split()):
         return True
-    open_, line, closed = OpenFence(token.markup, token.info.split()[0]), start + 1, False
+    open_ = OpenFence(token.markup, token.info.split()[0])
+    line = start + 1
+    closed = False
     while line < end and not closed and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
         closed = open_.add(state.getLines(line, line + 1, state.blkIndent, False))
         line += 1
     token.content = state.getLines(start + 1, line - closed, state.sCount[start], True)
-    token.map, state.line = [start, line], line
+    token.map = [start, line]
+    state.line = line
     return True
 
 
@@ -268,7 +280,9 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Read a table. Unlike GitHub's it keeps surplus cells, and pipes in code or formulas."""
     if start + 2 > end or not _DELIMITERS.fullmatch(getLine(state, start + 1).strip()):
         return False
-    source, before, width = state.src, len(state.tokens), len(_cells(getLine(state, start + 1)))
+    source = state.src
+    before = len(state.tokens)
+    width = len(_cells(getLine(state, start + 1)))
     header = getLine(state, start)
     if len(_cells(header)) > width:
         begin = state.bMarks[start] + state.tShift[start]
@@ -282,7 +296,8 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 def _cells(row: str) -> list[str]:
     cells = escapedSplit(row.strip())
-    first, last = not cells[0], len(cells) > 1 and not cells[-1]
+    first = not cells[0]
+    last = len(cells) > 1 and not cells[-1]
     return cells[first : len(cells) - last]
 
 
@@ -292,7 +307,8 @@ def _merge_split_cells(row: str) -> str:
 
 def _with_all_cells(state: StateBlock, tokens: list[Token], width: int) -> list[Token]:
     """Return a table's tokens with surplus cells."""
-    result, cells = list[Token](), iter(list[str]())
+    result = list[Token]()
+    cells = iter(list[str]())
     for token in tokens:
         if token.type == "tr_open" and token.map:
             row = getLine(state, token.map[0])

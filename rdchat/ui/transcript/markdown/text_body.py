@@ -61,9 +61,12 @@ class TextBody(OfflineBrowser):
         self._theme = theme
         self.parser = parser
         # The text as it was given, and the same made safe.
-        self._source, self._text, self._final = "", "", False
+        self._source = ""
+        self._text = ""
+        self._final = False
         # How many characters may be shown, and where they end in the text.
-        self._room, self._end = FIRST_CHARACTERS, 0
+        self._room = FIRST_CHARACTERS
+        self._end = 0
         self._stream = BlockStream(parser)
         self.work = Work.NONE
         self._first_changed = 0
@@ -128,7 +131,8 @@ class TextBody(OfflineBrowser):
 
     def _read_on(self) -> None:
         self._end = display_end(self._text, self._room)
-        self._unread, self.work = True, Work.READY
+        self._unread = True
+        self.work = Work.READY
         self._more.setText(f"Show more ({self.hidden_characters:,} characters hidden)")
         self._more.setVisible(self.hidden_characters > 0)
         self.updateGeometry()
@@ -136,7 +140,8 @@ class TextBody(OfflineBrowser):
     def _start_over(self) -> None:
         self._stream = BlockStream(self.parser)
         self._highlighter.clear()
-        self._unread, self.work = bool(self._text), Work.READY if self._text else Work.NONE
+        self._unread = bool(self._text)
+        self.work = Work.READY if self._text else Work.NONE
 
     def draw(self, deadline: float) -> Work:
         """Draw until the deadline, at least one step, and return what is left."""
@@ -159,14 +164,16 @@ class TextBody(OfflineBrowser):
         text = self._text[: self._end]
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
-        anchor, position = cursor.anchor(), cursor.position()
+        anchor = cursor.anchor()
+        position = cursor.position()
         self._first_changed = update.first
         self._writer.update(update.first, update.blocks, update.more)
         self._natural = None
         self._restore_selection(anchor, position)
         for number in update.closed:
             if span := self._writer.code_spans.get(number):
-                first, lines = self._writer.text_block(span.first), self._writer.code_lines(number)
+                first = self._writer.text_block(span.first)
+                lines = self._writer.code_lines(number)
                 self._highlighter.add(number, span.language, first, lines)
         if span := self._writer.code_spans.get(update.open_code):
             lines_from = partial(self._writer.code_lines, update.open_code, end=update.settled)

@@ -32,7 +32,8 @@ _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
 # Between a table and the rows that continue it, this removes the height that Qt gives the line between them.
 _SEAM = -4.0
 # In percent of the font's own line height.
-_LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0
+_LINE_HEIGHT = 122.0
+_CODE_LINE_HEIGHT = 116.0
 
 
 def list_indent(theme: Theme) -> int:
@@ -58,7 +59,8 @@ class TextFormats:
         self._line = QFontMetricsF(self._body_font).height()
         bold = QFont(self._body_font)
         bold.setWeight(QFont.Weight.DemiBold)
-        self._metrics, self._bold_metrics = QFontMetricsF(self._body_font), QFontMetricsF(bold)
+        self._metrics = QFontMetricsF(self._body_font)
+        self._bold_metrics = QFontMetricsF(bold)
         self._code_metrics = QFontMetricsF(self._code_font)
         self._code_advance = self._code_metrics.horizontalAdvance(" ")
 
@@ -192,7 +194,8 @@ class TextFormats:
             first, *others = run.text.split("\n")
             width += metrics.horizontalAdvance(first)
             for line in others:
-                widest, width = max(widest, width), metrics.horizontalAdvance(line)
+                widest = max(widest, width)
+                width = metrics.horizontalAdvance(line)
         return ceil(max(widest, width)) + 2 * SMALL + 2
 
     def column_widths(self, block: Block) -> list[float]:
