@@ -74,7 +74,8 @@ class ChatController(QObject):
         self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, tools: ToolServers | None = None
     ) -> None:
         super().__init__()
-        self._store, self._engine = store, engine
+        self._store = store
+        self._engine = engine
         self.storage = StorageWatch(self)
         control = self.settings = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
@@ -90,7 +91,8 @@ class ChatController(QObject):
         replies = self.replies = Replies(
             store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
         )
-        self.recorder, self.traces = replies.recorder, replies.traces
+        self.recorder = replies.recorder
+        self.traces = replies.traces
         self.rescue_file = RescueFile(self.recorder, store.path.parent)
         self.chat = OpenChat(store, self.storage, control, replies)
         self.calls = ToolCalls(store, self.storage, control, self.chat)
@@ -251,7 +253,8 @@ class ChatController(QObject):
 
     def edit_message(self, message_id: int, text: str) -> None:
         """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
-        files, old = self.chat.edits.get(message_id), self.chat.path.find(message_id)
+        files = self.chat.edits.get(message_id)
+        old = self.chat.path.find(message_id)
         if not text.strip() and not (files and files.images):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
@@ -340,7 +343,8 @@ class ChatController(QObject):
     @property
     def has_deleted(self) -> bool:
         """Whether deleted messages of the open chat can be restored."""
-        chat_id, last = self.chat.id, self._store.message_bin.last
+        chat_id = self.chat.id
+        last = self._store.message_bin.last
         return chat_id is not None and self.storage.read(lambda: last(chat_id), None) is not None
 
     def restore_deleted(self) -> None:

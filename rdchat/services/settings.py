@@ -22,7 +22,8 @@ class SettingsControl(QObject):
 
     def __init__(self, store: SettingsStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._store, self._storage = store, storage
+        self._store = store
+        self._storage = storage
 
     @property
     def values(self) -> Settings:

@@ -32,8 +32,11 @@ class Transfers:
     """
 
     def __init__(self, controller: ChatController, store: ConversationStore, settings: Path) -> None:
-        self._controller, self._store, self._settings = controller, store, settings
-        self._process, self._main = TransferProcess(_IDLE_S), MainThread()
+        self._controller = controller
+        self._store = store
+        self._settings = settings
+        self._process = TransferProcess(_IDLE_S)
+        self._main = MainThread()
         self._job: Job[Any] | None = None
         self._prepared = False
 

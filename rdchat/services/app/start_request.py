@@ -16,7 +16,8 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_CHARACTERS = 16_000
 """So many characters fit into a line in any script."""
 # Control and format characters, separators of lines, and halves of characters. Scripts and emoji need two joiners.
-_HIDDEN, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d"
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = "\u200c\u200d"
 _EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
@@ -76,7 +77,8 @@ def request_of_address(address: str) -> StartRequest:
         parts = urlsplit(address)
         text = parse_qs(parts.query, errors="replace", max_num_fields=8).get("text", [""])[0]
     except ValueError:
-        parts, text = urlsplit(""), ""
+        parts = urlsplit("")
+        text = ""
     if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _shown(text)):
         raise InvalidSettingError("rdchat cannot open this address.", f"It opens {SCHEME}://ask?text=, with a text.")
     return StartRequest(text=text)

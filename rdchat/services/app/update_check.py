@@ -32,7 +32,9 @@ class UpdateCheck(QObject):
 
     def __init__(self, settings: SettingsControl, address: str, today: Callable[[], date] = date.today) -> None:
         super().__init__()
-        self._settings, self.address, self._today = settings, address, today
+        self._settings = settings
+        self.address = address
+        self._today = today
         self._work = BackgroundWork("updates", self)
         self._again = QTimer(self, interval=_LOOK_AGAIN_MS)
         self._again.timeout.connect(self.look)
@@ -52,7 +54,8 @@ class UpdateCheck(QObject):
     @Slot()
     def look(self) -> None:
         """Look for a new version, unless that was done today or the person has not agreed."""
-        settings, today = self._settings.values, self._today().isoformat()
+        settings = self._settings.values
+        today = self._today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return
         self._settings.update(looked_for_updates=today)

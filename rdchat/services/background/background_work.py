@@ -42,13 +42,15 @@ class MainThread(QObject):
         It does nothing after `forget` or `close`.
         """
         self._number += 1
-        number, way = self._number, self._way
+        number = self._number
+        way = self._way
         self._callbacks[number] = (callback, once)
         return lambda value: way.pass_on(number, value)
 
     def bring_both(self, on_progress: Callback, on_end: Callback) -> tuple[Callback, Callback]:
         """Return functions for the progress and the end of a job; the end comes once, and is the last to come."""
-        progress, number = self.bring(on_progress), self._number
+        progress = self.bring(on_progress)
+        number = self._number
 
         def end(outcome: Any) -> None:
             self._callbacks.pop(number, None)
@@ -206,7 +208,8 @@ class FolderSearch(BackgroundWork):
         self.do(lambda: self._find(*arguments), self._take)
 
     def _take(self, results: tuple[Any, ...] | RdchatError | None) -> None:
-        before, self.problem = (self.results, self.problem), ""
+        before = (self.results, self.problem)
+        self.problem = ""
         if isinstance(results, RdchatError):
             _LOG.warning("Looking for files failed: %s", results)
             self.problem = str(results)

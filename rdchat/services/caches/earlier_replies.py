@@ -48,7 +48,10 @@ class EarlierReplyIndex(QObject):
 
     def __init__(self, tokens: ReplyTokens, storage: StorageWatch, settings: SettingsControl, model: ModelSlot) -> None:
         super().__init__(settings)
-        self._tokens, self._storage, self._settings, self._model = tokens, storage, settings, model
+        self._tokens = tokens
+        self._storage = storage
+        self._settings = settings
+        self._model = model
         self.index: ReplyIndex | None = None
         self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
@@ -118,7 +121,8 @@ class EarlierReplyIndex(QObject):
 
 def tokenizer_key(folder: Path) -> str:
     """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
-    digest, files = hashlib.sha256(), [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
+    digest = hashlib.sha256()
+    files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
     for file in files:
         digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_FILE_BYTES))
     return digest.hexdigest()[:16] if files else ""
@@ -143,7 +147,8 @@ def _updated(
     key = tokenizer_key(model.path) if model is not None and after < ALL else ""
     if model is None or not key:
         return None
-    replies, count = dict[int, Sequence[int]](), 0
+    replies = dict[int, Sequence[int]]()
+    count = 0
     for message_id, stored, text in tokens.newest(key, after):
         job.check()
         ids = shared_tokenizers().encode_text(model.path, text) if stored is None else stored

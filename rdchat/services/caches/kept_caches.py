@@ -35,7 +35,9 @@ class KeptCacheControl(QObject):
 
     def __init__(self, store: ConversationStore, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._store, self._settings, self.bytes = store, settings, 0
+        self._store = store
+        self._settings = settings
+        self.bytes = 0
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
@@ -70,7 +72,8 @@ class KeptCacheControl(QObject):
 
     def tidy(self) -> None:
         """Remove what must not be kept any more, and look at the size; `changed` follows."""
-        top, settings = paths.chat_caches_dir(), self._settings.values
+        top = paths.chat_caches_dir()
+        settings = self._settings.values
 
         def kept() -> list[str]:
             chats = self._store.chats_with_caches() if settings.keep_caches else []

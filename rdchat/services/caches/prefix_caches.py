@@ -25,7 +25,8 @@ class PrefixCacheControl(QObject):
 
     def __init__(self, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._slot, self._settings = slot, settings
+        self._slot = slot
+        self._settings = settings
         self._limit = settings.values.prefix_cache_bytes
         self.facts: PrefixCacheFacts | None = None
         slot.loaded.connect(self.look)

@@ -66,9 +66,11 @@ class BorrowedModel(QObject):
 
     def borrow(self, other: OtherModel, reply_id: int) -> None:
         """Load a model for a reply that waits for it."""
-        own, own_name = (self._slot.chosen, self._slot.dtype), self._slot.name or ""
+        own = (self._slot.chosen, self._slot.dtype)
+        own_name = self._slot.name or ""
         if self.loan is not None:
-            own, own_name = self.loan.own, self.loan.own_name
+            own = self.loan.own
+            own_name = self.loan.own_name
         self._set(None if other.stay else Loan(reply_id, other, own, own_name))
         self._slot.load(other.model)
 

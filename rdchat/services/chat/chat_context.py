@@ -109,7 +109,8 @@ class ContextMeter(QObject):
 
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
-        self._chat, self._model = chat, replies.model
+        self._chat = chat
+        self._model = replies.model
         self.use: ContextUse | None = None
         self.current = False
         self._thread = BackgroundWork("tokens", self)
@@ -151,7 +152,9 @@ class ContextMeter(QObject):
         info = self._model.info
         if info is None:
             return
-        prompt, replies, path = self._chat.prompt(), self._chat.replies, self._chat.path
+        prompt = self._chat.prompt()
+        replies = self._chat.replies
+        path = self._chat.path
         count_tokens = self._chat.replies.counter(self._chat.conversation)
         last = path[-1] if path else None
         answered = last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls)
@@ -174,7 +177,8 @@ class ContextMeter(QObject):
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
         # Otherwise a change of the chat has cancelled it.
         if job is self._job:
-            self._job, self.current = None, True
+            self._job = None
+            self.current = True
             # An error of the chat template is reported by the reply that fails.
             self._show(outcome if isinstance(outcome, ContextUse) else None)
 
@@ -231,8 +235,11 @@ class ChatContext(QObject):
         self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
     ) -> None:
         super().__init__(chat)
-        self._chat, self._storage, self._notify = chat, storage, notify
-        self._model, self._replies = replies.model, replies
+        self._chat = chat
+        self._storage = storage
+        self._notify = notify
+        self._model = replies.model
+        self._replies = replies
         self.meter = ContextMeter(chat, replies)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
@@ -274,7 +281,8 @@ class ChatContext(QObject):
             return
         reserve = min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt, replies = self._chat.prompt(), self._replies
+        prompt = self._chat.prompt()
+        replies = self._replies
         count = replies.counter(self._chat.conversation)
         if self.meter.use is not None and self.meter.use.answered:
             prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
@@ -314,7 +322,8 @@ class ChatContext(QObject):
         elif isinstance(plan, SummaryPlan) and not self._chat.replies.may_send(self._chat.conversation):
             self._fail(_NOT_SENT)
         elif isinstance(plan, SummaryPlan):
-            self._plan, self._progress = plan, SummaryProgress(0, len(plan.pieces))
+            self._plan = plan
+            self._progress = SummaryProgress(0, len(plan.pieces))
             self._summarise_next("")
         elif plan is None:
             self._fail(_ALONE)
@@ -327,7 +336,8 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         assert self._plan is not None, "a summary is planned first"
-        max_tokens, thoughts = self._plan.max_tokens, self._plan.thoughts
+        max_tokens = self._plan.max_tokens
+        thoughts = self._plan.thoughts
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens + thoughts)
         thinking = None if thoughts else ThinkingChoice.OFF
@@ -380,7 +390,9 @@ class ChatContext(QObject):
     def _go_on_anew(self, summary: str) -> None:
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
-        title, before, typed = chat.conversation.title, chat.id, chat.typed.strip()
+        title = chat.conversation.title
+        before = chat.id
+        typed = chat.typed.strip()
         question, files = (typed, []) if typed or chat.files.images else self._unanswered()
         chat.begin(
             f"{title} (continued)",

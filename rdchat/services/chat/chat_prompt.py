@@ -125,7 +125,8 @@ def history(
     images = images or {}
 
     def written() -> Iterator[ChatMessage]:
-        calls, results = tuple[ToolCall, ...](), dict[str, ChatMessage]()
+        calls = tuple[ToolCall, ...]()
+        results = dict[str, ChatMessage]()
         for message in path:
             check()
             if message.role is Role.TOOL:
@@ -133,7 +134,8 @@ def history(
                 results[message.tool_call_id] = ChatMessage(Role.TOOL, _result(message), images=seen)
                 continue
             yield from _answered(calls, results)
-            calls, results = message.tool_calls, {}
+            calls = message.tool_calls
+            results = {}
             seen = images.get(message.id, ())
             if message.text.strip() or calls or seen:
                 own = message.control_offsets

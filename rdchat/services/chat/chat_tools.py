@@ -70,7 +70,8 @@ def with_refusals(calls: Iterable[ToolCall], offered: Mapping[str, ToolDefinitio
         calls: The calls.
         offered: The tools of the reply's request, by their full names.
     """
-    checked, runnable = list[ToolCall](), 0
+    checked = list[ToolCall]()
+    runnable = 0
     for call in calls:
         refusal = problem_of(call, offered.get(call.name)) if offered else NO_TOOLS
         runnable += not refusal

@@ -68,7 +68,10 @@ class OpenChat(QObject):
         self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, replies: Replies
     ) -> None:
         super().__init__(replies)
-        self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
+        self._store = store
+        self._storage = storage
+        self._settings = settings
+        self.replies = replies
         self.files = PendingFiles(replies.model, settings, self)
         self.unsent = UnsentMemory(store, self)
         self.files.changed.connect(lambda: self.unsent.save_files(self.files.chat, tuple(self.files.to_send())))
@@ -142,13 +145,15 @@ class OpenChat(QObject):
 
     def start_new(self) -> None:
         """Open a new chat."""
-        self.conversation, self.path = NEW_CHAT, MessagePath()
+        self.conversation = NEW_CHAT
+        self.path = MessagePath()
         self._emit_opened()
 
     def begin(self, title: str, system_prompt: str) -> None:
         """Open a new chat with the options of this one and another system prompt, stored at once."""
         like = replace(NEW_CHAT, own=self.conversation.own).with_own(self.conversation.own_values)
-        self.conversation, self.path = replace(like, system_prompt=system_prompt), MessagePath()
+        self.conversation = replace(like, system_prompt=system_prompt)
+        self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
         self._emit_opened()
@@ -166,7 +171,8 @@ class OpenChat(QObject):
         self.files.begin_anew()
         for message_id in tuple(self.edits):
             self.end_edit(message_id)
-        self.conversation, self.path = NEW_CHAT, MessagePath()
+        self.conversation = NEW_CHAT
+        self.path = MessagePath()
 
     def update(self, conversation: Conversation) -> None:
         """Take over a change of title or options, if the conversation is the open one."""
@@ -211,7 +217,8 @@ class OpenChat(QObject):
 
     def set_options(self, **options: Any) -> None:
         """Give the chat values by their names in `ChatValues`."""
-        order, chat = self.replies.order, self.conversation
+        order = self.replies.order
+        chat = self.conversation
         self._store_options(chat.with_own(order.own(chat, replace(order.values(chat), **options))))
 
     def use_preset(self, preset: str | None) -> None:
@@ -346,7 +353,8 @@ class OpenChat(QObject):
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
-        last, streaming = path[-1], MessageStatus.STREAMING
+        last = path[-1]
+        streaming = MessageStatus.STREAMING
         seed = self.reply_seed(len(path), self._store.count_replies(last.id))
         fields: dict[str, Any] = {"model": model, "seed": seed, "made_with": made_with, "status": streaming}
         message = self._store.add_message(last.conversation_id, last.id, Role.ASSISTANT, "", **fields)

@@ -50,8 +50,13 @@ class QuickChat(QObject):
         self, store: ConversationStore, storage: StorageWatch, chat: OpenChat, settings: SettingsControl
     ) -> None:
         super().__init__(chat)
-        self._store, self._storage, self._chat, self._replies = store, storage, chat, chat.replies
-        self.path, self.waiting, self._last_id = MessagePath(), False, 0
+        self._store = store
+        self._storage = storage
+        self._chat = chat
+        self._replies = chat.replies
+        self.path = MessagePath()
+        self.waiting = False
+        self._last_id = 0
         self._conversation = NEW_CHAT
         self.files = PendingFiles(self._replies.model, settings, self)
         # The texts of the images, by digest.
@@ -80,7 +85,8 @@ class QuickChat(QObject):
                 self._store.images.path_of(file.digest, partial(image_data, data))
         self._add(Role.USER, text, files=tuple(file for file, _ in files))
         self.files.clear()
-        model, seed = self._replies.model.name, self._chat.reply_seed(len(self.path))
+        model = self._replies.model.name
+        seed = self._chat.reply_seed(len(self.path))
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
         self.waiting = True
         self.path_changed.emit()
@@ -114,7 +120,8 @@ class QuickChat(QObject):
     def begin_anew(self) -> None:
         """Forget the exchange."""
         self.stop()
-        self.path, self._texts = MessagePath(), {}
+        self.path = MessagePath()
+        self._texts = {}
         self.path_changed.emit()
 
     def open_as_chat(self) -> None:

@@ -85,10 +85,16 @@ class Replies(QObject):
         tools: ChatTools,
     ) -> None:
         super().__init__(drafting)
-        self._store, self._storage = store, storage
-        self.model, self.drafting, self._earlier, self._kept = drafting.model, drafting, earlier, kept
+        self._store = store
+        self._storage = storage
+        self.model = drafting.model
+        self.drafting = drafting
+        self._earlier = earlier
+        self._kept = kept
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
-        self.file_text, self.image_of, self.tools = store.file_text, PromptImages(store).image, tools
+        self.file_text = store.file_text
+        self.image_of = PromptImages(store).image
+        self.tools = tools
         tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
@@ -188,7 +194,8 @@ class Replies(QObject):
 
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
-        tools, count = tools_json(self.tools.definitions(conversation)), self.model.engine.count_tokens
+        tools = tools_json(self.tools.definitions(conversation))
+        count = self.model.engine.count_tokens
         cap = self._image_cap
         if not tools and cap is ImageCap.MEDIUM:
             return count
@@ -208,7 +215,8 @@ class Replies(QObject):
             if not self.model.loading:
                 self._fail(live, self.model.failure)
             return
-        prompt, conversation = live.prompt, live.conversation
+        prompt = live.prompt
+        conversation = live.conversation
         if not self.may_send(conversation):
             self.sending_asked.emit(live)
             return
@@ -218,8 +226,11 @@ class Replies(QObject):
         if failed and not prompt.ends_with_result:
             self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
         values = self.order.values(conversation)
-        draft, sampling = self.drafting.requested(values.draft), live.set_sampling(values.sampling)
-        seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
+        draft = self.drafting.requested(values.draft)
+        sampling = live.set_sampling(values.sampling)
+        seed = live.message.seed or 0
+        continues = live.begins_at > 0
+        earlier = self._earlier.index
         kept = self._kept
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
@@ -270,7 +281,8 @@ class Replies(QObject):
             self.state_changed.emit()
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
-        is_first, in_thought = not live.writing, live.in_thought
+        is_first = not live.writing
+        in_thought = live.in_thought
         length = len(live.message.text)
         self.recorder.add(live, progress.tokens, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)

@@ -55,7 +55,8 @@ class Reply:
         """Number of characters that the store does not have; 0 for a reply that is in no chat."""
         if not self.message.conversation_id:
             return 0
-        text, saved = self.message.text, self.saved_text
+        text = self.message.text
+        saved = self.saved_text
         is_saved = text.startswith(saved) or saved.startswith(text)
         return max(0, len(text) - len(saved)) if is_saved else len(text)
 
@@ -70,7 +71,8 @@ class Reply:
 
     def grow(self, pieces: Sequence[Piece], at: float) -> None:
         """Append text that was written from `at` on, and count the time of its thoughts."""
-        thinking, text = self.message.thinking, "".join(piece.text for piece in pieces)
+        thinking = self.message.thinking
+        text = "".join(piece.text for piece in pieces)
         if self.in_thought and self.thought_until is not None:
             thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
         thinking = replace(thinking, parts=grown(thinking.parts, pieces))
@@ -99,7 +101,8 @@ class Reply:
 
         The engine's final text counts; of a continued reply it knows the last part.
         """
-        message, begins_at = self.message, self.begins_at
+        message = self.message
+        begins_at = self.begins_at
         told = end.told if end else NOTHING_TOLD
         ended = replace(
             message,

@@ -45,7 +45,9 @@ class ReplyRecorder(QObject):
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._store, self._storage, self.clock = store, storage, time.monotonic
+        self._store = store
+        self._storage = storage
+        self.clock = time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
         self._closed = False
@@ -89,7 +91,8 @@ class ReplyRecorder(QObject):
         for reply in (each for each in self.held if each.message.id == message_id):
             # The sampling of a reply that is being written is not stored yet.
             reply.message = replace(stored, made_with=reply.message.made_with)
-            reply.conversation, reply.saved_text = conversation, stored.text
+            reply.conversation = conversation
+            reply.saved_text = stored.text
 
     def add(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
@@ -138,7 +141,8 @@ class ReplyRecorder(QObject):
             self._store.finish_message(message)
         elif message.text != reply.saved_text:
             self._store.save_text(message.id, message.text, message.thinking)
-        reply.saved_text, reply.unsaved_since = message.text, None
+        reply.saved_text = message.text
+        reply.unsaved_since = None
 
     def close(self) -> None:
         """End open replies as interrupted and save for the last time."""
@@ -151,7 +155,8 @@ class ReplyRecorder(QObject):
             _LOG.error("%d replies could not be saved", len(self.held))
 
     def _on_failure(self, error: StorageError) -> None:
-        is_new, self.trouble = self.trouble is None, Notice(error.message, error.hint)
+        is_new = self.trouble is None
+        self.trouble = Notice(error.message, error.hint)
         if not self._closed:
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:

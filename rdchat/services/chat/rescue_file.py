@@ -26,7 +26,8 @@ class RescueFile:
     """
 
     def __init__(self, recorder: ReplyRecorder, folder: Path) -> None:
-        self._recorder, self._folder = recorder, folder
+        self._recorder = recorder
+        self._folder = folder
         self._path: Path | None = None
         # One that the person chose is never deleted.
         self._chosen = self._given_up = False
@@ -40,7 +41,8 @@ class RescueFile:
         """
         self._recorder.read_titles()
         _write(path, self._recorder.unsaved)
-        self._path, self._chosen = path, True
+        self._path = path
+        self._chosen = True
 
     def give_up(self) -> None:
         """Let the unsaved replies be lost: the person wants to quit without them."""

@@ -93,8 +93,12 @@ class ToolCalls(QObject):
         self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, chat: OpenChat
     ) -> None:
         super().__init__(chat)
-        self._store, self._storage, self._settings, self._chat = store, storage, settings, chat
-        self._replies, self._tools = chat.replies, chat.replies.tools
+        self._store = store
+        self._storage = storage
+        self._settings = settings
+        self._chat = chat
+        self._replies = chat.replies
+        self._tools = chat.replies.tools
         # By the id of the result.
         self._runs: dict[int, _Run] = {}
         self._in_chats: set[tuple[int | None, ToolApproval]] = set()
@@ -143,7 +147,8 @@ class ToolCalls(QObject):
 
     def shown(self, call: ToolCall) -> WaitingCall:
         """Return what the card of a call in the open chat shows."""
-        servers, name = self._tools.servers, call.name.partition("__")[0]
+        servers = self._tools.servers
+        name = call.name.partition("__")[0]
         status = servers.state(name).status if name in self._tools.names(self._chat.conversation) else ""
         remote = any(each.is_remote for each in servers.servers if each.name == name)
         return WaitingCall(call, self.definition(call), self.may_always(call), status, remote)
@@ -171,7 +176,9 @@ class ToolCalls(QObject):
             shown: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
                 and the chat's servers start.
         """
-        waiting, conversation, path = self._waiting_here(), self._chat.conversation, self._chat.path
+        waiting = self._waiting_here()
+        conversation = self._chat.conversation
+        path = self._chat.path
         if call not in waiting:
             return
         if scope is not None and (shown is None or shown != self.definition(call)):
@@ -248,7 +255,8 @@ class ToolCalls(QObject):
 
     def _waiting_here(self) -> dict[ToolCall, Message | None]:
         """Return the calls of the open chat that wait, with the interrupted result of one that is to run again."""
-        path, waiting = self._chat.path, dict[ToolCall, Message | None]()
+        path = self._chat.path
+        waiting = dict[ToolCall, Message | None]()
         for result in map(path.find, self._again):
             call = call_of(path, result) if result is not None else None
             if call is not None and result is not None and result.status is MessageStatus.INTERRUPTED:
@@ -268,7 +276,8 @@ class ToolCalls(QObject):
             self._runs[result.id] = _Run(self._replies.recorder.begin(result, ChatPrompt((), ""), conversation))
         self._replies.state_changed.emit()
         for result, (call, tool) in zip(results, calls.items(), strict=True):
-            run, take = self._runs[result.id], partial(self._take, result.id)
+            run = self._runs[result.id]
+            take = partial(self._take, result.id)
             try:
                 if tool is None:
                     take(RdchatError(NOT_RUN))
@@ -305,7 +314,8 @@ class ToolCalls(QObject):
 
     def _on_servers_changed(self) -> None:
         """Forget approvals of tools that have changed."""
-        servers, has_approvals = self._tools.servers, self._in_chats or self._settings.values.tool_approvals
+        servers = self._tools.servers
+        has_approvals = self._in_chats or self._settings.values.tool_approvals
         tools = servers.definitions([each.name for each in servers.servers]) if has_approvals else ()
         known = {each.full_name: _approval(each) for each in tools}
         self._keep_approvals(lambda each: known.get(each.tool, each) == each)

@@ -150,7 +150,9 @@ class UnsentMemory(QObject):
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
-        self._texts, self._changed, self.waiting = {}, set(), []
+        self._texts = {}
+        self._changed = set()
+        self.waiting = []
         self._files.clear()
         self._stored_files.clear()
         self.save(None, None, typed or self.text(None))

@@ -42,7 +42,8 @@ class ChatSearch(QObject):
 
     def __init__(self, path: Path, storage: StorageWatch, parent: QObject) -> None:
         super().__init__(parent)
-        self._reader, self._storage = SearchReader(path), storage
+        self._reader = SearchReader(path)
+        self._storage = storage
         self._work = BackgroundWork("chat search", self)
         # The newest of each kind.
         self._jobs: dict[str, Job[Any]] = {}
@@ -142,7 +143,9 @@ class ChatList(QObject):
 
     def __init__(self, store: ConversationStore, chat: OpenChat, storage: StorageWatch) -> None:
         super().__init__(chat)
-        self.store, self.storage, self.chat = store, storage, chat
+        self.store = store
+        self.storage = storage
+        self.chat = chat
         self.order = ChatOrder(store, storage, self)
         self.finder = ChatSearch(store.path, storage, self)
         self.location = Location.CHATS
@@ -191,8 +194,11 @@ class ChatList(QObject):
 
     def _read_rows(self) -> None:
         self.order.refresh()
-        spans, order = self.store.spans, self.order
-        archived, deleted, folders = spans.archived(), spans.deleted(), self.store.organiser.deleted_folders()
+        spans = self.store.spans
+        order = self.order
+        archived = spans.archived()
+        deleted = spans.deleted()
+        folders = self.store.organiser.deleted_folders()
         if self.query:
             self.rows = Listing(self._hits())
         elif self.location is Location.ARCHIVE:
@@ -276,7 +282,8 @@ class ChatList(QObject):
     def delete_conversation(self, conversation_id: int) -> None:
         """Move a conversation to the bin; if it was open, open its neighbour in the list."""
         with self.storage.writing():
-            is_open, neighbour = self.chat.id == conversation_id, self._neighbour_of(conversation_id)
+            is_open = self.chat.id == conversation_id
+            neighbour = self._neighbour_of(conversation_id)
             deleted = self.store.conversation(conversation_id)
             self.store.delete_conversation(conversation_id)
             self.order.history.add(lambda: self._restore(conversation_id))

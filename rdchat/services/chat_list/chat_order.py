@@ -16,7 +16,8 @@ from rdchat.services.storage_watch import StorageWatch
 
 # An app that stays open for weeks empties its bin of old items each hour.
 _EXPIRY_MS = 3_600_000
-_LONGEST_NAMED, _LONGEST_COPIED = 40, 180
+_LONGEST_NAMED = 40
+_LONGEST_COPIED = 180
 _MAX_STEPS = 100
 
 
@@ -82,7 +83,9 @@ class ChatOrder(QObject):
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._store, self._storage, self._organiser = store, storage, store.organiser
+        self._store = store
+        self._storage = storage
+        self._organiser = store.organiser
         self.history = UndoHistory()
         self.folders: tuple[Folder, ...] = ()
         self._main = MainThread(self)
@@ -200,7 +203,8 @@ class ChatOrder(QObject):
 
     def delete_folder(self, folder: Folder) -> None:
         """Move a folder to the bin; its chats stay in the list."""
-        delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
+        delete = self._organiser.delete_folder
+        restore = self._organiser.restore_folder
         if self.do(partial(delete, folder.id), partial(restore, folder.id)):
             self.undo_offered.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
@@ -208,12 +212,14 @@ class ChatOrder(QObject):
 
     def restore(self, chat: Conversation) -> None:
         """Restore a conversation from the bin."""
-        restore, delete = self._store.restore_conversation, self._store.delete_conversation
+        restore = self._store.restore_conversation
+        delete = self._store.delete_conversation
         self.do(partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
         """Restore a folder from the bin, with its chats."""
-        restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
+        restore = self._organiser.restore_folder
+        delete = self._organiser.delete_folder
         self.do(partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:

@@ -23,7 +23,8 @@ _QUIET_MS = 1500
 _MAX_PROMPT_CHARACTERS = 4000
 # Messages of a prompt and its reply.
 _EXCHANGE = 2
-_TITLE_TOKENS, _THINKING_TOKENS = 48, 2048
+_TITLE_TOKENS = 48
+_THINKING_TOKENS = 2048
 _ENDED_BY_ITSELF = {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
@@ -49,7 +50,9 @@ class TitleWriter(QObject):
         self, store: ConversationStore, replies: Replies, settings: SettingsControl, titled: Callable[[], object]
     ) -> None:
         super().__init__(replies)
-        self._store, self._replies, self._settings = store, replies, settings
+        self._store = store
+        self._replies = replies
+        self._settings = settings
         self._engine = replies.model.engine
         self._titled = titled
         # The title that is being written.
@@ -136,10 +139,8 @@ def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:
         return None
     # Calls of tools may come before the answer.
     replies = takewhile(lambda each: each.role is not Role.USER, (path[index] for index in range(1, len(path))))
-    prompt, reply = (
-        path[0],
-        next((each for each in replies if each.role is Role.ASSISTANT and not each.tool_calls), None),
-    )
+    prompt = path[0]
+    reply = next((each for each in replies if each.role is Role.ASSISTANT and not each.tool_calls), None)
     if reply is None or reply.status is not MessageStatus.COMPLETE or not prompt.text.strip():
         return None
     return (prompt, reply) if reply.parts.answer.strip() else None

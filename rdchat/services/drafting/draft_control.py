@@ -18,7 +18,8 @@ from rdchat.services.settings import SettingsControl
 _REMEMBERED_MODELS = 50
 _RECENT = 8
 _PREPARING_MS = 2000
-NEXT_ROUND, NEXT_REPLY = "from the next step", "from the next reply"
+NEXT_ROUND = "from the next step"
+NEXT_REPLY = "from the next reply"
 
 
 @dataclass(slots=True)
@@ -65,7 +66,8 @@ class DraftControl(QObject):
 
     def __init__(self, model: ModelSlot, control: SettingsControl) -> None:
         super().__init__(model)
-        self.model, self.control = model, control
+        self.model = model
+        self.control = control
         self.settings = self.of_model = DraftSettings()
         # The open chat.
         self._chat: int | None = None
@@ -108,7 +110,8 @@ class DraftControl(QObject):
         """When changes made since the open chat's reply under way began take effect; empty where there are none."""
         if self._running is None or self._running.chat != self._chat:
             return ""
-        begun, now = self._running.begun, self.settings
+        begun = self._running.begun
+        now = self.settings
         if (begun.mode, begun.draft_model, begun.drafter) != (now.mode, now.draft_model, now.drafter):
             return NEXT_REPLY
         return "" if replace(begun, profile=False, trace=False) == now else NEXT_ROUND
@@ -116,7 +119,8 @@ class DraftControl(QObject):
     @property
     def recent_draft_models(self) -> tuple[str, ...]:
         """Draft models chosen before, and other models opened before, latest first."""
-        settings, own = self.control.values, self._model_name()
+        settings = self.control.values
+        own = self._model_name()
         named = [*(item.draft.draft_model for item in settings.drafts), *settings.recent_models]
         return _distinct(name for name in named if name != own and not (ranked_model(name) or remote_model(name)))
 
@@ -154,14 +158,17 @@ class DraftControl(QObject):
 
     def read_settings(self) -> None:
         """Read the settings again, after another model was loaded or the app's settings were changed."""
-        model, drafts = self._model_name(), self.control.values.drafts
+        model = self._model_name()
+        drafts = self.control.values.drafts
         self.of_model = next((each.draft for each in drafts if each.model == model), DraftSettings())
         self.settings = self._own or self.of_model
 
     def set_own(self, chat: int | None, settings: DraftSettings | None) -> None:
         """Take the id of the open chat, and its draft settings or those of its preset; None for those of the model."""
         if (chat, settings) != (self._chat, self._own):
-            before, self._chat, self._own = self.settings, chat, settings
+            before = self.settings
+            self._chat = chat
+            self._own = settings
             self.read_settings()
             self._update_running()
             if _drafter_of(self.settings) != _drafter_of(before):
@@ -170,10 +177,12 @@ class DraftControl(QObject):
 
     def change(self, settings: DraftSettings) -> None:
         """Use these settings from now on, as far as a running reply allows."""
-        settings, before = replace(settings, profile=False, trace=False), self.settings
+        settings = replace(settings, profile=False, trace=False)
+        before = self.settings
         if not self.ready or settings == before:
             return
-        all_settings, model = self.control.values, self._model_name()
+        all_settings = self.control.values
+        model = self._model_name()
         others = tuple(item for item in all_settings.drafts if item.model != model)
         self.last_problem = ""
         if self._own is None:
@@ -220,14 +229,16 @@ class DraftControl(QObject):
 
     def begin(self, request: EngineRequest, settings: DraftSettings, chat: int, own: DraftSettings | None) -> None:
         """Send changes to a reply of a chat that began with these settings, by its own, until it ends."""
-        self._running, self.last_problem = _Running(request, settings, chat, own), ""
+        self._running = _Running(request, settings, chat, own)
+        self.last_problem = ""
         self.changed.emit()
 
     def end(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
         """Take note of how a reply was drafted."""
         if self._running is None or self._running.request is not request:
             return
-        self._running, self.last_problem = None, ""
+        self._running = None
+        self.last_problem = ""
         self._waits = False
         if isinstance(end, ReplyEnd) and end.mode_reason:
             plainly = "The last reply was written without drafting. " if end.mode is Mode.OFF else ""
@@ -260,10 +271,12 @@ class DraftControl(QObject):
             self.changed.emit()
         if not isinstance(event, DraftOptions) or self.model.info is None or event.model != self.model.info.path:
             return
-        mode, before = self.settings.mode, self._options
+        mode = self.settings.mode
+        before = self._options
         self._options = {option.mode: option for option in event.modes}
         self._fits = {fit.drafter: fit for fit in event.drafters}
-        was, now = before.get(mode), self._options.get(mode)
+        was = before.get(mode)
+        now = self._options.get(mode)
         if was and now and now.available and not was.available:
             self.last_problem = ""
         if self._waits and event.is_prepared:
@@ -281,7 +294,10 @@ class DraftControl(QObject):
     def _forget_options(self) -> None:
         self._set_loading(False)
         self.read_settings()
-        self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
+        self.checking = False
+        self._options = {}
+        self._fits = {}
+        self.last_problem = ""
         self._running = None
         self.changed.emit()
 

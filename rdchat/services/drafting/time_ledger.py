@@ -96,17 +96,21 @@ class TimeLedger(QObject):
 
     def add_end(self, reply: Message) -> None:
         """Take the end of the reply under way."""
-        statistics, drafting = reply.statistics, reply.drafting
+        statistics = reply.statistics
+        drafting = reply.drafting
         measured = reply.status is MessageStatus.COMPLETE and bool(self._running) and not self._mixed
         if measured and statistics is not None and drafting is not None and statistics.decode_tps:
             self._mode = drafting.mode
             self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
             self.plain_pace = statistics.plain_tps or statistics.decode_tps
         self._ended = self.replies
-        self._before, self._running, self._mixed = self.entries, (), False
+        self._before = self.entries
+        self._running = ()
+        self._mixed = False
         self.changed.emit()
 
     def forget_rates(self) -> None:
         """Forget the speeds of the last model, after another one was loaded."""
-        self._rates, self.plain_pace = {}, None
+        self._rates = {}
+        self.plain_pace = None
         self.changed.emit()

@@ -74,8 +74,11 @@ class Benchmark(QObject):
         """
         if self._request is not None:
             self._request.cancel()
-        self.plan, self.runs, self.progress = plan, [], None
-        self._environment, self._complete = environment, False
+        self.plan = plan
+        self.runs = []
+        self.progress = None
+        self._environment = environment
+        self._complete = False
         request = self._engine.submit(plan, lambda event: self._on_event(request, event))
         self._request = request
         self.started.emit()
@@ -256,16 +259,19 @@ class Race(Benchmark):
 
     @Slot(bool)
     def _on_ended(self, stopped: bool) -> None:
-        plan, runs = self.plan, {run.cell: run for run in self.runs}
+        plan = self.plan
+        runs = {run.cell: run for run in self.runs}
         assert plan is not None, "a race ends after it was started"
         cell = len(plan.baselines)
-        drafted, plain = runs.get(cell), runs.get(0)
+        drafted = runs.get(cell)
+        plain = runs.get(0)
         if drafted is not None and drafted.mode_reason:
             self.failed.emit(Failure(drafted.mode_reason, "Choose another drafting mode."))
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:
-            name, ratio = plan.all_cells[cell].label, speed_ratio(drafted, plain)
+            name = plan.all_cells[cell].label
+            ratio = speed_ratio(drafted, plain)
             self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 
 

@@ -347,7 +347,8 @@ class ModelSlot(QObject):
             if request.reason or isinstance(event, Failure):
                 return
             assert isinstance(request.command, LoadModel)
-            self._followed, self._before = request, (self.chosen, self.dtype) if self.info else None
+            self._followed = request
+            self._before = (self.chosen, self.dtype) if self.info else None
             self._begin_load(request.command.model, request.command.dtype)
         if isinstance(event, Failure) and self._before is not None:
             self.load(*self._before)
@@ -355,14 +356,19 @@ class ModelSlot(QObject):
             self._on_event(event)
 
     def _begin_load(self, model: str | None, dtype: Dtype) -> None:
-        self.chosen, self.dtype = model, dtype
-        self.loading, self.info, self.failure = True, None, None
+        self.chosen = model
+        self.dtype = dtype
+        self.loading = True
+        self.info = None
+        self.failure = None
         self.load_started.emit()
 
     def unload(self) -> None:
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
         self._followed = None
-        self.loading, self.info, self.failure = False, None, None
+        self.loading = False
+        self.info = None
+        self.failure = None
         self.unload_started.emit()
         self.engine.submit(UnloadModel(), self._on_event)
 
@@ -381,7 +387,8 @@ class ModelSlot(QObject):
         """
         if self._followed is not None:
             return settings
-        model, recent = self.chosen, settings.recent_models
+        model = self.chosen
+        recent = settings.recent_models
         if model is not None and self.info is not None:
             recent = (model, *(name for name in recent if name != model))[:_RECENT_MODELS]
         return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
@@ -391,10 +398,13 @@ class ModelSlot(QObject):
             case LoadProgress():
                 self.load_progressed.emit(event)
             case ModelInfo():
-                self.loading, self.info = False, event
+                self.loading = False
+                self.info = event
                 self.loaded.emit(event)
             case Unloaded():
                 self.unloaded.emit(event.freed_bytes)
             case Failure():
-                self.loading, self.info, self.failure = False, None, event
+                self.loading = False
+                self.info = None
+                self.failure = event
                 self.failed.emit(event)

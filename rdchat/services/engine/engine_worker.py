@@ -93,8 +93,10 @@ class EngineWorker(QObject):
         outbox: Outbox,
     ) -> None:
         super().__init__()
-        self._engine_factory, self._keep_awake = engine_factory, keep_awake
-        self._inbox, self._outbox = inbox, outbox
+        self._engine_factory = engine_factory
+        self._keep_awake = keep_awake
+        self._inbox = inbox
+        self._outbox = outbox
         # Made on the first request: a window is shown before MLX is imported.
         self._engine: Engine | None = None
         self._problem = ""
@@ -175,7 +177,9 @@ class EngineWorker(QObject):
         self._post(request, progress)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
-        statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
+        statistics = Statistics()
+        taken = -_STATISTICS_INTERVAL_S
+        draft = None
         for event in iterator:
             if (changed := request.draft) is not None and changed is not draft:
                 iterator.update(draft := changed)
@@ -183,7 +187,8 @@ class EngineWorker(QObject):
                 return event
             if isinstance(event, TokenEvent):
                 if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
-                    statistics, taken = iterator.statistics, now
+                    statistics = iterator.statistics
+                    taken = now
                 self._post(request, ReplyProgress(statistics, (event,)))
             else:
                 self._post(request, event)

@@ -35,7 +35,9 @@ class SharedEngine(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._slot, self.find_models, self._draft = slot, find_models, draft
+        self._slot = slot
+        self.find_models = find_models
+        self._draft = draft
         self._info = slot.info
         # Whether the slot takes an event of a load for the server.
         self._following = False

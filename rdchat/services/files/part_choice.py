@@ -103,7 +103,8 @@ def fitting_beginning(
     The arguments are those of `fitting_passages`.
     """
     limit = max(int(room * _FILLED), 1)
-    fits, over = 0, len(full_text(file)) + 1
+    fits = 0
+    over = len(full_text(file)) + 1
     found: tuple[Part, TokenCount] | None = None
     size = min(max(int(limit * per_token), 1), over - 1)
     tries = 0
@@ -112,7 +113,8 @@ def fitting_beginning(
         part = beginning(file, size)
         tokens = count(part)
         if tokens.tokens <= limit:
-            found, fits = (part, tokens), size
+            found = (part, tokens)
+            fits = size
         else:
             over = size
         if over - fits <= max(fits // _NEAR, 1):
@@ -183,7 +185,9 @@ class PartChoice:
         self, file: ReadFile, tokens: TokenCount | None, room: Room | None, count: Count, *, is_exact: bool = True
     ) -> None:
         self._is_exact = is_exact
-        self.file, self.tokens, self.room = file, tokens, room
+        self.file = file
+        self.tokens = tokens
+        self.room = room
         self._count = count
         self._characters = max(sum(map(len, file.parts)), 1)
         self._per_token = self._characters / tokens.tokens if tokens and tokens.tokens else 4.0
@@ -214,7 +218,8 @@ class PartChoice:
         """Return the passages that match a question best, as many as fit."""
         if self._passages is None:
             self._passages = passages_of(self.file)
-        passages, count = self._passages, len(self._passages)
+        passages = self._passages
+        count = len(self._passages)
         order = ranked(passages, question)
         if not order:
             problem = "No passage has any of these words." if question.strip() else _NO_QUESTION

@@ -93,7 +93,9 @@ class PendingFiles(QObject):
 
     def __init__(self, model: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._engine, self._model, self._settings = model.engine, model, settings
+        self._engine = model.engine
+        self._model = model
+        self._settings = settings
         self._cap = settings.values.image_cap
         self._chat: int | None = None
         self._files: dict[int, PendingFile] = {}
@@ -137,7 +139,8 @@ class PendingFiles(QObject):
 
         Leaving out other messages does not help then.
         """
-        room, tokens = self.room, self.tokens
+        room = self.room
+        tokens = self.tokens
         if room is None or tokens is None or self._might_fit(tokens):
             return 0
         return max(tokens - room, 0)
@@ -233,7 +236,10 @@ class PendingFiles(QObject):
 
     def _take(self, file: PendingFile, read: ReadFile, part: Part, attached: AttachedFile) -> None:
         """Send a part of a file that was read."""
-        file.fraction, file.read, file.part, file.file = 1.0, read, part, attached
+        file.fraction = 1.0
+        file.read = read
+        file.part = part
+        file.file = attached
         self._count(file)
         self.changed.emit()
 
@@ -242,7 +248,9 @@ class PendingFiles(QObject):
         file = self._files.get(file_id)
         if file is None or file.read is None or file.part is None or file.image:
             return None
-        others, to_shorten, tokens = [each for each in self.files if each is not file], self.to_shorten, file.count
+        others = [each for each in self.files if each is not file]
+        to_shorten = self.to_shorten
+        tokens = file.count
         room = None
         # The files to shorten share what the others leave.
         if self.room is not None:
@@ -352,10 +360,13 @@ class PendingFiles(QObject):
             self._reading.do(self._reader.close)
 
     def _count(self, file: PendingFile) -> None:
-        file.count, info = None, self._model.info
+        file.count = None
+        info = self._model.info
         if file.file is None or info is None:
             return
-        counted, block, image = file.file, file.block, file.image
+        counted = file.file
+        block = file.block
+        image = file.image
 
         def take(count: TokenCount | RdchatError) -> None:
             if file.file != counted or self._model.info is not info:
@@ -367,7 +378,8 @@ class PendingFiles(QObject):
             file.count = count
             self.changed.emit()
 
-        count_tokens, cap = self._engine.count_tokens, self._cap
+        count_tokens = self._engine.count_tokens
+        cap = self._cap
         self._counting.do(
             lambda: _tokens_of_image(image, cap, count_tokens) if image else tokens_of(block, count_tokens), take
         )

@@ -40,7 +40,8 @@ def plain_card(card: str) -> str:
                 closing = ""
         elif fence:
             parts += [_plain_prose("\n".join(prose)), line]
-            prose, closing = [], fence[1]
+            prose = []
+            closing = fence[1]
         else:
             prose.append(line)
     parts.append(_plain_prose("\n".join(prose)))
@@ -82,7 +83,9 @@ def _text_of(tag: re.Match[str]) -> str:
 
 def _without(text: str, start: str, end: str) -> str:
     """Return a text without what lies between two marks; one that is never closed stays."""
-    lower, parts, index = text.lower(), [], 0
+    lower = text.lower()
+    parts = []
+    index = 0
     while (begins := lower.find(start, index)) >= 0 and (ends := lower.find(end, begins)) >= 0:
         parts.append(text[index:begins])
         index = ends + len(end)

@@ -171,7 +171,8 @@ class Downloads(QObject):
 
     def disk_room(self) -> tuple[int | None, int]:
         """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
-        going, free = self.going(), free_bytes()
+        going = self.going()
+        free = free_bytes()
         if free is None or not going:
             return free, 0
         to_come = sum(download.total_bytes - download.done_bytes for download in going)
@@ -294,7 +295,8 @@ class HubAccount(ModelService):
             self._work.do(lambda: work(find_endpoint()), end, lambda error: self._set(problem=str(error)))
 
     def _set(self, busy: str = "", problem: str = "") -> None:
-        self.busy, self.problem = busy, problem
+        self.busy = busy
+        self.problem = problem
         self.changed.emit()
 
     # On the thread

@@ -196,7 +196,8 @@ def _on_hub(model: ModelCard, published: Sequence[HubModel]) -> Iterator[_Offer]
         if each.is_smaller_model and not each.same_tokenizer:
             continue
         stored = model.sizes.stored_bytes if model.sizes is not None else 0
-        usual, kind = _USUAL.get(each.kind), f"{each.kind.value} drafter"
+        usual = _USUAL.get(each.kind)
+        kind = f"{each.kind.value} drafter"
         if usual is None:
             usual = _smaller(each.download_bytes / stored if stored else 1.0)
             kind = "a smaller model with the same tokens"

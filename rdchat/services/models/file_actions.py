@@ -71,7 +71,9 @@ class RemovalQuestion:
 
     def text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
         """Return what deleting a model or a drafter would do, in sentences."""
-        model, plan, size = self.model, self.plan, size_text(self.plan.freed_bytes)
+        model = self.model
+        plan = self.plan
+        size = size_text(self.plan.freed_bytes)
         if not plan.paths:
             downloaded = f"the {size}" if plan.freed_bytes else "what was"
             return f"This deletes {downloaded} downloaded so far. It cannot be undone."

@@ -98,7 +98,8 @@ def sizes_suggested(suggestion: Suggestion) -> ModelSizes:
 
 def sizes_read(model: HubModel) -> ModelSizes | None:
     """Estimate the sizes of a found model, by its name where the hub gives none; None where neither does."""
-    size, name = model.weight_bytes, model.repository.rpartition("/")[2]
+    size = model.weight_bytes
+    name = model.repository.rpartition("/")[2]
     named = _NAMED_SIZE.search(name)
     if size is None and named is not None and not _MIXTURE.search(name) and "gguf" not in name.lower():
         parameters = float(named[1]) * (1e9 if named[2] in "bB" else 1e6)

@@ -54,7 +54,10 @@ class HubDrafters(ModelService):
     def _set(
         self, model: str = "", results: tuple[HubModel, ...] = (), *, searching: bool = False, problem: str = ""
     ) -> None:
-        self.model, self.results, self.searching, self.problem = model, results, searching, problem
+        self.model = model
+        self.results = results
+        self.searching = searching
+        self.problem = problem
         self.changed.emit()
 
 
@@ -79,7 +82,8 @@ class PartSearch(ModelService):
 
     def __init__(self, tokens: Tokens, find: Find, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
-        self._find, self._downloads = find, downloads
+        self._find = find
+        self._downloads = downloads
         self._set()
 
     def look(self, model: ModelCard, original: str = "", part: Part = Part.MTP) -> None:
@@ -111,5 +115,7 @@ class PartSearch(ModelService):
     def _set(
         self, plan: RepositoryFiles | None = None, problem: RdchatError | None = None, *, searching: bool = False
     ) -> None:
-        self.plan, self.problem, self.searching = plan, problem, searching
+        self.plan = plan
+        self.problem = problem
+        self.searching = searching
         self.changed.emit()

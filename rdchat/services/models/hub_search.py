@@ -106,8 +106,11 @@ class HubSearch(ModelService):
             self._ask()
 
     def _ask(self) -> None:
-        query, limit = self.state.query, STEPS[self._step_index]
-        text, sort, tag = query.text.strip(), query.sort, "gguf" if query.gguf else "mlx"
+        query = self.state.query
+        limit = STEPS[self._step_index]
+        text = query.text.strip()
+        sort = query.sort
+        tag = "gguf" if query.gguf else "mlx"
         self._work.replace(
             lambda _job: self._hub().search(text, sort=sort, limit=limit, tag=tag),
             self._take,

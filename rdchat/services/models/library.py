@@ -43,8 +43,12 @@ class Library(ModelService):
 
     def __init__(self, sources: ModelSources, controller: ChatController, parent: QObject | None = None) -> None:
         super().__init__(parent=parent)
-        slot, drafting = controller.model_slot, controller.drafting
-        self._sources, self._slot, self._settings, self._drafting = sources, slot, controller.settings, drafting
+        slot = controller.model_slot
+        drafting = controller.drafting
+        self._sources = sources
+        self._slot = slot
+        self._settings = controller.settings
+        self._drafting = drafting
         # Returns tokens a second of the loaded model without drafting; None before there was a reply.
         self.pace: Callable[[], float | None] = lambda: None
         # The result is one tuple of all models.
@@ -240,7 +244,8 @@ class Library(ModelService):
 
     def is_used(self, model: ModelCard) -> bool:
         """Return whether the loaded model drafts with a drafter: the chosen one, else the one made for the model."""
-        used, option = self._drafting.settings.drafter, self._drafting.option(Mode.DRAFTER)
+        used = self._drafting.settings.drafter
+        option = self._drafting.option(Mode.DRAFTER)
         if used is None and option is not None and option.available:
             used = option.source
         return model.is_drafter and used in {model.model, str(model.path)}

@@ -136,7 +136,8 @@ class LargerModel(QObject):
 
     @property
     def _may_offer(self) -> bool:
-        settings, slot = self._settings.values, self._slot
+        settings = self._settings.values
+        slot = self._slot
         only_default = slot.chosen is None and not slot.loading and not settings.recent_models
         return only_default and not settings.larger_model_declined
 

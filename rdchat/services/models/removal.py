@@ -50,7 +50,8 @@ class Removal(ModelService):
         self._work.do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed), self.failed.emit)
 
     def _on_removed(self, question: RemovalQuestion, trash_path: Path | None) -> None:
-        name, folder = question.model.name, question.plan.repository.folder
+        name = question.model.name
+        folder = question.plan.repository.folder
         self.removed.emit(question, None if trash_path is None else TrashedFolder(name, folder, trash_path))
 
 
@@ -79,7 +80,8 @@ class Verification(ModelService):
 
     def start(self, model: ModelCard) -> None:
         """Start to read a model's files."""
-        self.model, self.done_bytes = model, 0
+        self.model = model
+        self.done_bytes = 0
         self._work.replace(
             lambda job: verdict_of(model, self._tokens, job.report_progress),
             lambda verdict: self._end(self.finished, model, verdict),

@@ -52,7 +52,9 @@ class Models(QObject):
     ) -> None:
         super().__init__(parent)
         self.slot = slot = controller.model_slot
-        settings, self.remote, self.problem = controller.settings, controller.remote, sources.problem
+        settings = controller.settings
+        self.remote = controller.remote
+        self.problem = sources.problem
         self.tokens = Tokens()
         self.account = HubAccount(self.tokens, self)
         limits = replace(LIMITS, at_once=settings.values.downloads_at_once)
@@ -91,7 +93,8 @@ class Models(QObject):
 
     def installed(self, card: ModelCard) -> Model:
         """Return the model of files on this machine; an unfinished one with its download, if that is listed."""
-        unfinished, name = card.is_unfinished, card.repository or str(card.path)
+        unfinished = card.is_unfinished
+        name = card.repository or str(card.path)
         download = self.downloads.find(name, card.revision, card.gguf) if unfinished else None
         is_model = not card.is_drafter
         return Model(name, card, None, download, is_installed=not unfinished, is_model=is_model, gguf=card.gguf)
@@ -105,7 +108,8 @@ class Models(QObject):
     @property
     def published(self) -> tuple[Model, ...]:
         """The drafters that the hub has for the chosen model: the suggested one, then what a search found."""
-        found, here = self.hub_drafters.results if self.was_searched else (), self.library.here
+        found = self.hub_drafters.results if self.was_searched else ()
+        here = self.library.here
         # The hub's answer about the suggested one replaces that of the list.
         results = {each.repository: each for each in (*self._suggested, *found)}.values()
         models = (Model(each.repository, hub=each, drafts=True, is_model=each.is_smaller_model) for each in results)
@@ -123,7 +127,8 @@ class Models(QObject):
     @property
     def was_searched(self) -> bool:
         """Whether the hub was asked for drafters of the chosen model."""
-        chosen, searched = self.library.chosen, self.hub_drafters.model
+        chosen = self.library.chosen
+        searched = self.hub_drafters.model
         return chosen is not None and bool(searched) and searched == chosen.name
 
     def with_download(self, model: Model) -> Model:
@@ -163,7 +168,8 @@ class Models(QObject):
         self.memory.close()
 
     def _on_unloaded(self) -> None:
-        remove, self._after_unload = self._after_unload, None
+        remove = self._after_unload
+        self._after_unload = None
         if remove is not None:
             remove()
 

@@ -57,7 +57,8 @@ class ServerControl(QObject):
         self, slot: ModelSlot, drafting: DraftControl, settings: SettingsControl, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._drafting, self._settings = drafting, settings
+        self._drafting = drafting
+        self._settings = settings
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
         self._engine = SharedEngine(slot, tuple, self._draft, self)
@@ -94,7 +95,8 @@ class ServerControl(QObject):
     def set_on(self, on: bool) -> None:
         """Start or stop it."""
         if on is not self.on:
-            self.on, self.problem = on, ""
+            self.on = on
+            self.problem = ""
             if on:
                 self._start()
             else:
@@ -151,7 +153,8 @@ class ServerControl(QObject):
 
     def _stop_server(self) -> None:
         """Stop the server, if one runs; on the control's thread."""
-        server, self._server = self._server, None
+        server = self._server
+        self._server = None
         if server is not None and not server.stop(_STOP_S):
             _LOG.error("The server did not end within %.0f s", _STOP_S)
 
@@ -168,11 +171,13 @@ class ServerControl(QObject):
     def _on_started(self, with_notice: bool, outcome: "Server | RdchatError") -> None:
         if isinstance(outcome, RdchatError):
             _LOG.warning("The server did not start: %s", outcome)
-            self.on, self.problem = False, str(outcome)
+            self.on = False
+            self.problem = str(outcome)
             if with_notice:
                 self.start_failed.emit(Notice("The server did not start", self.problem))
         else:
-            self._key, self.problem = outcome.settings.key, ""
+            self._key = outcome.settings.key
+            self.problem = ""
             self._show(outcome.facts)
         self.changed.emit()
 
@@ -181,7 +186,8 @@ class ServerControl(QObject):
             self._show(facts)
 
     def _show(self, facts: ServerFacts) -> None:
-        before, self.facts = self.facts, facts
+        before = self.facts
+        self.facts = facts
         if facts != before:
             self.facts_changed.emit(facts)
         if facts.address != before.address:

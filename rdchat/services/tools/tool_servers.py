@@ -23,7 +23,9 @@ from rdchat.work.job import Job
 _KEYCHAIN = "rdchat: tool server"
 _AT_ONCE = 10_000
 # The child stops a call at its own limit; if it does not, it hangs.
-_CHILD_S, _CANCEL_S, _CHILD_BYTES = 30.0, 10.0, 1_000_000_000
+_CHILD_S = 30.0
+_CANCEL_S = 10.0
+_CHILD_BYTES = 1_000_000_000
 _END_S = 2.5
 _LIMITS = ServerLimits()
 
@@ -66,7 +68,8 @@ class ToolServers(QObject):
 
     def __init__(self, servers: Sequence[ToolServer], save: Save) -> None:
         super().__init__()
-        self._save, self.login_path = save, ""
+        self._save = save
+        self.login_path = ""
         self._servers = {server.name: server for server in (*BUILT_IN_SERVERS, *map(with_own_name, servers))}
         self._states: dict[str, ServerState] = {}
         self._runs: dict[str, Job[Any]] = {}

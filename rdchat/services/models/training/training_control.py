@@ -25,7 +25,8 @@ _GO_ON = "Resume it to continue where it stopped. If it stops again, close other
 # Each training has its own: one that failed would fail again with the same seed.
 _SEEDS = 2**31
 # Seconds to save in on a pause, and when the app is quit.
-_PAUSE_S, _END_S = 20.0, 3.0
+_PAUSE_S = 20.0
+_END_S = 3.0
 
 
 class TrainingState(StrEnum):
@@ -103,7 +104,9 @@ class TrainingControl(QObject):
     def start(self, order: TrainingOrder) -> None:
         """Start a training."""
         if self.state is TrainingState.NOTHING:
-            self.points, self.comparison, self.data_bytes = [], None, 0
+            self.points = []
+            self.comparison = None
+            self.data_bytes = 0
             self._side.do(self._folder.clear)  # Some files could perhaps not be removed before.
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
@@ -157,7 +160,9 @@ class TrainingControl(QObject):
 
     def _take_child(self) -> ChildProcess | None:
         """Return the process and listen to it no more."""
-        child, self._child, self._job = self._child, None, None
+        child = self._child
+        self._child = None
+        self._job = None
         self._main.forget()
         return child
 
@@ -246,7 +251,10 @@ class TrainingControl(QObject):
         self._side.do(lambda: self._folder.remove(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
-        self.record, self.progress, self.points, self.comparison = None, None, [], None
+        self.record = None
+        self.progress = None
+        self.points = []
+        self.comparison = None
         problem, hint = (outcome.message, outcome.hint) if outcome is not None else ("", "")
         self._set_state(TrainingState.NOTHING, problem, hint)
 
@@ -257,5 +265,7 @@ class TrainingControl(QObject):
         self._side.do(lambda: self._folder.write(record))
 
     def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
-        self.state, self.problem, self.hint = state, problem, hint
+        self.state = state
+        self.problem = problem
+        self.hint = hint
         self.changed.emit()
