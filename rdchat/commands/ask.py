@@ -277,7 +277,8 @@ class _Answer:
         """Load a model of a remote server, or one over several Macs."""
         from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  only once the arguments are right
 
-        settings, address = stored_settings(), options.engine_address(args)
+        settings = stored_settings()
+        address = options.engine_address(args)
         engine = chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)
         info = engine.load(address, Dtype(args.dtype), progress.show, args.load_anyway)
         engine.load_drafters(self.draft, progress.show)
@@ -331,7 +332,8 @@ class _Answer:
 
     def report(self) -> dict[str, Any]:
         """Return the object for `--json`, with what is known so far."""
-        info, end = self.info, self.end
+        info = self.info
+        end = self.end
         return {
             "model": info and info.name,
             "model_path": info and os.fspath(info.path),

@@ -298,7 +298,8 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
 def bench_table(result: BenchResult) -> str:
     """Return the tables of a benchmark."""
-    environment, reports = result.environment, result.reports
+    environment = result.environment
+    reports = result.reports
     facts = [str(environment[name]) for name in ("model", "dtype", "device") if environment.get(name)]
     versions = [
         f"{name.replace('_', '-')} {environment[name]}" for name in ("rdchat", "mlx", "mlx_lm") if name in environment

@@ -96,7 +96,9 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
 def restore(args: argparse.Namespace) -> int:
     """Restore a backup, and print which former files there are."""
     source = paths.expanded(args.file, "The backup").absolute()
-    data, database, settings = paths.data_dir(), paths.database_path(), paths.settings_path()
+    data = paths.data_dir()
+    database = paths.database_path()
+    settings = paths.settings_path()
     make_folder(data)
     finish(data, database, settings)
     # The file of an earlier restore has its settings in another file.

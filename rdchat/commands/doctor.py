@@ -105,8 +105,10 @@ def gather() -> Facts:
 
 def advise(facts: Facts) -> list[Advice]:
     """Return advice; problems that stop rdchat from working come first."""
-    required_macos, data = ".".join(map(str, host.OLDEST_MACOS)), paths.data_dir()
-    report, free = facts.report, facts.report["memory_available_bytes"]
+    required_macos = ".".join(map(str, host.OLDEST_MACOS))
+    data = paths.data_dir()
+    report = facts.report
+    free = facts.report["memory_available_bytes"]
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
     checks = [
         (facts.engine_problem, f"MLX does not load: {facts.engine_problem}.", "make setup"),
@@ -152,7 +154,9 @@ def advise(facts: Facts) -> list[Advice]:
 
 def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
     """Return the report for the terminal."""
-    mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
+    mlx = report["mlx"]
+    library = report["blas_library"]
+    available = report["memory_available_bytes"]
     variant = f" for macOS {report['mlx_variant']}" if report["mlx_variant"] else ""
     rows = [
         ("rdchat", report["version"]),

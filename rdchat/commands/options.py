@@ -78,7 +78,9 @@ def add_fields(
     """
     for name, text in helps.items():
         value = getattr(defaults, name)
-        option, metavar, default = f"--{name.replace('_', '-')}", metavars.get(name), None if unset else value
+        option = f"--{name.replace('_', '-')}"
+        metavar = metavars.get(name)
+        default = None if unset else value
         parser.add_argument(option, type=type(value), default=default, metavar=metavar, help=text)
 
 

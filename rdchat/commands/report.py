@@ -79,7 +79,8 @@ class _Report:
     """Collects the report's figures, model by model, until a moment of the monotonic clock."""
 
     def __init__(self, args: argparse.Namespace, end: float) -> None:
-        self._args, self._end = args, end
+        self._args = args
+        self._end = end
         self.cancelled = False
         self.facts: dict[str, Any] = {"format": 1, "machine": {}, "models": [], "left_out": []}
 

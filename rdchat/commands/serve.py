@@ -108,7 +108,8 @@ class _Serving(QObject):
     def __init__(self, settings: ServerSettings, key_text: str, dtype: Dtype, progress: ProgressLine) -> None:
         super().__init__()
         self.problem: RdchatError | None = None
-        self._key_text, self._progress = key_text, progress
+        self._key_text = key_text
+        self._progress = progress
         self._engine = EngineClient(_engine, host.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
         self._server = Server(settings, SharedEngine(self._slot, _models))

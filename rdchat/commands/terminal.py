@@ -48,7 +48,9 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
     """
 
     def __init__(self, verbose: bool = False, repeat_s: float = inf) -> None:
-        self._stream, self._verbose, self._repeat_s = sys.stderr, verbose, repeat_s
+        self._stream = sys.stderr
+        self._verbose = verbose
+        self._repeat_s = repeat_s
         self._terminal = self._stream.isatty()
         self._stage = ""
         self._printed_at = 0.0

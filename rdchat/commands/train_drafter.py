@@ -89,7 +89,8 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
 
 
 def _budget(plan: "TrainingPlan", resume: bool) -> str:
-    settings, budget = plan.settings, plan.budget
+    settings = plan.settings
+    budget = plan.budget
     begun = "Resuming" if plan.resumed else "Training"
     text = (
         f"{begun} a drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
@@ -104,7 +105,8 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
 
 
 def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:
-    speed, loss = event.tokens_per_second, event.loss
+    speed = event.tokens_per_second
+    loss = event.loss
     parts = (
         f"{event.phase} {event.fraction or 0:4.0%}",
         "" if speed is None else f"{speed:.0f} tokens/s",

@@ -78,7 +78,8 @@ def suggested(args: argparse.Namespace) -> int:
     """Print the models for newcomers, each with its drafter, by the memory that they need."""
     rows = []
     for each in suggestions():
-        own, size = each.drafter, size_text(each.weight_bytes + each.drafter.weight_bytes)
+        own = each.drafter
+        size = size_text(each.weight_bytes + each.drafter.weight_bytes)
         pair = each.repository, size, f"with {own.repository}", own.kind, each.licence
         rows.append((f"{each.memory_gb} GB", *pair, "for images" if each.sees else ""))
     options.print_result(args, {"models": stored_suggestions()}, table(rows))
@@ -184,7 +185,8 @@ def add_token(parser: argparse.ArgumentParser) -> None:
 
 def token(args: argparse.Namespace) -> int:
     """Store the hub's token in the system's keychain, or remove it."""
-    endpoint, tokens = find_endpoint(), Tokens()
+    endpoint = find_endpoint()
+    tokens = Tokens()
     if args.forget:
         text = "was removed" if tokens.forget(endpoint) else "was not stored"
         print(f"The token for {endpoint.host} {text}.")

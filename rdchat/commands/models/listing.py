@@ -31,7 +31,9 @@ def card_of(args: argparse.Namespace) -> ModelCard:
     Raises:
         ModelError: If there is none, or several have this name.
     """
-    name, revision, card = args.model, args.revision, None
+    name = args.model
+    revision = args.revision
+    card = None
     if is_repository(name):
         repository = repository_of(name)
         snapshot = repository.snapshots / repository.commit_of(revision)
@@ -70,7 +72,9 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
 
 def _listed(model: ModelCard) -> dict[str, Any]:
     """Return an entry of the list as JSON."""
-    sizes, unfinished, problem = model.sizes, model.is_unfinished, model.problem
+    sizes = model.sizes
+    unfinished = model.is_unfinished
+    problem = model.problem
     size = here = model.disk_bytes
     part = "vision" if model.sees else "drafter"
     if unfinished:
@@ -124,7 +128,9 @@ def check_pair(args: argparse.Namespace) -> int:
 
 def verify(args: argparse.Namespace) -> int:
     """Verify a model; the exit status is 1 if it is damaged or incomplete."""
-    name, card, done = args.model, card_of(args), 0
+    name = args.model
+    card = card_of(args)
+    done = 0
     if reason := reason_not_to_verify(card):
         raise ModelError(f"{name} cannot be verified. {reason}")
     with ProgressLine() as line:

@@ -17,9 +17,11 @@ def list_remote(args: argparse.Namespace) -> int:
     """Ask all servers for their models; the exit status is 1 if one does not answer."""
     from rdchat.inference.remote.remote_engine import ask_servers  # noqa: PLC0415  it loads an HTTP client
 
-    rows, listed = list[tuple[str, ...]](), list[dict[str, Any]]()
+    rows = list[tuple[str, ...]]()
+    listed = list[dict[str, Any]]()
     for state in ask_servers(stored_settings().remote_servers):
-        name, address = state.server.name, state.server.address
+        name = state.server.name
+        address = state.server.address
         models = [remote_address(name, each) for each in state.models]
         listed.append({"name": name, "address": address, "models": models, "problem": state.problem})
         rows += [(each, address) for each in models] or [(name, address, state.problem)]
