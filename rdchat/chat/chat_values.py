@@ -58,7 +58,8 @@ class OptionOrder:
 
     def usual(self, chat: Conversation = NEW_CHAT) -> ChatValues:
         """Return what applies to a chat without options of its own but the preset."""
-        preset, settings = self.preset(chat) or _NO_PRESET, self.settings
+        preset = self.preset(chat) or _NO_PRESET
+        settings = self.settings
         prompt = settings.system_prompt if preset.system_prompt is None else preset.system_prompt
         sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
         thinking = preset.thinking_choice, preset.thinking_tokens
@@ -75,9 +76,11 @@ class OptionOrder:
 
     def as_preset(self, chat: Conversation, name: str, draft: DraftSettings | None) -> Preset:
         """Return a preset with the values of a chat, as far as they are not those of Settings or of the model."""
-        values, base = self.values(chat), self.preset(chat) or _NO_PRESET
+        values = self.values(chat)
+        base = self.preset(chat) or _NO_PRESET
         below = replace(self, settings=replace(self.settings, presets=())).usual()
-        plain, sampling = asdict(below.sampling), asdict(values.sampling)
+        plain = asdict(below.sampling)
+        sampling = asdict(values.sampling)
         chosen = tuple(each for each in plain if sampling[each] != plain[each] or each in base.sampling_chosen)
         has_prompt = values.system_prompt != below.system_prompt or base.system_prompt is not None
         made = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))

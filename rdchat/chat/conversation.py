@@ -117,7 +117,8 @@ class Conversation:
         names = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
         columns: dict[str, Any] = {name: values.get(name) for name in names}
         cleared = tuple(name for name, value in values.items() if value is None)
-        tokens, draft = values.get("thinking_tokens"), values.get("draft")
+        tokens = values.get("thinking_tokens")
+        draft = values.get("draft")
         return replace(self, own=replace(self.own, thinking_tokens=tokens, draft=draft, cleared=cleared), **columns)
 
     def allowed(self, address: str) -> "Conversation":

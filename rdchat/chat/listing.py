@@ -13,7 +13,8 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.rows import END_OF_DATES, conversations
 
-PINNED, FOLDERS = "Pinned", "Folders"
+PINNED = "Pinned"
+FOLDERS = "Folders"
 # Chats read at once: more than fit the view.
 _PAGE = 64
 # Pages in memory.
@@ -144,7 +145,8 @@ class ChatSpans:
             now: Seconds since the epoch.
         """
         sections: list[tuple[str, ChatSpan]] = []
-        where, today = _in_folders(folders), datetime.fromtimestamp(now)
+        where = _in_folders(folders)
+        today = datetime.fromtimestamp(now)
         before: float = END_OF_DATES
         while (when := self._newest(folders, before)) is not None:
             title, since = _section(when, today)
@@ -205,7 +207,8 @@ class Listing(Sequence[Row]):
     """
 
     def __init__(self, parts: Iterable[Row | ChatSpan] = (), spans: ChatSpans | None = None) -> None:
-        self._parts, self._spans = tuple(parts), spans
+        self._parts = tuple(parts)
+        self._spans = spans
         counts = (part.count if isinstance(part, ChatSpan) else 1 for part in self._parts)
         *self._begins, self._count = accumulate(counts, initial=0)
         self._pages: dict[tuple[int, int], list[Conversation]] = {}
@@ -277,7 +280,8 @@ def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Li
         folders: Folders by name.
         now: Seconds since the epoch.
     """
-    pinned, inside = spans.pinned(), spans.by_folder()
+    pinned = spans.pinned()
+    inside = spans.by_folder()
     parts: list[Row | ChatSpan] = [SectionRow(PINNED), pinned] if pinned.count else []
     if folders:
         parts.append(SectionRow(FOLDERS))

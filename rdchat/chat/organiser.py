@@ -30,7 +30,8 @@ class ChatOrganiser:
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
-        self._database, self._clock = database, clock
+        self._database = database
+        self._clock = clock
 
     # Chats
 
@@ -96,7 +97,8 @@ class ChatOrganiser:
         return self._database.run_bulk(self._copying(conversation_id, title, last_id), on_end)
 
     def _copying(self, conversation_id: int, title: str, last_id: int | None) -> Generator[object, None, int]:
-        connection, now = self._database.connection, self._clock()
+        connection = self._database.connection
+        now = self._clock()
         try:
             chat = read_chat(connection, conversation_id, last_id)
         except StorageError as error:

@@ -17,7 +17,8 @@ from rdchat.inference.api.requests import DraftSettings, SamplingParams, Thinkin
 PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 """A part of a saved prompt that is asked for when it is inserted."""
 _FORMAT = "rdchat presets"
-_MAX_BYTES, _LONGEST_NAME = 4 * 2**20, 200
+_MAX_BYTES = 4 * 2**20
+_LONGEST_NAME = 200
 # Presets, prompts or fields of a file: it is read in the window.
 _MOST_ENTRIES = 1000
 _LM_STUDIO = {
@@ -115,7 +116,8 @@ def read_presets(path: Path) -> ReadPresets:
     Raises:
         StorageError: If it cannot be read, or is neither.
     """
-    problem, hint = f"{path.name} cannot be imported", "Choose a file that rdchat or LM Studio exported."
+    problem = f"{path.name} cannot be imported"
+    hint = "Choose a file that rdchat or LM Studio exported."
     try:
         data = read_object(path, hint, _MAX_BYTES)
         if data.get("format") == _FORMAT:
@@ -174,7 +176,8 @@ def _one_line(name: str) -> str:
 
 def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
     """Read LM Studio's keys and values; none of those for loading a model is understood."""
-    preset, not_understood = Preset(_one_line(str(data.get("name") or file_name))), list[str]()
+    preset = Preset(_one_line(str(data.get("name") or file_name)))
+    not_understood = list[str]()
     load = data.get("load")
     for part in (data["operation"], load if isinstance(load, dict) else {}):
         for key, value in _read_each(part.get("fields"), "field", _key_and_value, not_understood):

@@ -107,7 +107,8 @@ class ReplyTrace:
         """Append the trace of a continuation."""
         written = self.missing + sum(len(token.text) for token in self.tokens)
         self.missing += max(0, onward.begins_at - written) + onward.missing
-        first, number = len(self.tokens), len(self.rounds)
+        first = len(self.tokens)
+        number = len(self.rounds)
         moved = (replace(each, round=each.round + number) if each.round else each for each in onward.tokens)
         self.tokens += moved if number else onward.tokens
         self.rounds += [replace(each, first=each.first + first) for each in onward.rounds]
@@ -189,7 +190,8 @@ def _read(stream: bytes) -> ReplyTrace:
         if not 0 <= each.first <= each.first + each.count <= len(rounds) or not _is_sane(each.tree):
             raise ValueError("no round")
         rounds[each.first : each.first + each.count] = [number] * each.count
-    drafters, log_probs = {each.drafter for each in trace.tokens}, (each.log_prob or 0.0 for each in trace.tokens)
+    drafters = {each.drafter for each in trace.tokens}
+    log_probs = (each.log_prob or 0.0 for each in trace.tokens)
     if rounds != [each.round for each in trace.tokens] or drafters - _DRAFTERS or not _can_be(*log_probs):
         raise ValueError("no tokens")
     return trace

@@ -188,7 +188,8 @@ class Settings:
     @property
     def chosen_sampling(self) -> dict[str, Any]:
         """The sampling values that the person chose, by name; a model decides the others."""
-        usual, chosen = asdict(SamplingParams()), self.sampling_chosen
+        usual = asdict(SamplingParams())
+        chosen = self.sampling_chosen
         return {name: value for name, value in asdict(self.sampling).items() if name in chosen or value != usual[name]}
 
     def sampling_for(self, defaults: SamplingDefaults) -> SamplingParams:
@@ -197,7 +198,8 @@ class Settings:
 
     def choosing(self, values: SamplingParams, defaults: SamplingDefaults) -> "Settings":
         """Return the settings after the person changed the sampling that they saw with a model to `values`."""
-        seen, before = asdict(self.sampling_for(defaults)), self.chosen_sampling
+        seen = asdict(self.sampling_for(defaults))
+        before = self.chosen_sampling
         chosen = {name: value for name, value in asdict(values).items() if name in before or value != seen[name]}
         return replace(self, sampling=SamplingParams(**chosen), sampling_chosen=tuple(sorted(chosen)))
 

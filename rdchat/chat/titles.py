@@ -2,7 +2,8 @@
 
 import re
 
-NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
+NEW_CHAT = "New chat"
+NEW_FOLDER = "New folder"
 TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
 # The longest title that a person can give, in characters.
 _LONGEST = 200
@@ -14,7 +15,8 @@ _LONGEST_READ = 2_000
 _MARKS = "#>*_`~-+=| \t"
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
 # A line of the model with more words or characters than these is not a title.
-_MAX_WORDS_MADE, _LONGEST_WRITTEN = 12, 90
+_MAX_WORDS_MADE = 12
+_LONGEST_WRITTEN = 90
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
 # Bold, italic, struck-out and code.
 _MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`{1,9})(?=\S)(.{1,300}?)(?<=\S)\1(?!\w)")

@@ -85,7 +85,8 @@ def parsed_pages(text: str, count: int) -> list[int] | None:
         match = _RANGE.fullmatch(each)
         if match is None or len(match[1]) > 6 or len(match[2] or "") > 6:
             return None
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or match[1])
         if not 1 <= first <= last <= count:
             return None
         numbers += range(first, last + 1)
@@ -165,7 +166,8 @@ def _runs(numbers: Sequence[int]) -> list[list[int]]:
 
 def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
     number = f"passage {run[0] + 1}" if len(run) == 1 else f"passages {run[0] + 1} to {run[-1] + 1}"
-    first, last = passages[run[0]].page, passages[run[-1]].page
+    first = passages[run[0]].page
+    last = passages[run[-1]].page
     where = "" if first is None else f", page {first}" if first == last else f", pages {first} to {last}"
     return f"[{number}{where}]\n" + "\n".join(passages[each].text for each in run)
 

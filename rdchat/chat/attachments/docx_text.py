@@ -209,7 +209,8 @@ def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
         raise refused(_LARGE, name)
     lists = [each for each in xml_parts if each.filename.startswith(("word/numbering", "word/styles"))]
     roots = [root for each in lists if (root := _parsed(archive.read(each))) is not None]
-    copy, parts = io.BytesIO(), DocxParts(ListNumbers(roots))
+    copy = io.BytesIO()
+    parts = DocxParts(ListNumbers(roots))
     with zipfile.ZipFile(copy, "w") as copied:
         for each in xml_parts:
             xml = archive.read(each)
@@ -267,7 +268,10 @@ def _tex(element: ElementTree.Element) -> str:
     if _name(element) not in _TEX:
         return joined
     parts = defaultdict(str, texts)
-    e, low, high, degree = parts["e"], parts["sub"], parts["sup"], parts["deg"]
+    e = parts["e"]
+    low = parts["sub"]
+    high = parts["sup"]
+    degree = parts["deg"]
     cells = [text for name, text in texts if name in ("e", "mr")]
     sign = value_of(element, "*/{*}chr", "∫" if _name(element) == "nary" else "\u0302")
     parts |= {

@@ -42,7 +42,9 @@ _MAX_PAGES = 10_000
 _DAMAGED = "Open it in Preview and export it as a new PDF."
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 # These flags of fields are in PDF 32000-1, 12.7.4.
-_BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13
+_BUTTON = 1 << 16
+_RADIO = 1 << 15
+_PASSWORD = 1 << 13
 _DEEPEST = 32
 _SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
@@ -316,7 +318,8 @@ def _inherited(field: Any, key: str) -> Any:
 
 def _value(field: Any) -> str:
     """Return what a field shows; empty for an empty one, a push button and a password."""
-    flags, kind = int(_inherited(field, "/Ff") or 0), _inherited(field, "/FT")
+    flags = int(_inherited(field, "/Ff") or 0)
+    kind = _inherited(field, "/FT")
     if kind == "/Btn":
         state = str(field.get("/AS") or _inherited(field, "/V") or "/Off")
         if flags & _BUTTON:

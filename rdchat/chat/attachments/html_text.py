@@ -21,7 +21,8 @@ _RAISED = {
 }
 _MAX_SPANNED = 100
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
-_CELLS, _TABLE = {"td", "th"}, {"table"}
+_CELLS = {"td", "th"}
+_TABLE = {"table"}
 _ENDS = {
     "p": ({"p"}, _BLOCKS - {"p"} | {"li", "td", "th"}),
     "option": ({"option"}, {"select"}),

@@ -266,7 +266,8 @@ def guessed(data: bytes) -> tuple[str, str]:
     sample = data[start : start + _SAMPLE]
     scores = {each: _score(sample, each) for each in CANDIDATES}
     ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
-    best, western = ordered[0], CANDIDATES[0]
+    best = ordered[0]
+    western = CANDIDATES[0]
     if scores[best] < max(_MIN, scores[western] + _MARGIN):
         best = western
     others = [each.name for each in ordered if each is not best][:2]

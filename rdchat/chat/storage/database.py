@@ -122,7 +122,8 @@ class Database:
             return self._reader.execute(sql, parameters).fetchall()
 
     def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         if reader is not None:
             reader.close()
 
@@ -258,7 +259,8 @@ class Database:
         self._use(connection)
 
     def _use(self, connection: sqlite3.Connection) -> None:
-        self.connection, self._is_open = connection, True
+        self.connection = connection
+        self._is_open = True
         self._file, self._log = file_id(self.path), file_id(companion(self.path, "-wal"))
 
     def _keep_file(self) -> None:

@@ -127,7 +127,8 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
 def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> bool:
     """Return whether the schema is exactly what these migrations make; takes 4 ms."""
     try:
-        present, expected = _schema(connection), _fresh_schema(tuple(migrations))
+        present = _schema(connection)
+        expected = _fresh_schema(tuple(migrations))
     except UnicodeDecodeError:
         # SQLite's message quotes a statement of the schema.
         return False

@@ -96,7 +96,8 @@ class MessageTree:
     """
 
     def __init__(self, rows: Rows, conversation_id: int) -> None:
-        self._rows, self._conversation_id = rows, conversation_id
+        self._rows = rows
+        self._conversation_id = conversation_id
         # The keys are the first ids of the runs.
         self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))
         self._firsts = sorted(self._parents)
@@ -185,7 +186,8 @@ class MessageBin:
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
-        self._database, self._clock = database, clock
+        self._database = database
+        self._clock = clock
 
     def delete(self, message_id: int) -> DeletedMessage:
         """Hide a message and all below it; the alternative that was visible last appears, or else the parent."""
@@ -198,7 +200,8 @@ class MessageBin:
                 raise StorageError("This message no longer exists.", "Open the chat again.")
             conversation_id, parent_id = row
             (visible_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
-            tree, count = MessageTree(rows_of(connection), conversation_id), 0
+            tree = MessageTree(rows_of(connection), conversation_id)
+            count = 0
             parameters = {"root": message_id, "now": self._clock(), "chat": conversation_id}
             for first, end in tree.below(message_id):
                 count += connection.execute(_HIDE, parameters | {"first": first, "end": end}).rowcount

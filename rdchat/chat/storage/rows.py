@@ -30,7 +30,9 @@ _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
 # The limits of a reply's counters, far beyond real values.
-_MIN, _MAX, _MAX_ENTRIES = 1e-9, 2**53, 1000
+_MIN = 1e-9
+_MAX = 2**53
+_MAX_ENTRIES = 1000
 NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""

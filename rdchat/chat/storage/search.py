@@ -23,7 +23,8 @@ _MAX_MESSAGES = 20_000
 # No limit.
 _ALL = -1
 # Characters of a snippet before and after the beginning of its first hit.
-_BEFORE, _AFTER = 12, 160
+_BEFORE = 12
+_AFTER = 160
 # Characters before and after the hit that are read as Markdown.
 _NEAR = 400
 # Characters of a message that are read for a snippet.

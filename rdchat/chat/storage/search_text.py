@@ -9,7 +9,8 @@ from itertools import pairwise
 INDEX_VERSION = f"2 {unicodedata.unidata_version}"
 """Changes with `index_text`, and with Python's tables of Unicode: then the index is made anew."""
 
-_MAX_CHARACTERS, _MAX_WORDS = 500, 16
+_MAX_CHARACTERS = 500
+_MAX_WORDS = 16
 # Of a longer text only so many characters are searched: the index text must stay below SQLite's limit.
 _LONGEST = 1 << 23
 # Figures, and the letters of scripts that write words apart: Latin, Greek, Cyrillic, Armenian, Hebrew, Arabic.
@@ -29,7 +30,8 @@ _IN_RUN = re.compile(f"[{''.join(_RUNS)}]")
 _KEPT_MARKS = re.compile("[\u0900-\u1aaf\u1b00-\u1dbf\u3099\u309a\ua800-\uabff\U00010a00-\U00011fff]")
 # Putting marks in order takes as long as the square of their number, so what has more of them is folded in parts.
 _LONGEST_LETTER = 32
-_KASHIDA, _ZERO_WIDTH_SPACE = "\u0640", "\u200b"
+_KASHIDA = "\u0640"
+_ZERO_WIDTH_SPACE = "\u200b"
 
 
 def index_text(text: str) -> str:
@@ -94,7 +96,8 @@ class WordMatcher:
         places = [letters[place] for word in found for place in range(word.start() - 1, word.end())]
         spans: list[tuple[int, int]] = []
         for match in self._any.finditer(words):
-            begin, end = places[match.start() + 1][0], places[match.end() - 1][1]
+            begin = places[match.start() + 1][0]
+            end = places[match.end() - 1][1]
             # One letter may stand for several words.
             if not spans or begin >= spans[-1][1]:
                 spans.append((begin, end))

@@ -68,7 +68,8 @@ class MessageReader:
     """
 
     def __init__(self, database: Database, conversation_id: int) -> None:
-        self._database, self._conversation_id = database, conversation_id
+        self._database = database
+        self._conversation_id = conversation_id
 
     def path_to(self, message_id: int) -> MessagePath:
         """Return the path from the root to a message, with its last messages read."""
@@ -224,7 +225,8 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
     row = connection.execute(_CHAT, (conversation_id,)).fetchone()
     if row is None:
         raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows all chats.")
-    conversation, rows = conversation_from(row), rows_of(connection)
+    conversation = conversation_from(row)
+    rows = rows_of(connection)
     messages = [message_from(row) for row in rows(_MESSAGES, conversation_id)]
     if last_id is not None:
         path = set(MessageTree(rows, conversation_id).path_to(last_id))
@@ -255,7 +257,8 @@ def inserting(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, 
               *options_columns(conversation), *location)  # fmt: skip
     cursor = connection.execute(_INSERT, values)
     assert cursor.lastrowid is not None
-    chat_id, ids = cursor.lastrowid, list[int]()
+    chat_id = cursor.lastrowid
+    ids = list[int]()
     yield chat_id
     order = sorted(chat.messages, key=lambda message: message.activated)
     activated = {message.id: number for number, message in enumerate(order, start=1)}

@@ -52,8 +52,11 @@ from rdchat.files.plain_data import from_plain, json_or_none
 from rdchat.host import flush_to_disk
 from rdchat.work.job import Job
 
-FORMAT, VERSION = "rdchat backup", 1
-DETAILS, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
+FORMAT = "rdchat backup"
+VERSION = 1
+DETAILS = "backup.json"
+DATABASE = "conversations.db"
+SETTINGS = "settings.json"
 MAX_SETTINGS_BYTES = 16 << 20
 # The rest of the time is packing.
 _COPY_SHARE = 0.4
@@ -63,7 +66,8 @@ COUNTS = (
     " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0"
     " AND m.id NOT IN (SELECT message_id FROM deleted_messages))"
 )
-PREPARED, _DECIDED = "part-restore", "restore"
+PREPARED = "part-restore"
+_DECIDED = "restore"
 _LABEL = "before-restore"
 _OTHER_BACKUP = "Choose another backup. Your chats were not changed."
 _REFUSALS = {
@@ -107,7 +111,8 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
         StorageFullError: If the disk is full.
         StorageError: If the database cannot be read, or the file not written.
     """
-    target, progress = Path(path), TaskProgress(job)
+    target = Path(path)
+    progress = TaskProgress(job)
     with (
         reading(Path(database)) as connection,
         atomic_file(target) as temporary,
@@ -221,7 +226,9 @@ def prepare(
         StorageFullError: If the disk is full.
         StorageError: If it is damaged, not ours, or of a newer version.
     """
-    path, folder, progress = Path(source), Path(data) / PREPARED, TaskProgress(job, silent=silent)
+    path = Path(source)
+    folder = Path(data) / PREPARED
+    progress = TaskProgress(job, silent=silent)
     if is_special(path):
         raise _unusable("foreign", path)
     if not path.is_file():

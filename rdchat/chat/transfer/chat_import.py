@@ -33,7 +33,8 @@ def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
         chat: The chat.
         fallback_date: Its date, if it has none.
     """
-    conversation, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
+    conversation = chat.about
+    dates = [each.created_at for each in chat.messages if each.created_at]
     created = conversation.created_at or min(dates, default=fallback_date)
     updated = conversation.updated_at or max(dates, default=created)
     conversation = replace(conversation, title=title_of(chat), created_at=created, updated_at=updated)
@@ -85,7 +86,8 @@ class ImportWriter:
         else:
             self._database.submit(self._reveal).result()
         self._reports.append(replace(report, chats=self._chats))
-        self._chats, self._folders = [], {}
+        self._chats = []
+        self._folders = {}
 
     # On the writer's thread
 
@@ -94,7 +96,8 @@ class ImportWriter:
         pinned_at = (
             conversation.updated_at if conversation.pinned_at is not None and not conversation.archived else None
         )
-        chat, first = replace(chat, about=replace(conversation, pinned_at=pinned_at)), len(self._chats)
+        chat = replace(chat, about=replace(conversation, pinned_at=pinned_at))
+        first = len(self._chats)
         for chat_id in inserting(self._database.connection, chat):
             self._chats[first:] = [chat_id]
             yield

@@ -157,7 +157,8 @@ def _closed(text: str) -> str:
         if match is None:
             continue
         if not fence:
-            indent, fence = match[1], match[2]
+            indent = match[1]
+            fence = match[2]
         elif match[2].startswith(fence) and not match[3].strip():
             fence = ""
     return f"{text}\n{indent}{fence}" if fence else text

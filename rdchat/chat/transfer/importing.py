@@ -82,7 +82,9 @@ class _FileReader:
     """
 
     def __init__(self, path: Path, known: KnownChats, send: Callable[[Frame], object]) -> None:
-        self._path, self._known, self._send = path, known, send
+        self._path = path
+        self._known = known
+        self._send = send
         self.report = FileReport(path.name)
         self.taken: list[tuple[str, bytes]] = []
 

@@ -25,7 +25,8 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
 NAME = "Jan"
-THREAD, MESSAGES = "thread.json", "messages.jsonl"
+THREAD = "thread.json"
+MESSAGES = "messages.jsonl"
 # What Jan says of an assistant, in no chat.
 _OF_ASSISTANT = {"name": "", "description": "", "tools": ""}
 _ROLES = ROLES | {"tool": None}

@@ -80,7 +80,8 @@ def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
             if "steps" in version:
                 text, facts = _reply(chat, version)
             else:
-                text, facts = chat.text_of(version.pop("content", None), ""), {}
+                text = chat.text_of(version.pop("content", None), "")
+                facts = {}
             if role is Role.SYSTEM:
                 chat.add_system(text, is_first=not chat.messages)
                 continue

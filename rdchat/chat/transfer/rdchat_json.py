@@ -53,7 +53,8 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
-FORMAT, VERSION = "rdchat chats", 1
+FORMAT = "rdchat chats"
+VERSION = 1
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _SEEDS = 1 << 64
 _HEAD = re.compile(r'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)

@@ -130,7 +130,8 @@ class TaskProgress:
     """Reports the progress of a job as JSON (`Progress`), and ends the work if the job is cancelled."""
 
     def __init__(self, job: Job[Any], *, silent: bool = False) -> None:
-        self.job, self._reported_at = job, math.inf if silent else 0.0
+        self.job = job
+        self._reported_at = math.inf if silent else 0.0
 
     def report(self, text: str, fraction: float) -> None:
         """Report progress, at most 20 times a second; raise StopWork if the job was cancelled."""

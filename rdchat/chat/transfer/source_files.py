@@ -91,14 +91,18 @@ class SourceFile:
         Raises:
             UnreadableFileError: If it cannot be read, is not complete JSON, or a value is too large.
         """
-        decoder, text, at, mark = json.JSONDecoder(), "", 0, "["
+        decoder = json.JSONDecoder()
+        text = ""
+        at = 0
+        mark = "["
         before = start
         with self._text() as file, _json_errors(self.name):
             file.read(start)
             while mark in ("[", ","):
                 at = _after_space(text, at)
                 if mark == "[" and text.startswith("]", at):
-                    at, mark = at + 1, "]"
+                    at = at + 1
+                    mark = "]"
                     break
                 try:
                     value, after = decoder.raw_decode(text, at)
@@ -107,7 +111,8 @@ class SourceFile:
                     after = len(text)
                 if after < len(text):
                     yield min((before + at) / max(self.size, 1), 1.0), value
-                    at, mark = after + 1, text[after]
+                    at = after + 1
+                    mark = text[after]
                     continue
                 # The value may go on. More is read each time, so that a long one is not parsed often.
                 _check_size(text[at:], f"A chat in {self.name}")
@@ -140,7 +145,8 @@ def files_in(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    files, seen = [], 0
+    files = []
+    seen = 0
     for folder, folders, names in os.walk(path):
         folders.sort()
         seen += len(names)
@@ -231,7 +237,8 @@ def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
 
 
 def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str, str]) -> SourceFile:
-    member, folder = archive.NameToInfo[name], PurePosixPath(name).parent
+    member = archive.NameToInfo[name]
+    folder = PurePosixPath(name).parent
     called = f"{path.name}/{name}"
 
     def opened() -> IO[bytes]:
