@@ -97,7 +97,8 @@ def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPl
         return DeletionPlan(repository, "", (), 0, (), unfinished or bool(unused_files(repository)))
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
-    snapshot, blobs_here = repository.snapshots / commit, repository.blobs_of(commit)
+    snapshot = repository.snapshots / commit
+    blobs_here = repository.blobs_of(commit)
     alone = bool(gguf) and any(path.suffix.lower() == ".gguf" and path.name != gguf for path in entries_of(snapshot))
     own = {digest for name, digest in blobs_here.items() if not alone or name == gguf}
     needed = {digest for blobs in others.values() for digest in blobs.values()}
@@ -188,7 +189,9 @@ def put_back(trashed: TrashedFolder) -> None:
         ModelError: If another folder has that path, or it is no longer in the Trash.
         StorageError: If it cannot be moved.
     """
-    name, folder, source = trashed.name, trashed.folder, trashed.trash_path
+    name = trashed.name
+    folder = trashed.folder
+    source = trashed.trash_path
     if os.path.lexists(folder):
         raise ModelError(f"{name} cannot be restored: {folder} already exists.", "Delete it first.")
     try:

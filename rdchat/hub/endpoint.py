@@ -62,7 +62,8 @@ class Token:
     def __init__(self, text: str, source: TokenSource = TokenSource.THIS_RUN) -> None:
         if not _TOKEN.fullmatch(text):
             raise InvalidSettingError("This is not a token: it contains spaces or other characters.", "Copy it again.")
-        self._text, self.source = text, source
+        self._text = text
+        self.source = source
 
     def __repr__(self) -> str:
         return "Token(...)"
@@ -114,7 +115,8 @@ class Endpoint:
 
     def owns(self, url: str) -> bool:
         """Return whether an address has this hub's scheme, host and port."""
-        ours, theirs = urlsplit(self.url), urlsplit(url)
+        ours = urlsplit(self.url)
+        theirs = urlsplit(url)
         return (ours.scheme, ours.netloc.lower()) == (theirs.scheme, theirs.netloc.lower())
 
 
@@ -150,7 +152,8 @@ def proxy_of(endpoint: Endpoint) -> str:
 
     The environment or the system's settings name it. Not yet tried on a Mac.
     """
-    parts, proxies = urlsplit(endpoint.url), getproxies()
+    parts = urlsplit(endpoint.url)
+    proxies = getproxies()
     address = proxies.get(parts.scheme) or proxies.get("all") or ""
     if not address or proxy_bypass(parts.netloc):
         return ""

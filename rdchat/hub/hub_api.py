@@ -33,7 +33,8 @@ class HubApi:
     """
 
     def __init__(self, endpoint: Endpoint, limits: AnswerLimits = AnswerLimits()) -> None:  # noqa: B008  frozen
-        self._endpoint, self._limits = endpoint, limits
+        self._endpoint = endpoint
+        self._limits = limits
 
     def search(
         self, text: str, *, sort: SortBy = "downloads", limit: int = 30, tag: str = "mlx"
@@ -92,7 +93,8 @@ class HubApi:
         url = f"{self._endpoint.url}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
         with self._checked(repository, revision) as reader:
             answer = reader.read_json(url)
-            siblings, commit = answer.get("siblings") or [], _text(answer["sha"])
+            siblings = answer.get("siblings") or []
+            commit = _text(answer["sha"])
             if not is_commit(commit) or len(siblings) > _MAX_FILES:
                 raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
             return replace(parse_model(repository, answer), commit=commit, files=tuple(map(_file, siblings)))
@@ -138,9 +140,11 @@ def _text(value: Any) -> str:
 
 def _file(answer: dict[str, Any]) -> HubFile:
     """Parse a file; raises HubError if size or checksum is missing."""
-    name, lfs = _text(answer["rfilename"])[:_LONGEST_FILE_NAME], answer.get("lfs")
+    name = _text(answer["rfilename"])[:_LONGEST_FILE_NAME]
+    lfs = answer.get("lfs")
     facts, key = (lfs, "sha256") if lfs else (answer, "blobId")
-    size, digest = facts.get("size"), facts.get(key)
+    size = facts.get("size")
+    digest = facts.get(key)
     if not (isinstance(size, int) and 0 <= size <= MAX_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
         raise HubError(f"Hugging Face gives no size or checksum for {name[:200]}.", "Try again later.")
     return HubFile(name, size, digest)

@@ -16,7 +16,8 @@ from rdchat import __version__
 from rdchat.hub.endpoint import AnswerLimits, Endpoint
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 
-_STALL_S, _CONNECT_S = 30.0, 15.0
+_STALL_S = 30.0
+_CONNECT_S = 15.0
 # Time from the request to the answer's headers, with redirects, as a server may send them slowly.
 _OPENING_S = 60.0
 _REDIRECTS = {301, 302, 303, 307, 308}
@@ -64,7 +65,8 @@ class HubReader:
 
     async def _read(self, url: str, first_bytes: int | None) -> bytes:
         """Return an answer's content. An event loop can end a wait at any point."""
-        host, response = urlsplit(url).netloc, None
+        host = urlsplit(url).netloc
+        response = None
         try:
             async with (
                 asyncio.timeout(self.limits.seconds),
@@ -145,7 +147,8 @@ def tls_context() -> ssl.SSLContext:
 
 async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, first_bytes: int | None) -> bytes:
     """Return an answer's body, unpacked a piece at a time, up to the limit."""
-    max_bytes, body = limits.bytes if first_bytes is None else first_bytes, bytearray()
+    max_bytes = limits.bytes if first_bytes is None else first_bytes
+    body = bytearray()
     async for data in response.aiter_bytes():
         body += data
         if len(body) > max_bytes:

@@ -50,7 +50,9 @@ class AccessRefusedError(HubError):
 
     def __init__(self, message: str, hint: str, lack: Lack, page: str) -> None:
         super().__init__(message, hint)
-        self.lack, self.page, self.wants_token = lack, page, lack is not Lack.AGREEMENT
+        self.lack = lack
+        self.page = page
+        self.wants_token = lack is not Lack.AGREEMENT
 
 
 class TemporaryHubError(HubError):
@@ -100,7 +102,8 @@ def refusal(
 
 
 def _access_refused(endpoint: Endpoint, repository: str, is_gated: bool) -> AccessRefusedError:
-    page, token_page = endpoint.page(repository), endpoint.token_page
+    page = endpoint.page(repository)
+    token_page = endpoint.token_page
     make_token = f"Then create a token at {token_page} and run `rdchat models token`."
     if is_gated:
         lack = Lack.TOKEN if endpoint.token is None else Lack.AGREEMENT
@@ -108,7 +111,8 @@ def _access_refused(endpoint: Endpoint, repository: str, is_gated: bool) -> Acce
         then = make_token if endpoint.token is None else "Then try again."
         hint = f'Open {page}, sign in and click "Agree and access repository". {then}'
     elif endpoint.token is not None:
-        lack, message = Lack.GOOD_TOKEN, "Hugging Face does not accept your token."
+        lack = Lack.GOOD_TOKEN
+        message = "Hugging Face does not accept your token."
         hint = f"It may have expired. Create a new one at {token_page} and run `rdchat models token`."
     else:
         lack = Lack.TOKEN

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # A draft model has at most this share of the model's bytes, as larger ones gain nothing.
 _SMALLER = 0.4
-_MAX_HEADS, _MAX_MODELS = 8, 5
+_MAX_HEADS = 8
+_MAX_MODELS = 5
 _TOKENIZER = "tokenizer.json"
 _MAX_RESULTS = 200
 _TAIL = re.compile(
@@ -106,7 +107,8 @@ def _weight_bytes(folder: Path) -> int:
 
 
 def _smaller_models(api: "HubApi", model: str, weight_bytes: int, known: set[str]) -> list[HubModel]:
-    family, max_bytes = family_name(model), _SMALLER * weight_bytes
+    family = family_name(model)
+    max_bytes = _SMALLER * weight_bytes
     if not family or not max_bytes:
         return []
     results = [

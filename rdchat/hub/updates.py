@@ -14,8 +14,11 @@ from rdchat.errors import one_line
 _FILE = Path(rdchat.__file__).with_name("updates_address")
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
 # Limits of the notes, in characters and lines, as they stand above the chat.
-_MAX_NOTES, _MAX_LINES = 2000, 6
-_MAX_BYTES, _MAX_VALUES, _SECONDS = 2**16, 1000, 20.0
+_MAX_NOTES = 2000
+_MAX_LINES = 6
+_MAX_BYTES = 2**16
+_MAX_VALUES = 1000
+_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,9 @@ def newer_version(address: str) -> Update | None:
 
 
 def _read(answer: Mapping[str, Any]) -> Update:
-    version, notes, page = answer["version"], answer.get("notes", ""), answer["page"]
+    version = answer["version"]
+    notes = answer.get("notes", "")
+    page = answer["page"]
     if not (_VERSION.fullmatch(version) and isinstance(notes, str) and _is_web_page(page)):
         raise ValueError("not a version with its page")
     lines = [line for each in notes[:_MAX_NOTES].splitlines() if (line := one_line(each).strip())]

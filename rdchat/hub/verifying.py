@@ -78,7 +78,8 @@ def verify_cached(repository: CachedRepository, commit: str, api: HubApi, on_byt
         problem = ""
     except NetworkError as error:
         listed = tuple(HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items())
-        expected, problem = set(), error.message
+        expected = set()
+        problem = error.message
     missing = tuple(sorted(name for name in expected - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
     return _compared(verdict, snapshot, listed, on_bytes)
@@ -92,7 +93,8 @@ def verify_folder(name: str, folder: Path, api: HubApi, on_bytes: Callable[[int]
     Raises:
         NetworkError: If the hub cannot be asked, or refuses.
     """
-    newest, present = api.look_at(name), _names(folder)
+    newest = api.look_at(name)
+    present = _names(folder)
     try:
         expected, _ = chosen_files(newest.files, _gguf_of(present))
         weights = {file.name for file in expected if file.name.endswith(".safetensors")}
@@ -111,7 +113,9 @@ def _names(folder: Path) -> list[str]:
 def _compared(verdict: Verdict, folder: Path, listed: Sequence[HubFile], on_bytes: Callable[[int], None]) -> Verdict:
     """Compare the files on disk with those listed by the hub, and add the result to a verdict."""
     at_hub = {file.name: file for file in listed}
-    intact, damaged, unknown = [], [], []
+    intact = []
+    damaged = []
+    unknown = []
     for name in _names(folder):
         if name in verdict.astray:
             continue

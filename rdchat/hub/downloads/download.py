@@ -241,7 +241,8 @@ class RunningDownload:
         """Return bytes per second over the last seconds; None while nothing is received."""
         if self.state is not DownloadState.DOWNLOADING:
             return None
-        seen, now = self._fetched, time.monotonic()
+        seen = self._fetched
+        now = time.monotonic()
         seen.append((now, self.fetched_bytes))
         while len(seen) > 2 and now - seen[0][0] > _SPEED_WINDOW_S:
             seen.popleft()

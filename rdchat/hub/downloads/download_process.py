@@ -42,7 +42,9 @@ class DownloadProcess:
         *,
         resumes: bool = False,
     ) -> None:
-        self._tokens, self._limits, self._resumes = tokens, limits, resumes
+        self._tokens = tokens
+        self._limits = limits
+        self._resumes = resumes
         # other programs use the hub's cache too
         self._child = ChildProcess("downloads", at_once=_AT_ONCE, umask=persons_umask())
         self._starts = SerialThread("download")
@@ -106,7 +108,8 @@ class DownloadProcess:
             "paused": not self._resumes,
         }
         if not job.ended:
-            progress, end = job.report_progress, job.end
+            progress = job.report_progress
+            end = job.end
             request = self._submit("download", arguments, read=_READ, on_progress=progress, on_end=end)
             if request is not None:
                 job.when_cancelled(request.cancel)

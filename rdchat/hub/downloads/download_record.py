@@ -18,7 +18,8 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.known_files import MAX_FILE_BYTES, RepositoryFiles
 from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
 
-_START, _END = "download-", ".json"
+_START = "download-"
+_END = ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 # Enough for a record with 10,000 files of the longest names.
 _MAX_BYTES = 2**25
@@ -79,7 +80,8 @@ def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
 
 def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
     """Return the record of a download; None without one."""
-    records, named = records_of(repository), (download.revision, download.gguf, download.drafter)
+    records = records_of(repository)
+    named = (download.revision, download.gguf, download.drafter)
     return next((record for record in records if record.is_of(*named)), None)
 
 

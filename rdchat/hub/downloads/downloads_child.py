@@ -76,7 +76,8 @@ class DownloadQueue:
             token: The hub's token.
             paused: Whether it waits for the person when this process has ended; otherwise the app resumes it.
         """
-        download, own = plain(Download, record), plain(DownloadLimits, limits)
+        download = plain(Download, record)
+        own = plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
         running = RunningDownload(download)
         task = self._tasks_by_id[download.id] = asyncio.current_task()

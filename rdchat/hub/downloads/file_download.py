@@ -109,7 +109,8 @@ class FileDownload:
             StorageFullError: If the disk is full, or nearly.
             StorageError: If it cannot be written.
         """
-        failures, max_size = 0, self.partial.size
+        failures = 0
+        max_size = self.partial.size
         while self.partial.size < self._file.size or not self.partial.path.exists():
             try:
                 await self._fetch()
@@ -146,7 +147,8 @@ class FileDownload:
 
     def _begin(self, response: httpx2.Response, start: int) -> None:
         """Make the partial file end where the answer's bytes begin."""
-        status, headers = response.status_code, response.headers
+        status = response.status_code
+        headers = response.headers
         if headers.get("content-encoding", "identity") != "identity":
             raise HubError(
                 f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."

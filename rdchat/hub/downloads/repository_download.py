@@ -211,7 +211,9 @@ class RepositoryDownload:
 
     async def _files_now(self) -> RepositoryFiles:
         """Return the files that the hub has now."""
-        api, failures, download = HubApi(self.endpoint), 0, self.download
+        api = HubApi(self.endpoint)
+        failures = 0
+        download = self.download
         while True:
             try:
                 return await asyncio.to_thread(api.files, download.repository, download.revision, download.gguf)
@@ -223,7 +225,8 @@ class RepositoryDownload:
 
     def _check_room(self, partials: list[PartialFile]) -> None:
         to_come = sum(partial.file.size - partial.size for partial in partials)
-        needed, free = to_come + self.limits.reserve_bytes, shutil.disk_usage(self.repository.work).free
+        needed = to_come + self.limits.reserve_bytes
+        free = shutil.disk_usage(self.repository.work).free
         if free < needed:
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
@@ -249,7 +252,8 @@ class RepositoryDownload:
             raise errors.exceptions[0] from None
 
     async def _fetch_file(self, client: httpx2.AsyncClient, files: RepositoryFiles, partial: PartialFile) -> None:
-        running, file = self.running, partial.file
+        running = self.running
+        file = partial.file
         for _ in range(_CHECKSUM_TRIES):
             running.done[file.digest] = partial.size
             await FileDownload(client, self.endpoint, files, partial, self.limits, running).run()
