@@ -152,14 +152,16 @@ class App:
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
-            add, starts = self.window.conversation.sight.add, self.window.windows.on_model_services
+            add = self.window.conversation.sight.add
+            starts = self.window.windows.on_model_services
             starts.append(lambda each: each.library.changed.connect(lambda: add(each.library.models)))
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)
             windows = self.window.windows
             self.window.conversation.sight.offer(self._installed, windows.memory)
-            header, notices = self.window.header, self.window.conversation.notices
+            header = self.window.header
+            notices = self.window.conversation.notices
             options = self.window.actions_.options
             self._updates = UpdateCheck(self.controller.settings, updates_address())
             self._updates.update_found.connect(notices.show_update)

@@ -62,7 +62,8 @@ def macos_version() -> str:
 
 
 def _read_version() -> str:
-    size, version = ctypes.c_size_t(32), ctypes.create_string_buffer(32)
+    size = ctypes.c_size_t(32)
+    version = ctypes.create_string_buffer(32)
     name = b"kern.osproductversion"
     if ctypes.CDLL(None).sysctlbyname(name, version, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return ""
@@ -364,7 +365,8 @@ def peer_user(descriptor: int) -> int:
 
     On macOS it uses `getpeereid`. Not yet tried on a Mac.
     """
-    user, group = ctypes.c_uint32(), ctypes.c_uint32()
+    user = ctypes.c_uint32()
+    group = ctypes.c_uint32()
     if sys.platform == "darwin":
         failed = ctypes.CDLL(None).getpeereid(descriptor, ctypes.byref(user), ctypes.byref(group))
         return -1 if failed else user.value

@@ -12,7 +12,9 @@ from rdchat import host
 
 _CARBON = "/System/Library/Frameworks/Carbon.framework/Carbon"
 # kEventClassKeyboard, kEventHotKeyPressed, and a signature of our own.
-_KEYBOARD, _PRESSED, _SIGNATURE = int.from_bytes(b"keyb"), 5, int.from_bytes(b"rdch")
+_KEYBOARD = int.from_bytes(b"keyb")
+_PRESSED = 5
+_SIGNATURE = int.from_bytes(b"rdch")
 _EXISTS = -9878
 # In Qt's names: cmdKey, optionKey, shiftKey and controlKey.
 _MODIFIERS = {"Ctrl": 0x100, "Alt": 0x800, "Shift": 0x200, "Meta": 0x1000}
@@ -53,8 +55,10 @@ class HotKey:
     def __init__(self, pressed: Callable[[], object], library: Any = None) -> None:
         self._pressed = pressed
         self._library = library or (ctypes.CDLL(_CARBON) if host.MACOS else None)
-        self._keys, self._key = "", ctypes.c_void_p()
-        self.available, self.problem = self._library is not None, ""
+        self._keys = ""
+        self._key = ctypes.c_void_p()
+        self.available = self._library is not None
+        self.problem = ""
         if self._library is not None:
             self._library.GetApplicationEventTarget.restype = ctypes.c_void_p
             self._target = ctypes.c_void_p(self._library.GetApplicationEventTarget())
@@ -73,11 +77,15 @@ class HotKey:
             return
         if self._key:
             self._library.UnregisterEventHotKey(self._key)
-        self._keys, self._key, self.problem = keys, ctypes.c_void_p(), ""
+        self._keys = keys
+        self._key = ctypes.c_void_p()
+        self.problem = ""
         *modifiers, key = keys.split("+")
         if key in KEYS and set(modifiers) <= _MODIFIERS.keys() and set(modifiers) - {"Shift"}:
-            code, bits = ctypes.c_uint32(KEYS[key]), ctypes.c_uint32(sum(_MODIFIERS[each] for each in modifiers))
-            name, made = Pair(_SIGNATURE, 1), ctypes.byref(self._key)
+            code = ctypes.c_uint32(KEYS[key])
+            bits = ctypes.c_uint32(sum(_MODIFIERS[each] for each in modifiers))
+            name = Pair(_SIGNATURE, 1)
+            made = ctypes.byref(self._key)
             error = self._library.RegisterEventHotKey(code, bits, name, self._target, ctypes.c_uint32(0), made)
             self.problem = {0: "", _EXISTS: _TAKEN}.get(error, f"macOS refuses this shortcut (error {error}).")
         elif keys:

@@ -16,7 +16,8 @@ class LogFile(logging.handlers.RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002  the log has nowhere else to go
         """Drop the line, and open the file again for the next one; otherwise the rest would be tried again at exit."""
-        stream, self.stream = self.stream, None
+        stream = self.stream
+        self.stream = None
         with contextlib.suppress(OSError, ValueError):
             if stream is not None:
                 stream.close()

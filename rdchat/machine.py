@@ -88,7 +88,8 @@ def others_seconds() -> float:
     psutil does not count a GPU's own work, so a program that uses only the GPU is not seen.
     """
     try:
-        everything, own = psutil.cpu_times(), psutil.Process().cpu_times()
+        everything = psutil.cpu_times()
+        own = psutil.Process().cpu_times()
     except (psutil.Error, OSError):
         return 0.0
     return sum(getattr(everything, kind, 0.0) for kind in _BUSY) - own.user - own.system

@@ -10,7 +10,8 @@ import platformdirs
 
 from rdchat.errors import InvalidSettingError
 
-DATA_VARIABLE, CACHE_VARIABLE = "RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"
+DATA_VARIABLE = "RDCHAT_DATA_DIR"
+CACHE_VARIABLE = "RDCHAT_CACHE_DIR"
 
 
 def data_dir() -> Path:

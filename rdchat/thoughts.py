@@ -152,7 +152,9 @@ class Thoughts:
 
     def within(self, ranges: Sequence[tuple[int, int]]) -> "Thoughts":
         """Return what is left of the reply in some ranges of its text."""
-        text, parts, control = "", list[Part](), list[int]()
+        text = ""
+        parts = list[Part]()
+        control = list[int]()
         for first, last in ranges:
             moved = len(text) - first
             clipped = ((max(each.start, first), min(each.end, last), each.is_thought) for each in self.parts)
@@ -273,14 +275,18 @@ class Parting:
         shaped: bool = False,
         old: bool = False,
     ) -> None:
-        self._markers, self._offsets, self._shaped, self._old = markers, offsets, shaped, old
+        self._markers = markers
+        self._offsets = offsets
+        self._shaped = shaped
+        self._old = old
         self._text = ""
         self._parts: list[Part] = []
         self._left_out = 0
         self._last_end = self._position = 0
         self._inside = self._seen = begun
         self._closing = None if begun else ""
-        self._fence, self._fences_read = "", 0
+        self._fence = ""
+        self._fences_read = 0
         # Where the last header of a call ends; 0 without one.
         self._call_header = 0
         # Where the blanks end that begin at a place.
@@ -345,7 +351,8 @@ class Parting:
         begin = first if self._text.startswith("to=", first) and not self._seen else start
         if (call := _TO_TOOL.match(self._text, begin)) and (self._inside or not self._is_quoted(start)):
             self._part(call.start(), call.start("call"), to_thought=False)
-            self._closing, self._call_header = None, call.end()
+            self._closing = None
+            self._call_header = call.end()
             return
         if marker == "<|message|>":
             position = max(self._last_end, start - _LONGEST_HEADER)
@@ -402,7 +409,8 @@ class Parting:
         self._close(start)
         line_end = _LINE_END.match(self._text, end)
         self._last_end = line_end.end() if line_end else end
-        self._seen, self._inside = True, to_thought
+        self._seen = True
+        self._inside = to_thought
 
     def _close(self, position: int) -> None:
         if position > self._last_end:

@@ -12,7 +12,8 @@ from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.server.server_key import write_private
 
 # macOS trusts no certificate that is valid for more than 825 days, both ends included.
-_VALID, _SOON = datetime.timedelta(days=824), datetime.timedelta(days=30)
+_VALID = datetime.timedelta(days=824)
+_SOON = datetime.timedelta(days=30)
 _END = "-----END CERTIFICATE-----"
 
 
@@ -85,7 +86,8 @@ def _self_signed() -> str:
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID  # noqa: PLC0415
 
-    key, name = ec.generate_private_key(ec.SECP256R1()), socket.gethostname()[:64] or "rdchat"
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = socket.gethostname()[:64] or "rdchat"
     names = {"localhost", name, f"{name.partition('.')[0]}.local"}
     addresses = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
     places = [x509.DNSName(each) for each in sorted(names) if each.isascii()] + addresses

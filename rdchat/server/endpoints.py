@@ -61,14 +61,17 @@ class Endpoints:
     """
 
     def __init__(self, queue: RequestQueue, guard: Guard, limits: Limits) -> None:
-        self._queue, self._guard, self._limits = queue, guard, limits
+        self._queue = queue
+        self._guard = guard
+        self._limits = limits
         # Each server has its own: they keep items of replies for the clients with its key.
         self._interfaces = {path: make() for path, make in _INTERFACES.items()}
         self._images = SentImages()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
-        path, headers = scope["path"].removesuffix("/"), Headers(scope=scope)
+        path = scope["path"].removesuffix("/")
+        headers = Headers(scope=scope)
         response = Response(scope, send, self._limits.send_seconds)
         try:
             # uvicorn limits only what comes in parts.
@@ -102,7 +105,8 @@ class Endpoints:
         if is_models:
             await self._send_models(path.removeprefix(_MODELS_PATH).removeprefix("/"), response)
             return
-        headers, interface = Headers(scope=scope), self._interfaces[path]
+        headers = Headers(scope=scope)
+        interface = self._interfaces[path]
         request = interface.read(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")
@@ -116,7 +120,8 @@ class Endpoints:
                     request = await self._read_for_count(read_images, receive)
                 await self._send_count(request, response)
                 return
-            host, agent = scope["client"][0] if scope.get("client") else "", headers.get("user-agent", "")
+            host = scope["client"][0] if scope.get("client") else ""
+            agent = headers.get("user-agent", "")
             job = self._queue.submit(f"{host} {agent}", path, agent, request, read_images)
             watch = asyncio.ensure_future(self._stop_when_disconnected(job, receive))
             try:
@@ -162,7 +167,8 @@ class Endpoints:
 
     async def _send_count(self, request: ReplyRequest, response: Response) -> None:
         """Send the number of tokens of a prompt. That waits for no reply."""
-        info, models = self._queue.engine.model, self._queue.models
+        info = self._queue.engine.model
+        models = self._queue.models
         if info is None or await models.card(request.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
         tokens = await self._queue.count_tokens(request, 0, info)
@@ -228,7 +234,10 @@ class Answer:
     def __init__(
         self, queue: RequestQueue, interface: Interface, job: Job, response: Response, silent_seconds: float
     ) -> None:
-        self._queue, self._interface, self._job, self._response = queue, interface, job, response
+        self._queue = queue
+        self._interface = interface
+        self._job = job
+        self._response = response
         self._silent_seconds = silent_seconds
         self._reply_id = secrets.token_hex(12)
         self._choices: list[Choice] = []

@@ -78,7 +78,8 @@ class Guard:
     def _knows(self, host: str) -> bool:
         try:
             parts = urlsplit(f"//{host}")
-            name, port = parts.hostname, parts.port
+            name = parts.hostname
+            port = parts.port
         except ValueError:
             return False
         if name is None or (port or 80) != self._port or parts.netloc != host or "@" in host:

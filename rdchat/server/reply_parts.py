@@ -31,7 +31,9 @@ class ReplyParts:
         # Tokens whose log-probabilities were sent.
         self._sent = 0
         # Where the text of each token begins, and where the text ends; ranges of thoughts and marks; where pieces end.
-        self._starts, self._thinking, self._told = [0], list[tuple[int, int]](), 0
+        self._starts = [0]
+        self._thinking = list[tuple[int, int]]()
+        self._told = 0
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events."""
@@ -71,15 +73,19 @@ class ReplyParts:
         return self._choice.tokens[self._sent : count]
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
-        choice, told = self._choice, end.told
-        choice.end, choice.thought, choice.answer = end, told.thought, told.answer
+        choice = self._choice
+        told = end.told
+        choice.end = end
+        choice.thought = told.thought
+        choice.answer = told.answer
         if choice.thought:
             starts = self._starts[: len(end.token_ids)]
             counts = (bisect_left(starts, last) - bisect_left(starts, first) for first, last in self._thinking)
             choice.thought_tokens = sum(counts)
         choice.calls = end.tool_calls[:1] if self._request.one_call else end.tool_calls
         if self._may_be_call and (call := call_of(choice.answer, self._request.tools)):
-            choice.calls, choice.answer = call, ""
+            choice.calls = call
+            choice.answer = ""
         tail = self._delta(
             thought + _rest(choice.thought, self._thought),
             answer + _rest(choice.answer, self._answer),

@@ -58,7 +58,10 @@ class Job:
     def begin_reply(self) -> None:
         """Count the tokens of another reply."""
         self.facts = replace(self.facts, phase=Phase.READING, tokens_per_second=None, acceptance=None)
-        self._began, self._tokens, self._drafted, self._accepted = 0.0, 0, 0, 0
+        self._began = 0.0
+        self._tokens = 0
+        self._drafted = 0
+        self._accepted = 0
 
     def count(self, tokens: Sequence[TokenEvent]) -> None:
         """Count tokens that were just written."""
@@ -95,9 +98,11 @@ class RequestQueue:
     def __init__(
         self, settings: ServerSettings, engine: ServerEngine, on_change: Callable[[ServerFacts], object]
     ) -> None:
-        self.engine, self.models = engine, ServedModels(settings, engine)
+        self.engine = engine
+        self.models = ServedModels(settings, engine)
         self.facts = ServerFacts("")
-        self._settings, self._on_change = settings, on_change
+        self._settings = settings
+        self._on_change = on_change
         self._waiting: list[Job] = []
         self._running: Job | None = None
         self._task: asyncio.Task[None] | None = None
@@ -214,7 +219,8 @@ class RequestQueue:
 
     def _in_turn(self) -> Iterator[Job]:
         """Yield the waiting requests in the order of their turns."""
-        waiting, last_turns = list(self._waiting), dict(self._last_turns)
+        waiting = list(self._waiting)
+        last_turns = dict(self._last_turns)
         for turn in range(self._turns + 1, self._turns + len(waiting) + 1):
             job = min(waiting, key=lambda each: last_turns.get(each.client, 0))
             waiting.remove(job)

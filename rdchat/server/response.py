@@ -31,7 +31,8 @@ class Response:
 
     def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
         self.abort: Callable[[], None] = scope["state"]["abort"]
-        self._send, self._seconds = send, seconds
+        self._send = send
+        self._seconds = seconds
         self.started = False
         self.headers: Mapping[str, str] = {}
         self.written_at = time.monotonic()

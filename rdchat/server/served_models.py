@@ -61,10 +61,12 @@ class ServedModels:
     """
 
     def __init__(self, settings: ServerSettings, engine: ServerEngine) -> None:
-        self._settings, self._engine = settings, engine
+        self._settings = settings
+        self._engine = engine
         self._since = time.time()
         # When the installed models were last listed, and the list.
-        self._listed_at, self._cards = float("-inf"), tuple[ModelCard, ...]()
+        self._listed_at = float("-inf")
+        self._cards = tuple[ModelCard, ...]()
         # One search for models serves all who ask at once, because it starts a process.
         self._searching = asyncio.Lock()
 

@@ -118,7 +118,8 @@ class Server:
         self._call(lambda: self._queue.cancel(request_id))
 
     def _listen(self) -> socket.socket:
-        host, port = self.settings.host, self.settings.port
+        host = self.settings.host
+        port = self.settings.port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -11,7 +11,8 @@ from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.keychain import FAILED, ask_keychain
 
-_SERVICE, _NAME = "rdchat: server key", "server"
+_SERVICE = "rdchat: server key"
+_NAME = "server"
 # Bytes of randomness.
 _BYTES = 32
 # Limit of a key file's bytes.

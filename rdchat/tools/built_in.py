@@ -18,13 +18,17 @@ from rdchat.errors import RdchatError
 from rdchat.tools.definitions import BUILT_IN, ToolServer
 from rdchat.tools.result_text import cut_text
 
-FOLDER, TIME = f"{BUILT_IN}folder", f"{BUILT_IN}time"
+FOLDER = f"{BUILT_IN}folder"
+TIME = f"{BUILT_IN}time"
 # Names that nobody gives a server of their own.
 _NAMES = {FOLDER: "rdchat-folder", TIME: "rdchat-clock"}
 _TITLES = {"rdchat-folder": "Folder", "rdchat-clock": "Clock"}
 BUILT_IN_SERVERS = tuple(ToolServer(name, (command,), confirmed=True) for command, name in _NAMES.items())
 """Off at first. The folder's command has the chosen folder as its argument."""
-_MAX_ENTRIES, _MAX_MATCHES, _MAX_BYTES, _SEARCH_S = 1_000, 100, 4_000_000, 20.0
+_MAX_ENTRIES = 1_000
+_MAX_MATCHES = 100
+_MAX_BYTES = 4_000_000
+_SEARCH_S = 20.0
 
 
 def server_title(name: str) -> str:
@@ -108,7 +112,8 @@ class FolderReader:
 
     def search_files(self, text: str, path: str = "") -> str:
         """Find lines of text files, and names of files, that contain a text; case does not matter."""
-        end, matches = time.monotonic() + _SEARCH_S, list[str]()
+        end = time.monotonic() + _SEARCH_S
+        matches = list[str]()
         with self._opened(path) as folder:
             for inner, folders, names, descriptor in os.fwalk(".", dir_fd=folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -138,7 +143,8 @@ class FolderReader:
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for part in inner.parts:
-                outer, descriptor = descriptor, _open_in(descriptor, part)
+                outer = descriptor
+                descriptor = _open_in(descriptor, part)
                 os.close(outer)
             yield descriptor
         finally:

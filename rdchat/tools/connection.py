@@ -40,11 +40,16 @@ from rdchat.tools.results import result_fields
 # Of the app's environment, servers get these, what begins with LC_, and PATH of the login shell.
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
 # Looking at the memory of a server's processes takes some milliseconds.
-_TICK_S, _POLITE_S = 1.0, 0.5
+_TICK_S = 1.0
+_POLITE_S = 0.5
 _END_S = 3.0
-_LOG_LINES, _LOG_LINE, _PIECE = 200, 500, 2**16
+_LOG_LINES = 200
+_LOG_LINE = 500
+_PIECE = 2**16
 # A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
-_BURST, _PER_TICK, _MESSAGE_COST = 80_000_000, 200_000, 4_000
+_BURST = 80_000_000
+_PER_TICK = 200_000
+_MESSAGE_COST = 4_000
 _MAX_GARBAGE = 100
 # The id of an answer that cannot be parsed, at its begin or its end.
 _ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
@@ -75,7 +80,11 @@ class Connection:
         self, server: ToolServer, values: Mapping[str, str], path: Awaitable[str], limits: ServerLimits,
         guard: ProcessGuard,
     ) -> None:  # fmt: skip
-        self._server, self._values, self._path, self.limits, self._guard = server, values, path, limits, guard
+        self._server = server
+        self._values = values
+        self._path = path
+        self.limits = limits
+        self._guard = guard
         parts: set[str] = set()
         for text in values.values():
             # A server may quote it in JSON, or a line or word of it, such as that behind `Bearer`.
@@ -404,7 +413,9 @@ class _Pipes(AbstractAsyncContextManager[Any]):
     """A program's input and output as the streams of a session. A line is limited before it is parsed."""
 
     def __init__(self, process: asyncio.subprocess.Process, connection: Connection) -> None:
-        self._process, self._connection, self._garbage = process, connection, 0
+        self._process = process
+        self._connection = connection
+        self._garbage = 0
         # Messages of the last line.
         self._messages: deque[types.JSONRPCMessage] = deque()
 
@@ -435,7 +446,8 @@ class _Pipes(AbstractAsyncContextManager[Any]):
 
     async def _line(self) -> tuple[bytes, bool]:
         """Return the next line, and whether it is over the limit. Of such a line there are both ends, for its id."""
-        line, output = b"", cast("asyncio.StreamReader", self._process.stdout)
+        line = b""
+        output = cast("asyncio.StreamReader", self._process.stdout)
         while True:
             try:
                 return line + await output.readuntil(), bool(line)

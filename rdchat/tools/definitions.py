@@ -20,7 +20,10 @@ _SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
 _REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
 _HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
 _ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
-_MAX_TOOL_NAME, _MAX_FULL_NAME, _MAX_DESCRIPTION, _MAX_PARAMETERS = 128, 64, 4_000, 32_000
+_MAX_TOOL_NAME = 128
+_MAX_FULL_NAME = 64
+_MAX_DESCRIPTION = 4_000
+_MAX_PARAMETERS = 32_000
 _LABEL = 60
 # Requests have the schemas of tools in further objects, and may be 100 deep in all.
 _MAX_NESTED = 64

@@ -16,11 +16,13 @@ async def read_login_path(timeout_s: float = 5.0) -> str:
     Args:
         timeout_s: Seconds until the shell is killed. Its start-up files are the person's own, and may wait.
     """
-    path, own = b"", os.environ.get("PATH", os.defpath)
+    path = b""
+    own = os.environ.get("PATH", os.defpath)
     shell = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
     # As a terminal starts it: some tools add to PATH only for interactive shells.
     command = (shell, "-ilc", f'printf "\\n%s%s\\n" {_MARK.decode()} "$(printenv PATH)"')
-    nowhere, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
+    nowhere = asyncio.subprocess.DEVNULL
+    pipe = asyncio.subprocess.PIPE
     with suppress(OSError, TimeoutError, ValueError):
         process = await asyncio.create_subprocess_exec(
             *command, stdin=nowhere, stdout=pipe, stderr=nowhere, start_new_session=True

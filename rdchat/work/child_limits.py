@@ -38,7 +38,9 @@ class ChildEndedError(ChildError):
 
     def __init__(self, what: str, *, interrupted: bool = False, status: int | None = None) -> None:
         super().__init__(f"could not be done: the process for it {what}")
-        self.what, self.interrupted, self.status = what, interrupted, status
+        self.what = what
+        self.interrupted = interrupted
+        self.status = status
 
 
 class ChildClosedError(ChildEndedError):

@@ -39,7 +39,8 @@ class ChildProcess:
         command: Sequence[str] = (),
         restarts: bool = True,
     ) -> None:
-        self._name, self._restarts = name, restarts
+        self._name = name
+        self._restarts = restarts
         self._run = partial(ChildRun, name, umask, idle_s, command)
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
@@ -112,7 +113,8 @@ class ChildProcess:
     def close(self, grace_s: float = 0.0) -> None:
         """Close the child's input, wait for it to end, then kill it. Idempotent; the next request starts another."""
         with self._guard:
-            running, self._running = self._running, None
+            running = self._running
+            self._running = None
             self._closes += 1
             self._forget_end()
         if running is not None:

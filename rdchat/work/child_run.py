@@ -64,7 +64,9 @@ class ChildRun:
     """
 
     def __init__(self, name: str, umask: int, idle_s: float | None, command: Sequence[str] = ()) -> None:
-        self._name, self._idle_s, self._is_group = name, idle_s, bool(command)
+        self._name = name
+        self._idle_s = idle_s
+        self._is_group = bool(command)
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
@@ -78,8 +80,10 @@ class ChildRun:
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
         self.last_log = ""
-        self._is_ready, self._ready_or_ended = False, threading.Event()
-        self._guard, self._writing = threading.Lock(), threading.RLock()
+        self._is_ready = False
+        self._ready_or_ended = threading.Event()
+        self._guard = threading.Lock()
+        self._writing = threading.RLock()
         self._requests: dict[int, Request] = {}
         self._numbers = itertools.count(1)
         self._idle_timer: threading.Timer | None = None
@@ -141,7 +145,8 @@ class ChildRun:
 
     def _send(self, frame: bytes, request: Request) -> None:
         """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
-        left, poll = memoryview(frame), select.poll()
+        left = memoryview(frame)
+        poll = select.poll()
         # The reader notices the end of the child.
         with self._writing, suppress(BrokenPipeError, ValueError):
             poll.register(self._input.fileno(), select.POLLOUT)
@@ -154,7 +159,8 @@ class ChildRun:
 
     def _check_limits(self, request: Request) -> None:
         """Kill the child if an unanswered request exceeds its limits."""
-        limits, pid = request.limits, self.process.pid
+        limits = request.limits
+        pid = self.process.pid
         if request.outcome is not _NO_ANSWER:
             return
         if request.deadline is not None and time.monotonic() > request.deadline:

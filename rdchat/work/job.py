@@ -41,7 +41,8 @@ class Job[T]:
         on_progress: Callable[[Any], object] | None = None,
         on_end: Callable[[T | RdchatError], object] | None = None,
     ) -> None:
-        self._on_progress, self._on_end = on_progress, on_end
+        self._on_progress = on_progress
+        self._on_end = on_end
         self._ended = threading.Event()
         self._cancelled = threading.Event()
         self._on_cancel: Callable[[], object] | None = None
@@ -141,7 +142,9 @@ class Job[T]:
                 return
             self._outcome = outcome
             self._ended.set()
-            on_end, self._on_end, self._on_progress = self._on_end, None, None
+            on_end = self._on_end
+            self._on_end = None
+            self._on_progress = None
             if on_end is not None:
                 on_end(outcome)
 
@@ -202,7 +205,8 @@ class SerialThread:
             return job
         if not self._started:
             self._start()
-        self._latest, self._may_stop = job, may_stop
+        self._latest = job
+        self._may_stop = may_stop
         self._tasks.put((job, work))
         return job
 
@@ -212,7 +216,8 @@ class SerialThread:
         The next job does not wait for it: a request to a hub cannot be interrupted, so it keeps its own thread until it
         ends.
         """
-        job, self._latest = self._latest, None
+        job = self._latest
+        self._latest = None
         if job is not None and not job.ended:
             job.forget()
             self._tasks.put(None)

@@ -36,7 +36,8 @@ class ParentLink:
     def __init__(self, grace_s: float = 0.0, *, logs: bool = False) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        self._source, self._output = os.fdopen(os.dup(0), "rb"), os.dup(1)
+        self._source = os.fdopen(os.dup(0), "rb")
+        self._output = os.dup(1)
         log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
@@ -81,7 +82,8 @@ class ParentLink:
             if (held := self._jobs.get(message["hold"])) is not None:
                 held.hold(message["on"])
             return
-        number, seconds = message["id"], message.get("seconds")
+        number = message["id"]
+        seconds = message.get("seconds")
 
         def report(progress: Any) -> None:
             _set_alarm(seconds)
@@ -141,8 +143,10 @@ async def serve_together(
         grace_s: See `ParentLink`.
         logs: See `ParentLink`.
     """
-    link, loop = ParentLink(grace_s, logs=logs), asyncio.get_running_loop()
-    parent_ended, tasks = asyncio.Event(), set[asyncio.Task[None]]()
+    link = ParentLink(grace_s, logs=logs)
+    loop = asyncio.get_running_loop()
+    parent_ended = asyncio.Event()
+    tasks = set[asyncio.Task[None]]()
 
     def begin(request: Request) -> None:
         job, message = request

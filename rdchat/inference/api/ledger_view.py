@@ -152,6 +152,7 @@ def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     together: dict[str, LedgerEntry] = {}
     for entry in entries:
         held = together.get(entry.path, LedgerEntry(entry.name, entry.parent, 0, 0.0))
-        calls, total_ms = held.calls + entry.calls, held.total_ms + entry.total_ms
+        calls = held.calls + entry.calls
+        total_ms = held.total_ms + entry.total_ms
         together[entry.path] = LedgerEntry(entry.name, entry.parent, calls, total_ms)
     return together

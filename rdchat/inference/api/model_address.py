@@ -1,6 +1,7 @@
 """Addresses of models that other machines run, as `Engine.load` and the settings have them; anything else is local."""
 
-_REMOTE, _RANKS = "remote:", "ranks:"
+_REMOTE = "remote:"
+_RANKS = "ranks:"
 
 
 def remote_model(address: str | None) -> tuple[str, str] | None:

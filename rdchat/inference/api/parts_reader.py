@@ -91,11 +91,14 @@ class PartsReader:
         self._offsets = set(before_control)
         # What is behind the settled text is read again.
         self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
-        self._text, self._begins_at = before, len(before)
+        self._text = before
+        self._begins_at = len(before)
         # Blanks that wait for a letter behind them.
         self._blanks: list[str] = []
         # Up to where pieces were given, the part that they ended in, and whether they had text of it.
-        self._given, self._inside, self._in_text = len(before), begun, False
+        self._given = len(before)
+        self._inside = begun
+        self._in_text = False
         self._has_answer = self._has_call = False
         # Behind this length no marker can change what was told.
         self._open_until = len(before) + _SETTLED * bool(before)
@@ -103,7 +106,8 @@ class PartsReader:
             parting = self._settled.fork()
             parting.read(before, len(before))
             *_, last = parts = parting.parts()
-            self._inside, self._in_text = last.is_thought, last.start < last.end
+            self._inside = last.is_thought
+            self._in_text = last.start < last.end
             self._has_answer = bool(Thoughts(before, parts).answer)
 
     @classmethod
@@ -167,7 +171,9 @@ class PartsReader:
 
     def _add(self, pieces: list[Piece], text: str, part: Part, *, is_last: bool = False) -> None:
         """Give what is new of a part; what stays between the parts belongs to the marker of the next one."""
-        start, end, inside = part.start, part.end, part.is_thought
+        start = part.start
+        end = part.end
+        inside = part.is_thought
         if start >= self._given or not self._in_text:
             first = max(start, self._given)
             blanks = len(text[first:end]) - len(text[first:end].lstrip())
@@ -185,7 +191,8 @@ class PartsReader:
         if text:
             pieces.append(Piece(text, inside, is_mark))
             self._given += len(text)
-            self._inside, self._in_text = inside, not is_mark
+            self._inside = inside
+            self._in_text = not is_mark
             self._has_answer |= not (inside or is_mark)
 
     def _call_in(self, text: str) -> tuple[int, bool]:
@@ -201,7 +208,8 @@ class PartsReader:
 
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""
-        text, end = self._text[: self._begins_at] + text, self._begins_at + offset
+        text = self._text[: self._begins_at] + text
+        end = self._begins_at + offset
         parting = self._settled.fork(self._settled.closed)
         parting.read(text[:end], end)
         return self._plain or not parting.parts()[-1].is_thought
@@ -214,7 +222,8 @@ class PartsReader:
         """
         self._text += self._take_blanks()
         self._settled.read(self._text, len(self._text))
-        control, last = tuple(sorted(self._offsets)), self._settled.parts()[-1]
+        control = tuple(sorted(self._offsets))
+        last = self._settled.parts()[-1]
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
 

@@ -69,7 +69,9 @@ class Stage(StrEnum):
 
     def __new__(cls, name: str, spent: Spent | None, row: str = "") -> Self:
         stage = str.__new__(cls, name)
-        stage._value_, stage.spent, stage.row = name, spent, row or name
+        stage._value_ = name
+        stage.spent = spent
+        stage.row = row or name
         return stage
 
     TOKENIZE = "template and tokenize", Spent.READING, "chat template and tokens"
@@ -109,7 +111,8 @@ class Stage(StrEnum):
 
 
 # The first few tokens say little about speed.
-_ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0
+_ENOUGH_TOKENS = 30
+_ENOUGH_MS = 2000.0
 # A ratio this close to 1 is neither a gain nor a loss, even with an exact baseline.
 _ALIKE = 0.02
 # In a wider range a ratio may be a gain as well as a loss.
@@ -266,7 +269,8 @@ class Statistics:
     @property
     def speedup(self) -> float | None:
         """How many times as fast as plain decoding the reply is; None where plain decoding was not measured."""
-        decode, plain = self.decode_tps, self.plain_tps
+        decode = self.decode_tps
+        plain = self.plain_tps
         return decode / plain if decode and plain else None
 
     @property

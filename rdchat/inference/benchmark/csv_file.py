@@ -31,7 +31,9 @@ COLUMNS = (
     "times_ms", "rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system", "difference_rounding", "draft_ms",
 )  # fmt: skip
 # The values of the column `part`.
-_BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"
+_BASELINE = "baseline"
+_CELL = "cell"
+_MLX_LM = "mlx_lm"
 _DTYPE_PREFIX = "mlx.core."
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
 _GUARD = "'"
@@ -51,7 +53,8 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 
 def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     """Return the columns of a run's setting, and of what is known without figures."""
-    outside, listed = run.cell == MLX_LM, run.cell >= len(plan.baselines)
+    outside = run.cell == MLX_LM
+    listed = run.cell >= len(plan.baselines)
     cell = plan.all_cells[run.baseline if outside else run.cell]
     difference = asdict(run.difference) if run.difference else {}
     return {
@@ -76,7 +79,8 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
 
 def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
-    counts, (plain, mlx_lm) = run.statistics, result.neighbours(run)
+    counts = run.statistics
+    (plain, mlx_lm) = result.neighbours(run)
     columns = {
         **asdict(counts),
         "steps": counts.target_calls,

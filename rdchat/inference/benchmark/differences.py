@@ -44,7 +44,8 @@ def score_gap(
         finite where a logit is not.
     """
     tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
-    before, last = tokens[:-_TOGETHER], tokens[-_TOGETHER:]
+    before = tokens[:-_TOGETHER]
+    last = tokens[-_TOGETHER:]
     cache = KVCache(model.network)
     _fill(model, cache, before)
     for token in last:

@@ -50,13 +50,17 @@ class ModelReport:
         cancelled: Callable[[], bool] = lambda: False,
         drafters: Sequence[str] = (),
     ) -> None:
-        self._session, self._cancelled, self._drafters = session, cancelled, tuple(drafters)
-        self._start, self._seconds = monotonic(), seconds
+        self._session = session
+        self._cancelled = cancelled
+        self._drafters = tuple(drafters)
+        self._start = monotonic()
+        self._seconds = seconds
         self.facts: dict[str, Any] = {}
         self.left_out: list[str] = []
 
     def __iter__(self) -> Iterator[str]:
-        info, capability = self._session.model.info, self._session.model.capability
+        info = self._session.model.info
+        capability = self._session.model.capability
         self.facts["model"] = {
             name: getattr(info, name)
             for name in ("architecture", "dtype", "parameters", "weights_bytes", "context_length", "load_ms")
@@ -107,7 +111,8 @@ class ModelReport:
                 runs.append(event)
             if self._is_late(1):
                 runner.cancel()
-        turns, done = len(plan.prompts) * plan.trials, len({(run.prompt, run.trial) for run in runs})
+        turns = len(plan.prompts) * plan.trials
+        done = len({(run.prompt, run.trial) for run in runs})
         if done < turns:
             self._no_time(f"{turns - done} of {turns} turns of the benchmark")
         if not runs:

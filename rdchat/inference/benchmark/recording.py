@@ -72,7 +72,9 @@ def stream(
 ) -> Generator[BenchPiece, None, BenchRun | None]:
     """Yield the text of a run's reply as it is written; see `record`."""
     session.forget()
-    tokens, times_ms, began = list[TokenEvent](), list[float](), perf_counter_ns()
+    tokens = list[TokenEvent]()
+    times_ms = list[float]()
+    began = perf_counter_ns()
     with closing(session.generate(request)) as events:
         for event in events:
             if cancelled():
@@ -89,7 +91,8 @@ def stream(
     # A stop string cuts tokens that came already.
     count = len(end.token_ids)
     pieces = [token.text for token in tokens[:count]]
-    choice, chosen = end.statistics.choice, ""
+    choice = end.statistics.choice
+    chosen = ""
     if choice is not None:
         chosen = f"{choice.mode} W{choice.width} L{choice.length}" if choice.length else choice.mode
     return replace(
@@ -125,7 +128,9 @@ def record_mlx_lm(
         if cancelled():
             raise _CancelledError
 
-    tokens, times_ms, began = list[Any](), list[float](), perf_counter_ns()
+    tokens = list[Any]()
+    times_ms = list[float]()
+    began = perf_counter_ns()
     responses = stream_generate(
         model.network,
         model.tokenizer,
@@ -145,7 +150,8 @@ def record_mlx_lm(
         return None
     finally:
         mx.synchronize(generation_stream)
-    first, last = times_ms[0], times_ms[-1]
+    first = times_ms[0]
+    last = times_ms[-1]
     return replace(
         run,
         token_ids=tuple(token.token for token in tokens),
@@ -185,8 +191,10 @@ def measure_rounds(
     if again is None or not again.statistics.rounds:
         return None, None
     stages = {entry.name: entry for entry in again.statistics.ledger if entry.parent == Stage.ROUND}
-    draft, verify = stages[Stage.DRAFT], stages[Stage.VERIFY]
-    rounds, moments = min(run.statistics.rounds, draft.calls), list(dict.fromkeys(run.times_ms))
+    draft = stages[Stage.DRAFT]
+    verify = stages[Stage.VERIFY]
+    rounds = min(run.statistics.rounds, draft.calls)
+    moments = list(dict.fromkeys(run.times_ms))
     took_ms = (moments[rounds] - moments[0]) / rounds
     return took_ms / ((draft.total_ms + verify.total_ms) / draft.calls), draft.total_ms / draft.calls
 

@@ -131,7 +131,8 @@ class CellReport:
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:
         """Return the setting's part of the JSON object; `drafter` adds the drafter's folder."""
-        cell, difference = self.cell, self.first_difference
+        cell = self.cell
+        difference = self.first_difference
         return {
             "mode": cell.draft.mode.value,
             **cell.draft.sizes,
@@ -244,7 +245,8 @@ class BenchResult:
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
-        counts, (plain, mlx_lm) = run.statistics, self.neighbours(run)
+        counts = run.statistics
+        (plain, mlx_lm) = self.neighbours(run)
         syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,
@@ -300,7 +302,9 @@ def _choice_text(chosen: str) -> str:
     match = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
     if match is None:
         return chosen
-    name, width, length = match[1], int(match[2]), int(match[3])
+    name = match[1]
+    width = int(match[2])
+    length = int(match[3])
     return f"{name}, {DRAFTERS[Mode(name)].size_text(width, length) if name in DRAFTERS else size_text(width, length)}"
 
 

@@ -53,7 +53,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
         self._done = done
         self._earlier = ReplyIndex(dict(enumerate(plan.earlier_replies))) if plan.earlier_replies else None
         self._cancelled = threading.Event()
-        self._total, self._done_runs = plan.runs, 0
+        self._total = plan.runs
+        self._done_runs = 0
         self._began = 0.0
         self._events = self._run()
 
@@ -103,7 +104,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
 
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""
-        plan, missing = self._plan, []
+        plan = self._plan
+        missing = []
         session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
@@ -149,7 +151,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
         yield from self._compared(session.model, runs)
 
     def _progress(self, text: str) -> BenchProgress:
-        left, now = None, perf_counter()
+        left = None
+        now = perf_counter()
         if self._done_runs:
             left = (now - self._began) / self._done_runs * (self._total - self._done_runs)
         else:
@@ -162,7 +165,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
 
     def _blank(self, session: ChatSession, index: int, baseline: int, prompt: int, trial: int) -> BenchRun:
         """Return a run without its reply."""
-        group, dtype = self._plan.prompts[prompt].group, session.model.info.dtype
+        group = self._plan.prompts[prompt].group
+        dtype = session.model.info.dtype
         return replace(BLANK, cell=index, prompt=prompt, group=group, trial=trial, baseline=baseline, dtype=dtype)
 
     def _compared(self, model: LoadedModel, runs: Sequence[BenchRun]) -> Iterator[BenchRun]:

@@ -115,7 +115,8 @@ def read_runs(path: Path) -> BenchResult:
     try:
         # As when a benchmark resumes, damaged lines are left out.
         header, *turns = (item for line in lines.split(b"\n") if isinstance(item := json_or_none(line), dict))
-        plan, runs = plain(BenchPlan, header["plan"]), tuple(_runs(turns))
+        plan = plain(BenchPlan, header["plan"])
+        runs = tuple(_runs(turns))
         facts = {name: header[name] for name in environment(None)}
     except (KeyError, TypeError, ValueError) as error:
         raise RdchatError(f"{path} is not a benchmark, or an older one without its settings.", _HINT) from error

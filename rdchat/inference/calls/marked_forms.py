@@ -52,7 +52,8 @@ def kimi_k2_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 
 
 def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: str) -> list[ToolCall]:
-    calls, at = list[ToolCall](), 0
+    calls = list[ToolCall]()
+    at = 0
     while at < len(text.rstrip()):
         if (found := head.match(text, at)) is None:
             raise ValueError("text between the calls")
@@ -86,7 +87,8 @@ class Gemma:
 
     def __call__(self, text: str, tools: OfferedTools) -> list[ToolCall]:
         """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
-        calls, at = list[ToolCall](), 0
+        calls = list[ToolCall]()
+        at = 0
         while (head := _CALL.match(text, at)) is not None:
             arguments, at = self._value(text, head.end())
             calls.append(tools.call(head[1], arguments))
@@ -113,8 +115,10 @@ class Gemma:
 
     def _several(self, text: str, at: int) -> tuple[str, int]:
         """Return the JSON of the object or the list at an offset, and where it ends."""
-        is_object, closing = text[at] == "{", "}" if text[at] == "{" else "]"
-        found, at = list[tuple[str, str]](), after_blanks(text, at + 1)
+        is_object = text[at] == "{"
+        closing = "}" if text[at] == "{" else "]"
+        found = list[tuple[str, str]]()
+        at = after_blanks(text, at + 1)
         while text[at] != closing:
             key = _KEY.match(text, at) if is_object else None
             if is_object and key is None:

@@ -31,7 +31,8 @@ class OfferedTools:
     """
 
     def __init__(self, tools: list[dict[str, Any]], *, lenient: bool = False) -> None:
-        self.tools, self._lenient = tools, lenient
+        self.tools = tools
+        self._lenient = lenient
         functions = [tool.get("function", tool) for tool in tools]
         self.schemas: dict[str, Mapping[str, Any]] = {
             each["name"]: each.get("parameters") or {} for each in functions if isinstance(each.get("name"), str)

@@ -33,7 +33,8 @@ _NUMBERS = ("free_bytes", "limit_bytes", "port")
 # A slower link than a cable's.
 _SLOW_GBIT_S = 2
 _AT_ONCE = 1000
-_SSH_FAILED, _NOT_FOUND = 255, 127
+_SSH_FAILED = 255
+_NOT_FOUND = 127
 _AGAIN = "Go on when that Mac is back: the model is then loaded again."
 
 type _Read = Callable[[Any], Any]
@@ -61,13 +62,15 @@ class RankProcesses:
     """
 
     def __init__(self, hosts: Sequence[Host], deadline_s: float = DEADLINE_S) -> None:
-        self.hosts, self._deadline_s = tuple(hosts), deadline_s
+        self.hosts = tuple(hosts)
+        self._deadline_s = deadline_s
         self.error: RdchatError | None = None
         self._children = [
             ChildProcess("rank", at_once=_AT_ONCE, command=host.command, restarts=False) for host in hosts
         ]
         self._faults: list[tuple[int, RdchatError]] = []
-        self._failed, self._closed = threading.Event(), threading.Event()
+        self._failed = threading.Event()
+        self._closed = threading.Event()
         self._others = range(1, len(hosts))
         self._joined = self._resting = False
 
@@ -113,7 +116,8 @@ class RankProcesses:
     def join(self, **arguments: Any) -> None:
         """Have rank 0 make its engine, and the others follow it."""
         for rank in self._others:
-            sent, on_end = {"rank": rank, **arguments}, partial(self._on_end, rank)
+            sent = {"rank": rank, **arguments}
+            on_end = partial(self._on_end, rank)
             self._children[rank].submit("join", sent, on_end=on_end)
         self.wait(self.ask("join", {"rank": 0, **arguments}))
         self._joined = True

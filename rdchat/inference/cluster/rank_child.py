@@ -30,9 +30,11 @@ from rdchat.work.served import ParentLink, Request, answer_one
 
 # The parent pings more often; a lost link between two Macs would leave the process there.
 _SILENCE_S = 90.0
-_BEAT_S, _STATISTICS_S = 1.0, 0.1
+_BEAT_S = 1.0
+_STATISTICS_S = 0.1
 # The link is measured by sums of this many bytes.
-_SUMS, _LARGE = 5, 2**25
+_SUMS = 5
+_LARGE = 2**25
 
 
 def main() -> int:

@@ -36,7 +36,8 @@ class RanksEngine:
     """
 
     def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple, deadline_s: float = DEADLINE_S) -> None:
-        self._hosts, self._deadline_s = hosts, deadline_s
+        self._hosts = hosts
+        self._deadline_s = deadline_s
         # The arguments of `load`.
         self._chosen: tuple[str | None, Dtype, bool] | None = None
         # Other threads read it.
@@ -84,7 +85,8 @@ class RanksEngine:
             self._loaded().rest()
 
     def sleep(self) -> None:
-        ranks, self._ranks = self._ranks, None
+        ranks = self._ranks
+        self._ranks = None
         if ranks is not None:
             ranks.unload()
 
@@ -133,7 +135,8 @@ class RanksEngine:
 
     def _call(self, method: str, on_progress: _Progress = lambda _: None, **arguments: Any) -> Any:
         """Call a method of rank 0's engine."""
-        kinds, ranks = kinds_of(method), self._loaded()
+        kinds = kinds_of(method)
+        ranks = self._loaded()
         sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
         progress = partial(read, LoadProgress)
         return ranks.wait(ranks.ask(method, sent, 0, partial(read, kinds["return"]), progress), on_progress)
@@ -147,7 +150,9 @@ class _Stream:
     """
 
     def __init__(self, ranks: RankProcesses, method: str, **arguments: Any) -> None:
-        self._ranks, self._kind, self._number = ranks, EVENTS[method], next(_numbers)
+        self._ranks = ranks
+        self._kind = EVENTS[method]
+        self._number = next(_numbers)
         self.statistics = Statistics()
         self._ended = False
         kinds = kinds_of(method)

@@ -71,9 +71,11 @@ def _drafter_facts(folder: Path) -> FolderFacts:
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
 
     try:
-        kind, problem = inspect_drafter(folder).label, ""
+        kind = inspect_drafter(folder).label
+        problem = ""
     except (RdchatError, OSError) as error:
-        kind, problem = "", _reason(folder, error)
+        kind = ""
+        problem = _reason(folder, error)
     return FolderFacts(family=kind, problem=problem, is_model=False, is_drafter=True)
 
 

@@ -63,7 +63,8 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Pa
         NetworkError: If the hub cannot be reached or refuses, the index is wrong, there are none, or rdchat cannot use
             them.
     """
-    files, repository = {file.name: file for file in model.files if is_safe_name(file.name)}, model.repository
+    files = {file.name: file for file in model.files if is_safe_name(file.name)}
+    repository = model.repository
     pattern = rf"(?:{part.name.lower()}{'' if _INDEX in files else '|model'})[\w-]*\.safetensors"
     names = {name for name in files if re.fullmatch(pattern, name, re.ASCII)}
     if _INDEX in files:
@@ -94,7 +95,8 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
         ModelError: If they do not hold it, or are damaged.
         StorageError: If it cannot be written.
     """
-    part, config = Part.of(files.drafter), json.loads(files.config)
+    part = Part.of(files.drafter)
+    config = json.loads(files.config)
     made = parent_of(part) / files.drafter
     if (made / CONFIG).exists():
         return made

@@ -66,7 +66,8 @@ class IncompleteModel:
         """
         if model.is_gguf:
             raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
-        config, folder = read_config(model.path), model.path
+        config = read_config(model.path)
+        folder = model.path
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))
         check_lacks(part, model.name, config, tensors)
         # The loaded model has no origin.
@@ -119,7 +120,8 @@ def find_original(api: HubApi, target: IncompleteModel) -> str:
     except ModelError:
         return ""
     head = card[:_MAX_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
-    base, relation = _BASE.search(head), _RELATION.search(head)
+    base = _BASE.search(head)
+    relation = _RELATION.search(head)
     is_quantized = relation[1] == "quantized" if relation else "quantization" in target.config
     return base[1] if base and is_quantized and is_repository(base[1]) else ""
 
@@ -136,7 +138,8 @@ def plan_part(api: HubApi, target: IncompleteModel, original: str) -> Repository
         NetworkError: If the hub cannot be reached or refuses, or the repository has none that fit the model.
         ModelError: If they are here already.
     """
-    name, part = target.binding.name, target.part
+    name = target.binding.name
+    part = target.part
     folder = parent_of(part) / target.drafter
     if (folder / CONFIG).exists():
         raise ModelError(f"{name} has {part} in {folder}.", "There is nothing to get.")
@@ -161,7 +164,8 @@ def plan_part(api: HubApi, target: IncompleteModel, original: str) -> Repository
 
 def _check_same(target: IncompleteModel, original: str, config: Mapping[str, Any]) -> None:
     """Check that a repository's model is the target's, by kind and sizes."""
-    ours, theirs = _facts(target.config), _facts(config)
+    ours = _facts(target.config)
+    theirs = _facts(config)
     for key in ours.keys() & theirs.keys():
         if ours[key] != theirs[key]:
             text = f"{original} has another {key} than {target.binding.name}: {theirs[key]!r:.30}"

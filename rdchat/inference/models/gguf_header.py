@@ -17,7 +17,9 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 
-_STRING, _ARRAY, _U32 = 8, 9, 4
+_STRING = 8
+_ARRAY = 9
+_U32 = 4
 # Formats of scalars.
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _MAX_TENSORS = 100_000
@@ -112,7 +114,8 @@ class _HeaderReader:
     alignment: int = 32
 
     def read(self) -> GgufHeader:
-        tensors, pairs = self._number("Q"), self._number("Q")
+        tensors = self._number("Q")
+        pairs = self._number("Q")
         if tensors > _MAX_TENSORS:
             raise _DamagedError(f"it lists {tensors:,} tensors")
         if pairs > _MAX_PAIRS:
@@ -150,7 +153,8 @@ class _HeaderReader:
         return value
 
     def _array(self, key: str) -> list[Any]:
-        kind, count = self._number("I"), self._number("Q")
+        kind = self._number("I")
+        count = self._number("Q")
         self.items += count
         if self.items > _MAX_ITEMS:
             raise _DamagedError(f"{key[:60]!r} has {count:,} items")
@@ -167,7 +171,8 @@ class _HeaderReader:
             raise _DamagedError(f"its tensor {name[:60]!r} has {dimensions:,} dimensions")
         # The file has the innermost dimension first.
         sizes = self._numbers(dimensions, "Q")
-        kind, offset = self._number("I"), self._number("Q")
+        kind = self._number("I")
+        offset = self._number("Q")
         try:
             stored = GGMLQuantizationType(kind)
             block, block_bytes = GGML_QUANT_SIZES[stored]

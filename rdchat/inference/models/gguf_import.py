@@ -139,7 +139,8 @@ def _refuse_unknown_kinds(header: GgufHeader) -> None:
 
 
 def _head_dim(metadata: Mapping[str, Any]) -> int:
-    width, heads = _size(metadata, "llama.embedding_length"), _size(metadata, "llama.attention.head_count")
+    width = _size(metadata, "llama.embedding_length")
+    heads = _size(metadata, "llama.attention.head_count")
     head_dim = _size(metadata, "llama.attention.key_length", width // heads)
     if head_dim % 2:
         raise ModelError(f"Its heads have the odd size {head_dim}.", CONVERT_HINT)
@@ -261,7 +262,8 @@ def _planned(tensor: GgufTensor, data: _Array, config: Mapping[str, Any]) -> lis
     if len(tensor.shape) != 2:
         raise ModelError(f"Its tensor '{tensor.name}' is not a matrix.", CONVERT_HINT)
     rows, columns = tensor.shape
-    half, word = np.dtype("<f2"), np.dtype("<u4")
+    half = np.dtype("<f2")
+    word = np.dtype("<u4")
     groups = (rows, columns // _GROUP)
     part = partial(_quantized_part, tensor, stored, order)
     return [

@@ -131,7 +131,8 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
 def _own_quantization(settings: object) -> tuple[int, int]:
     """Return bits and group size of MLX's own quantisation."""
     if isinstance(settings, dict):
-        bits, group = _first_int(settings, ("bits",)), _first_int(settings, ("group_size",))
+        bits = _first_int(settings, ("bits",))
+        group = _first_int(settings, ("group_size",))
         if bits in QUANTIZED_BITS and group in QUANTIZED_GROUPS and settings.get("mode", "affine") in _MODES:
             return bits, group
     raise ModelError(f"The model's quantisation is unknown: {str(settings)[:100]}.", REFETCH_HINT)
@@ -174,7 +175,8 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
     heads = _first_int(own, HEAD_KEYS)
     latent = _first_int(own, ("kv_lora_rank",))
-    family, rope = str(config.get("model_type")), _first_int(own, ("qk_rope_head_dim",))
+    family = str(config.get("model_type"))
+    rope = _first_int(own, ("qk_rope_head_dim",))
     if family.startswith("longcat_flash"):
         # Each of its layers has two attentions.
         layers *= 2

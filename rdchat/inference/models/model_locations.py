@@ -15,9 +15,13 @@ from rdchat.files.foreign_files import read_object, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.model_facts import ModelCard, describes_drafter
 
-OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
+OWN = "rdchat"
+HUB = "Hugging Face"
+LM_STUDIO = "LM Studio"
+CHOSEN = "Your folder"
 # Origins of drafters.
-TRAINED, SHIPPED = "Your own", "Comes with rdchat"
+TRAINED = "Your own"
+SHIPPED = "Comes with rdchat"
 NOT_VERIFIED = {
     OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
     TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
@@ -50,7 +54,8 @@ def model_cards(chosen: str = "") -> list[ModelCard]:
 def other_revisions() -> Iterator[ModelCard]:
     """Yield the revisions in the hub's cache other than main; old ones stay until they are deleted."""
     for repository in cached_repositories():
-        main, names = repository.commit_of("main"), repository.references()
+        main = repository.commit_of("main")
+        names = repository.references()
         for commit in repository.commits():
             if commit != main:
                 for card in _in_repository(repository, commit, names.get(commit, [commit])[0]):

@@ -33,7 +33,10 @@ _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_paramet
 _MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
 _MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
-_SAMPLED_ROWS, _ROWS_AT_ONCE, _LENGTH_BYTES, _MOST_STRETCHED = 64, 8192, 8, 2**10
+_SAMPLED_ROWS = 64
+_ROWS_AT_ONCE = 8192
+_LENGTH_BYTES = 8
+_MOST_STRETCHED = 2**10
 # What classes of transformers always compute, where a module of mlx-lm must be told.
 _ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
@@ -72,7 +75,8 @@ class ModelSettings:
         YaRN lengthens it: as model cards tell people to add it, `max_position_embeddings` stays.
         """
         rope = self.values.get("rope_parameters") or {}
-        kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or length
+        kind = rope.get("rope_type")
+        original = rope.get("original_max_position_embeddings") or length
         if kind == "longrope":
             length = min(length, original)
         elif kind == "yarn":
@@ -100,7 +104,8 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     """
     config = own_config(read_config(folder))
     config |= (tied := _tied_rows(folder, config))
-    model_type, nested = str(config["model_type"]), config.get("text_config")
+    model_type = str(config["model_type"])
+    nested = config.get("text_config")
     model_class, arguments = model_classes(config)
     found = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
     values = found[-1]["values"] or text_config(config)
@@ -129,11 +134,13 @@ def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[
         values: The settings by transformers' class.
         defaults: Of the arguments of mlx-lm's class.
     """
-    known, words = "reads_share" in values, _rope_words(values)
+    known = "reads_share" in values
+    words = _rope_words(values)
     if known:
         others = _other_words(values)
         words = others | {name: each for name, each in values.items() if each is not None or name not in others} | words
-    always, told = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}, dict(part)
+    always = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}
+    told = dict(part)
     for name in defaults or always | words:
         if told.get(name) is None and name in words:
             told[name] = words[name]
@@ -144,7 +151,8 @@ def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[
 
 def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a class has or works out under other names than mlx-lm's modules."""
-    width, heads = values.get("hidden_size"), values.get("num_attention_heads")
+    width = values.get("hidden_size")
+    heads = values.get("num_attention_heads")
     head = values.get("head_dim") or (width // heads if width and heads else 0)
     share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
     words = {"block_dim": width, "head_dim": head, "rotary_dim": int(head * share)}
@@ -179,7 +187,8 @@ def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
     if not ropes:
         return {}
     whole = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
-    theta, local = whole.get("rope_theta"), (ropes.get("sliding_attention") or whole).get("rope_theta")
+    theta = whole.get("rope_theta")
+    local = (ropes.get("sliding_attention") or whole).get("rope_theta")
     words = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
     words |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
     words |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), whole.get("partial_rotary_factor", 1.0))
@@ -228,7 +237,8 @@ def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
 
 def _reads(module: str) -> set[str]:
     """Return the names that the module of a network, and the modules that it imports, read from anything."""
-    waiting, sources = [module], dict[str, str]()
+    waiting = [module]
+    sources = dict[str, str]()
     while waiting:
         name = waiting.pop()
         if name not in sources and name.startswith("mlx_lm.models."):

@@ -15,7 +15,8 @@ DEEPSEEK = ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe
 MIMO = ("mimo",)
 # Published without MTP layers; others train such layers for them.
 PLAIN = ("llama", "qwen2", "qwen3")
-FLOAT8, SCALES = "F8_E4M3", "_scale_inv"
+FLOAT8 = "F8_E4M3"
+SCALES = "_scale_inv"
 # mlx-lm's `sanitize` multiplies block scales in.
 FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
 # Repositories that have nothing else end their model type so.

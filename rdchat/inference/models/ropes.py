@@ -26,7 +26,8 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If they are of a kind that nobody knows.
     """
-    ropes, kinds = values.get("rope_parameters") or {}, values.get("layer_types") or []
+    ropes = values.get("rope_parameters") or {}
+    kinds = values.get("layer_types") or []
     nested = any(isinstance(rope, dict) for rope in ropes.values())
     for name, parent in network.named_modules():
         for key, module in list(parent.items()):
@@ -57,7 +58,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
     given = {key: value for key, value in rope.items() if value is not None}
     kind = rope.get("rope_type") or rope.get("type") or "default"
     given["type"] = "default" if kind in {"dynamic", "mrope"} else kind
-    theta, original = float(rope["rope_theta"]), given.get("original_max_position_embeddings") or length
+    theta = float(rope["rope_theta"])
+    original = given.get("original_max_position_embeddings") or length
     if kind in {"yarn", "longrope"}:
         given.setdefault("factor", length / original)
     if kind == "dynamic" and "alpha" in given:
@@ -73,7 +75,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
     if kind == "yarn" and given.get("truncate") is False:
         turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
         low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
-        waves, ramp = theta ** (np.arange(0, dims, 2) / dims), np.arange(dims // 2)
+        waves = theta ** (np.arange(0, dims, 2) / dims)
+        ramp = np.arange(dims // 2)
         stretched = np.clip((ramp - low) / (high - low or 0.001), 0.0, 1.0)
         made._freqs = mx.array(
             (1 / (stretched / (waves * given["factor"]) + (1 - stretched) / waves)).astype(np.float32)

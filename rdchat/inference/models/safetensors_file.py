@@ -159,7 +159,8 @@ def _read_tensor(entry: Any) -> StoredTensor | None:
     """Return a tensor; None where its entry is invalid or its number of bytes wrong."""
     if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
         return None
-    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    shape = entry.get("shape")
+    offsets = entry.get("data_offsets")
     if not (_are_sizes(shape, MAX_SIZE) and len(shape) <= _MAX_DIMENSIONS and _are_sizes(offsets, _MAX_ELEMENTS)):
         return None
     if len(offsets) != 2 or offsets[0] > offsets[1]:
@@ -319,7 +320,8 @@ def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]
 
 
 # Hashed samples of each weight file: 1 MB, spread evenly.
-_SAMPLES, _SAMPLE_BYTES = 256, 4096
+_SAMPLES = 256
+_SAMPLE_BYTES = 4096
 
 
 def target_hash(model_folder: Path) -> str:

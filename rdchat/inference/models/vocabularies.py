@@ -85,13 +85,15 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
         target_name: For the sentences.
         draft_name: For the sentences.
     """
-    texts, others = _texts(target), _texts(draft)
+    texts = _texts(target)
+    others = _texts(draft)
     shared = texts.keys() & others.keys()
     differing = [token for token in sorted(shared) if texts[token] != others[token]]
     if not shared or len(differing) > _MOST_OTHERS * len(shared):
         differences = [f"{len(differing):,} of the {len(shared):,} ids that both have are different tokens."]
         for token in differing[:1]:
-            ours, theirs = repr(texts[token]), repr(others[token])
+            ours = repr(texts[token])
+            theirs = repr(others[token])
             differences.append(f"Token {token:,} is {ours} in {target_name} and {theirs} in {draft_name}.")
         return PairVerdict(target_name, draft_name, 0, tuple(differences))
     size = 1 + max(shared.difference(differing))

@@ -62,14 +62,16 @@ def _plain(made: Any) -> dict[str, Any]:
 
 
 def _values(made: Any) -> dict[str, Any]:
-    values, read = _plain(made), _reads(made.__class__)
+    values = _plain(made)
+    read = _reads(made.__class__)
     values |= {other: values[own] for other, own in made.attribute_map.items() if own in values}
     return values | {"reads_window": "sliding_window" in read, "reads_share": "partial_rotary_factor" in read}
 
 
 def _changed(made: Any, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the settings that the network reads, and whose value config.json alone explains."""
-    values, read = _plain(made), _reads(made.__class__)
+    values = _plain(made)
+    read = _reads(made.__class__)
     changed = {}
     for key in sorted(values.keys() & read):
         names = {key, *(other for other, own in made.attribute_map.items() if own == key)}

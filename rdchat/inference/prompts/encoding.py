@@ -27,7 +27,8 @@ _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
 # Longer texts are first counted in slices: a tokenizer takes about 1 kB a byte.
 _SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
-_MAX_GROWTH, _SMALL_RESULT = 8, 2**22
+_MAX_GROWTH = 8
+_SMALL_RESULT = 2**22
 # What a template writes that prints a part of a message: a character that no text should have.
 _PRINTED = "\U000ffffe"
 
@@ -65,7 +66,8 @@ class Marks(NamedTuple):
         """
         used = set[str]().union(*texts)
         free = (character for character in map(chr, _PRIVATE_USE) if character not in used)
-        before, after = next(free, ""), next(free, "")
+        before = next(free, "")
+        after = next(free, "")
         if not after:
             raise InvalidSettingError("The chat has nearly every private-use character of Unicode.")
         return cls(before, after)
@@ -100,7 +102,8 @@ class ControlTokens:
         A template may have cut between a token and its marks. A mark that stands alone is dropped, but still splits the
         text, so that the text on its two sides does not become a token.
         """
-        b, a = re.escape(marks.before), re.escape(marks.after)
+        b = re.escape(marks.before)
+        a = re.escape(marks.after)
         pieces = re.split(f"{b}({self._pattern.pattern}){a}|[{b}{a}]", text)
         parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
         return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
@@ -118,7 +121,8 @@ class PromptTokenizer:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer, template = tokenizer, tokenizer.chat_template
+        self.tokenizer = tokenizer
+        template = tokenizer.chat_template
         source = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
         self.template = source
         added = self.tokenizer.added_tokens_decoder.items()
@@ -254,7 +258,8 @@ class PromptTokenizer:
         coded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         pairs = zip(coded["input_ids"], coded["offset_mapping"], strict=True)
         made = [span for token, span in pairs if token in self._ids and text[slice(*span)].strip() not in self.control]
-        ids, done = [], 0
+        ids = []
+        done = 0
         for start, end in made:
             ids += self._inside(text[done:start], self._encode) + self._inside(text[start:end], self._encode_plainly)
             done = end
@@ -264,7 +269,8 @@ class PromptTokenizer:
         """Encode a later part of a text: no tokenizer adds a space after a line end."""
         if not part:
             return []
-        line_end, ids = encode("\n"), encode("\n" + part)
+        line_end = encode("\n")
+        ids = encode("\n" + part)
         return ids[len(line_end) :] if ids[: len(line_end)] == line_end else encode(part)
 
     def _encode_plainly(self, text: str) -> list[int]:

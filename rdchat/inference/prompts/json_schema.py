@@ -57,11 +57,13 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
 # Limit of subschemas, each counted as often as it is written.
 _MAX_PARTS = 20_000
 # Limits of small schemas, which take some 2 ms each, and of the branches of one.
-_MAX_TRIED, _MAX_BRANCHES = 64, 100
+_MAX_TRIED = 64
+_MAX_BRANCHES = 100
 # Limit of their characters, in which references are written out.
 _MAX_COMPARED = 2**20
 # Limits of the characters that references add to one schema, and of references in each other.
-_MAX_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12
+_MAX_EXPANDED = 2**16
+_DEEPEST_EXPANDED = 12
 
 Subschema = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
@@ -310,7 +312,8 @@ def reject_unfit(answer: str, schemas: str) -> None:
     """
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415  seldom needed
 
-    value, known = json.loads(answer), json.loads(schemas)
+    value = json.loads(answer)
+    known = json.loads(schemas)
     name = ""
     match value:
         case {"name": str(called), "arguments": arguments, **rest} if called in known and not rest:
@@ -324,7 +327,8 @@ def reject_unfit(answer: str, schemas: str) -> None:
     except Exception:
         problem = None
     if problem is not None:
-        text, path = " ".join(problem.message.split())[:300], f"{name or 'the answer'}{problem.json_path[1:]}"[:100]
+        text = " ".join(problem.message.split())[:300]
+        path = f"{name or 'the answer'}{problem.json_path[1:]}"[:100]
         raise ModelError(
             f"The model's answer does not fit the JSON schema: {text} (in {path}).",
             "Try again, or make the schema simpler.",
@@ -354,7 +358,8 @@ def template_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _nullable(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
-    named, several = schema.get("type"), schema.get("anyOf")
+    named = schema.get("type")
+    several = schema.get("anyOf")
     if isinstance(named, list) and len(others := [each for each in named if each != "null"]) == 1 < len(named):
         return schema | {"type": others[0], "nullable": True}
     if isinstance(several, list) and len(others := [each for each in several if each != {"type": "null"}]) == 1:

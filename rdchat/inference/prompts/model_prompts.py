@@ -90,7 +90,8 @@ class ModelPrompts:
         if self.sight is None:
             messages = without_images(messages)
         if tools and not self.trained_for_tools:
-            messages, tools = tools_as_text(messages, tools), ""
+            messages = tools_as_text(messages, tools)
+            tools = ""
         elif not self._mentions("tool_calls"):
             # The template would leave calls out without an error.
             messages = tools_as_text(messages)
@@ -119,7 +120,8 @@ class ModelPrompts:
             marks = Marks.for_texts([request.text])
             plain = self._tokens.mark(request.text, (), marks)
             return self.process.encode(self._folder, waiting, text=plain, marks=marks, limit=limit, begins=True)
-        turns, unfinished = list(request.messages), None
+        turns = list(request.messages)
+        unfinished = None
         if request.continue_last:
             unfinished = turns.pop()
             while turns and turns[-1].can_be_joined(unfinished):

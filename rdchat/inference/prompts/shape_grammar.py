@@ -12,7 +12,8 @@ from rdchat.inference.prompts.json_schema import Embedding
 from rdchat.inference.prompts.schema_grammar import limits, schema_grammar
 
 # These are llguidance's.
-_NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"
+_NO_TEXT = "NoExtensionBias"
+_NO_DETAILS = "<non-verbose/>"
 # It stands below a drawing of the pattern.
 _ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)
 _MAX_CHARACTERS = 200

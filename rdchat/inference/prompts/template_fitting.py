@@ -32,7 +32,8 @@ def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
     changed = tuple(messages)
     yield changed
     for step in _STEPS:
-        before, changed = changed, step(changed)
+        before = changed
+        changed = step(changed)
         if changed != before:
             yield changed
 
@@ -68,7 +69,8 @@ def _without_role(messages: Sequence[ChatMessage]) -> Messages:
 
 def _with_short_ids(messages: Messages) -> Messages:
     """Give calls and their results ids of nine letters; a result without an id gets that of the next open call."""
-    changed, waiting = [], dict[str, None]()
+    changed = []
+    waiting = dict[str, None]()
     for at, message in enumerate(messages):
         if message.tool_calls:
             ids = [_short(call.call_id or f"{at}/{number}") for number, call in enumerate(message.tool_calls)]

@@ -70,7 +70,8 @@ def _show(path: Path, place: Path) -> None:
 
 
 def _write_configurations(folder: Path, view: Path) -> None:
-    model, tokenizer = _read(folder / "config.json"), _read(folder / "tokenizer_config.json")
+    model = _read(folder / "config.json")
+    tokenizer = _read(folder / "tokenizer_config.json")
     copied = {key: model[key] for key in _MODEL_KEYS if isinstance(model.get(key), str)}
     # mlx-lm's own class does more than the file says.
     if (view / "tokenizer.json").exists() and tokenizer.get("tokenizer_class") != "NewlineTokenizer":
@@ -137,7 +138,8 @@ def _chat_template(folder: Path, tokenizer: dict[str, Any]) -> Any:
         if path.exists():
             name = "default" if path.name == _TEMPLATE_FILE else path.stem
             templates[name] = read_text(path, MODEL_HINT, _LONGEST_TEMPLATE)
-    default, tools = templates.get("default"), templates.get("tool_use")
+    default = templates.get("default")
+    tools = templates.get("tool_use")
     if isinstance(default, str) and isinstance(tools, str):
         return joined_templates(tools, default)
     if default is None and templates:

@@ -74,7 +74,8 @@ def check_token_ids(tokenizer: Any, rows: int, name: str) -> None:
     Raises:
         ModelError: Names the token.
     """
-    added, template = tokenizer.added_tokens_decoder.values(), str(tokenizer.chat_template)
+    added = tokenizer.added_tokens_decoder.values()
+    template = str(tokenizer.chat_template)
     unused = {each.content for each in added if each.special and each.content not in template}
     unused.add(getattr(tokenizer, "pad_token", None))
     beyond = [

@@ -18,13 +18,17 @@ from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
 
 # The largest tokenizers, with 260,000 tokens, take 2 s and half a gigabyte.
-_LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30
+_LOAD_S = 20.0
+_LOAD_BYTES = 2 * 2**30
 _TRY_S = 5.0
-_ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
-_SHAPE_S, _SHAPE_BYTES = 5.0, 2**30
+_ENCODE_S = 10.0
+_ENCODE_BYTES = 3 * 2**28
+_SHAPE_S = 5.0
+_SHAPE_BYTES = 2**30
 _SETTINGS_LIMITS = Limits(60.0, 2**30)
 # Limits for encoding: per byte of text, and in all.
-_BYTES_PER_BYTE, _MAX_ENCODE_BYTES = 1000, 4 * 2**30
+_BYTES_PER_BYTE = 1000
+_MAX_ENCODE_BYTES = 4 * 2**30
 # How often a request is sent, if requests of other threads end the child.
 _TRIES = 3
 
@@ -81,7 +85,8 @@ class TokenizerProcess:
         """
         if reread:
             self._thinking.pop(folder, None)
-        limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"reread": reread}
+        limits = Limits(_LOAD_S, _LOAD_BYTES)
+        request = {"reread": reread}
         return self._request("load", folder, request, limits, waiting=waiting, read=_control_of)
 
     def encode(self, folder: Path, waiting: Waiting, **request: Any) -> list[int]:
@@ -104,7 +109,8 @@ class TokenizerProcess:
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
         if folder not in self._thinking:
-            limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
+            limits = Limits(_TRY_S, _ENCODE_BYTES)
+            request = {"variables": variables}
             # Errors of reading are not the template's.
             self.read(folder, waiting)
             try:
@@ -205,7 +211,8 @@ def _ids_of(answer: Any) -> list[int]:
 
 
 def _thinking_of(answer: Any) -> TemplateThinking:
-    given, end = answer["choices"], answer["end"]
+    given = answer["choices"]
+    end = answer["end"]
     choices = {each: dict(given[each.value]) for each in ThinkingChoice if each.value in given}
     return TemplateThinking(bool(answer["drops"]), choices, None if end is None else _token_id(end))
 

@@ -23,7 +23,8 @@ from rdchat.work.served import serve
 Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 
 # No template contains these words.
-_THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"
+_THOUGHT = "qzthoughtqz"
+_ANSWER = "qzanswerqz"
 _QUESTION = {"role": "user", "content": "Hi"}
 # A reply of gpt-oss.
 _CHANNELS = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"
@@ -241,7 +242,8 @@ def _try_out(tokenizer: Any) -> None:
     if decoder is not None and '"Regex"' in bytes(decoder.__getstate__()).decode():
         raise ValueError("its decoder uses a search pattern, which may never end")
     spelled = tokenizer.get_vocab()
-    ids, allowed = sorted(spelled.values()), _MAX_DECODED * sum(map(len, spelled))
+    ids = sorted(spelled.values())
+    allowed = _MAX_DECODED * sum(map(len, spelled))
     decoded = 0
     for start in range(0, len(ids), _DECODED_AT_ONCE):
         decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))

@@ -76,7 +76,9 @@ class Follower:
     """
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
-        self._network, self._hooks, self._group = network, hooks, group
+        self._network = network
+        self._hooks = hooks
+        self._group = group
         hooks.gives_trunk = True
         self._caches: dict[int, KVCache] = {}
 
@@ -88,8 +90,11 @@ class Follower:
         """
         number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = words[:10]
         rest = self._operate(words[10:], queued)
-        tokens, positions, parents = rest[:count], rest[count : count + count * has_positions], rest[-count:]
-        cache, hooks = self._cache(number) if number else None, self._hooks
+        tokens = rest[:count]
+        positions = rest[count : count + count * has_positions]
+        parents = rest[-count:]
+        cache = self._cache(number) if number else None
+        hooks = self._hooks
         layers = None if cache is None else cache.layers
         if (own := first_offset(layers)) != length:
             raise RanksError(
@@ -109,15 +114,18 @@ class Follower:
                 # Rank 0 has the same error: it tries what a model can verify.
                 _LOG.warning("A call failed", exc_info=True)
                 return
-        trunk, hooks.trunk = hooks.trunk, None
+        trunk = hooks.trunk
+        hooks.trunk = None
         mx.async_eval(output if trunk is None else trunk, [layer.state for layer in layers or ()])
 
     def _operate(self, words: list[int], count: int) -> list[int]:
         """Carry out operations, `count` words; return the other words."""
-        operations, rest = words[:count], words[count:]
+        operations = words[:count]
+        rest = words[count:]
         while operations:
             operation, number, size, *operations = operations
-            arguments, operations = operations[:size], operations[size:]
+            arguments = operations[:size]
+            operations = operations[size:]
             if operation == Operation.DROP:
                 self._caches.pop(number, None)
             else:

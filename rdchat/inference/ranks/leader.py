@@ -111,7 +111,8 @@ class Leader:
         self._operations.extend([Operation.DROP, number, 0])
 
     def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
-        hooks, number = self._hooks, self._number(cache)
+        hooks = self._hooks
+        number = self._number(cache)
         *tree, deepest, leaves = self._trees.pop(number, (0, 1))
         arrays = [tokens.reshape(-1).astype(mx.int32)]
         if hooks.depths is not None:
@@ -133,6 +134,7 @@ class Leader:
         with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
             send(self._group, Kind.CALL, words, *arrays, waits=tokens.size > _MAX_DRAFT)
             output = plain(tokens, cache=cache)
-        trunk, hooks.trunk = hooks.trunk, None
+        trunk = hooks.trunk
+        hooks.trunk = None
         mx.async_eval(output if trunk is None else trunk)
         return output

@@ -83,7 +83,8 @@ def shard(network: nn.Module, group: Any, split: Split) -> None:
     for owner, output in outputs:
         # Heads use the target's output layer outside of calls, where no sum may be.
         if owner.lm_head is not output:
-            owner.lm_head, owner.sharding_group = output, None
+            owner.lm_head = output
+            owner.sharding_group = None
 
 
 def part_of(folder: Path, group: mx.distributed.Group) -> Part:

@@ -37,7 +37,8 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
     """
     if request.text is not None or request.top_log_probs is not None:
         raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a local model.")
-    sampling, neutral = request.sampling, SamplingParams()
+    sampling = request.sampling
+    neutral = SamplingParams()
     changed: dict[str, Any] = {
         name: getattr(sampling, name) for name in _OPTIONAL if getattr(sampling, name) != getattr(neutral, name)
     }

@@ -21,10 +21,13 @@ from rdchat.inference.api.messages import parsed_json
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address
 
-_CONNECT_S, _SHORT_S = 15.0, 30.0
+_CONNECT_S = 15.0
+_SHORT_S = 30.0
 # A server may read a long prompt before it sends anything.
 _SILENT_S = 600.0
-_SHORT_BYTES, _REPLY_BYTES, _LINE_BYTES = 4 * 2**20, 64 * 2**20, 4 * 2**20
+_SHORT_BYTES = 4 * 2**20
+_REPLY_BYTES = 64 * 2**20
+_LINE_BYTES = 4 * 2**20
 _MAX_QUOTED = 300
 # OpenSSL's codes for a certificate that is not valid yet, or no longer.
 _OUT_OF_DATE = {9, 10}
@@ -74,7 +77,8 @@ class Connection:
         async with self._answer("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
                 raise self.stranger(_words(_parsed(await self._body(response))))
-            line, received = bytearray(), 0
+            line = bytearray()
+            received = 0
             async for data in response.aiter_raw():
                 received += len(data)
                 *ended, rest = data.split(b"\n")
@@ -152,7 +156,8 @@ class Connection:
         """Return the certificate that the server shows, unchecked, in PEM."""
         parts = urlsplit(self.server.address)
         unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+        unchecked.check_hostname = False
+        unchecked.verify_mode = ssl.CERT_NONE
         try:
             # Not on a thread: Stop would have to wait for it.
             async with asyncio.timeout(_CONNECT_S):
@@ -190,7 +195,8 @@ class Connection:
 
     async def _check(self, response: httpx2.Response) -> None:
         """Raise RdchatError for an answer that is a redirect, a refusal or compressed."""
-        host, target = self.server.host, response.headers.get("location", "")
+        host = self.server.host
+        target = response.headers.get("location", "")
         if 300 <= response.status_code < 400:
             other = urlsplit(target).netloc if is_address(target) else "another address"
             raise NetworkError(f"{host} redirects to {other[:100]}; nothing went there.", "Add that address instead.")

@@ -20,7 +20,8 @@ from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_
 from rdchat.inference.remote.token_estimate import estimated_tokens
 from rdchat.thoughts import markers_among
 
-_MAX_MODELS, _LONGEST_NAME = 1000, 300
+_MAX_MODELS = 1000
+_LONGEST_NAME = 300
 _MESSAGE_TOKENS = 4
 # As vLLM, LM Studio and OpenRouter name it.
 _LENGTHS = ("context_length", "max_model_len", "max_context_length")
@@ -104,7 +105,8 @@ class RemoteEngine:
     """
 
     def __init__(self, servers: Callable[[], Sequence[RemoteServer]], draw: Draw) -> None:
-        self._servers, self._draw = servers, draw
+        self._servers = servers
+        self._draw = draw
         self._loaded: tuple[Connection, RemoteModel, ModelInfo] | None = None
 
     def load(
@@ -176,7 +178,8 @@ class RemoteEngine:
 
 
 def _info(server: RemoteServer, model: RemoteModel) -> ModelInfo:
-    path, sizes = Path(remote_address(server.name, model.name)), (0, 0, 0, 0.0)
+    path = Path(remote_address(server.name, model.name))
+    sizes = (0, 0, 0, 0.0)
     return ModelInfo(
         model.name, path, "", "", server.address, model.context_length, *sizes,
         thinking=model.thinking, trained_for_tools=True, server=server.name, sees=model.sees,

@@ -24,7 +24,8 @@ UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
 _MAX_COUNT = 2**31
 # A server that writes more than a reply's tokens can have does not keep the limit.
-_TOKEN_CHARACTERS, _MORE_CHARACTERS = 64, 100_000
+_TOKEN_CHARACTERS = 64
+_MORE_CHARACTERS = 100_000
 _SPEEDS = (1e-3, 1e6)
 # Names of these ends. A reply with another one is not complete: `error`, `content_filter`, and each server's own.
 _COMPLETE = (
@@ -53,7 +54,8 @@ class RemoteReply:
     def __init__(
         self, connection: Connection, request: GenerationRequest, model: str, draw: Draw, *, is_rdchat: bool
     ) -> None:
-        self._connection, self._request = connection, request
+        self._connection = connection
+        self._request = request
         body = chat_request(request, model, draw, is_rdchat=is_rdchat)
         self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
@@ -62,8 +64,11 @@ class RemoteReply:
         self._cancelled = self._ended = False
         self._ready: deque[GenerationEvent] = deque()
         self._answer = _Answer(connection, request.sampling.max_tokens)
-        self._begun_at, self._text_at, self._last_at = time.monotonic(), 0.0, 0.0
-        self._index, self._is_rdchat = 0, is_rdchat
+        self._begun_at = time.monotonic()
+        self._text_at = 0.0
+        self._last_at = 0.0
+        self._index = 0
+        self._is_rdchat = is_rdchat
         self._reader = self._new_reader()
 
     def _new_reader(self) -> PartsReader:
@@ -104,7 +109,8 @@ class RemoteReply:
         """What was measured here and what the server has said; its counters come at the end."""
         if not self._text_at:
             return self._answer.statistics
-        ttft_ms, here_ms = (self._text_at - self._begun_at) * 1000, (self._last_at - self._text_at) * 1000
+        ttft_ms = (self._text_at - self._begun_at) * 1000
+        here_ms = (self._last_at - self._text_at) * 1000
         said = self._answer.statistics
         return replace(said, ttft_ms=ttft_ms, decode_ms=said.decode_ms or here_ms)
 
@@ -151,7 +157,8 @@ class RemoteReply:
         trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS or damaged else "")
         trailing += "".join(answer.write(f"\n{call}") for call in damaged)
         self._ended = True
-        number, text = self._request.request_id, answer.text
+        number = self._request.request_id
+        text = answer.text
         self._reader.feed(trailing, answer.offsets)
         told = self._reader.own(self._reader.finish(finish is FinishReason.EOS))
         self._ready.append(
@@ -245,7 +252,8 @@ class _Answer:
 
     def flush(self) -> str:
         """Add what waits for its other half, which does not come."""
-        half, self._half = whole(self._half), ""
+        half = whole(self._half)
+        self._half = ""
         return self.write(half)
 
     def close_thought(self) -> str:
@@ -283,7 +291,9 @@ class _Answer:
             value = (where or {}).get(name)
             return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
 
-        own, prompt, generated = usage.get("rdchat"), said(usage, "prompt_tokens"), said(usage, "completion_tokens")
+        own = usage.get("rdchat")
+        prompt = said(usage, "prompt_tokens")
+        generated = said(usage, "completion_tokens")
         speed = (own or {}).get("tokens_per_second") or 0.0
         self.mode = _MODES.get(str((own or {}).get("mode")))
         self.statistics = Statistics(

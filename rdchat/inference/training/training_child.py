@@ -59,7 +59,9 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         folder: Folder for the drafter, the curve and the comparison.
         questions: The person's own questions, where the order includes them.
     """
-    asked, place, held_s = plain(TrainingOrder, order), Path(folder), 0.0
+    asked = plain(TrainingOrder, order)
+    place = Path(folder)
+    held_s = 0.0
     os.nice(_NICENESS)
 
     def report(event: TrainingProgress | TrainingStart) -> None:

@@ -42,7 +42,8 @@ class ModelEyes:
     def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
         assert vision.family is not None
         self.prompts = ImagePrompts(vision.folder, vision.family)
-        self._rows, self._network = ImageRows(folder, vision), network
+        self._rows = ImageRows(folder, vision)
+        self._network = network
         self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
         table = TargetEmbeddings(network, vocabulary_size)
         if vision.width != table.width:
@@ -64,13 +65,16 @@ class ModelEyes:
         self, ids: list[int], spans: Sequence[ImageSpan], request: GenerationRequest, waiting: Waiting, *, start: int
     ) -> Feed:
         """See `Eyes`."""
-        images, cap = images_of(request.messages), request.image_cap
+        images = images_of(request.messages)
+        cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]
         # Those that are not fed count as text.
-        fed, seen = list(ids), list[SeenImage]()
+        fed = list(ids)
+        seen = list[SeenImage]()
         for image in images:
             count = self.prompts.tokens(image, cap)
-            own, pixels = pixels[:count], pixels[count:]
+            own = pixels[:count]
+            pixels = pixels[count:]
             if own[-1] >= start:
                 seen.append(self._see(image, cap, waiting))
             else:

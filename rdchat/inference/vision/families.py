@@ -178,7 +178,8 @@ def _vision_in(folder: Path) -> Vision:
             return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
     family = family and replace(family, blocks=family.blocks and family.blocks_of(config))
     stored = [tensors[name] for name in own.values()]
-    size, parameters = sum(each.stored_bytes for each in stored), sum(each.elements for each in stored)
+    size = sum(each.stored_bytes for each in stored)
+    parameters = sum(each.elements for each in stored)
     # What gives the rows is a layer's weight, with its outputs first, or a matrix, which has them last.
     last = family.needs[0] if family else ""
     shape = tensors[own[last]].shape if last else ()
@@ -235,7 +236,8 @@ def image_token(config: _Config) -> int:
 def _tiles(layout: Layout) -> str:
     """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image."""
     (high, broad), (rows, columns) = layout.grids[-1], layout.tiles
-    begin, pixels = "<fake_token_around_image>", "<image>" * (high * broad)
+    begin = "<fake_token_around_image>"
+    pixels = "<image>" * (high * broad)
     names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]
     tiles = "".join("".join(row) + "\n" for row in names)
     return f"{tiles + tiles[-1:]}{begin}<global-img>{pixels}{begin}"

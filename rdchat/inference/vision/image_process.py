@@ -65,7 +65,8 @@ class ImageProcess:
     """
 
     def __init__(self, limits: Limits = _LIMITS) -> None:
-        self._child, self._limits = ChildProcess("images", idle_s=_IDLE_S), limits
+        self._child = ChildProcess("images", idle_s=_IDLE_S)
+        self._limits = limits
 
     def look(self, path: Path, *, name: str = "", waiting: Waiting = lambda: None) -> ImageFacts:
         """Decode an image, so that one that is damaged is refused before it is sent.

@@ -29,7 +29,8 @@ class ImagePrompts:
     """
 
     def __init__(self, folder: Path, family: Family) -> None:
-        self.family, self._settings = family, family.image_settings(folder)
+        self.family = family
+        self._settings = family.image_settings(folder)
         self._tower = stamp_of(folder).digest
         self.token = image_token(read_config(folder))
 

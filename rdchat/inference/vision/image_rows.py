@@ -62,8 +62,11 @@ class ImageRows:
 
     def __init__(self, folder: Path, vision: Vision, limit_bytes: int = KEPT_ROWS_BYTES) -> None:
         assert vision.family is not None
-        self._name, self._vision, self._limit = folder.name, vision, limit_bytes
-        self._family, self._settings = vision.family, dict[str, Any]()
+        self._name = folder.name
+        self._vision = vision
+        self._limit = limit_bytes
+        self._family = vision.family
+        self._settings = dict[str, Any]()
         self._weights: TowerWeights | None = None
         self._kept = OrderedDict[str, SeenImage]()
 
@@ -119,7 +122,9 @@ class ImageRows:
         return SeenPrompt(ids, spans, seen, self._family.by_axis, self._family.scale(seen.rows.shape[-1]))
 
     def _compute(self, weights: TowerWeights, image: Prepared, evaluate: Callable[[mx.array], None]) -> SeenImage:
-        tower, layout, patches = TOWERS[self._family.tower], image.layout, image.patches
+        tower = TOWERS[self._family.tower]
+        layout = image.layout
+        patches = image.patches
         # Each token has as many patches.
         ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
@@ -143,7 +148,8 @@ class ImageRows:
         mx.eval(arrays)
         config = read_config(self._vision.folder)
         projector = {name: value for name, value in config.items() if name.startswith("projector_")}
-        self._settings, self._weights = projector | config["vision_config"], TowerWeights(arrays)
+        self._settings = projector | config["vision_config"]
+        self._weights = TowerWeights(arrays)
         return self._weights
 
 
@@ -188,7 +194,8 @@ class SeenPrompt:
         if not inside.any():
             return None
         before = sum(each < 0 for each in self.ids[:start])
-        at, is_image = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0)), mx.array(inside)[:, None]
+        at = mx.array(np.maximum(before + np.cumsum(inside) - 1, 0))
+        is_image = mx.array(inside)[:, None]
         text = embed(mx.array(np.maximum(ids, 0)))
         # The network rounds the scale to its own type.
         rows = (self.image.rows[at] / mx.array(self.scale, text.dtype)).astype(text.dtype)

@@ -22,7 +22,8 @@ from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-MAX_BYTES, MAX_PIXELS = 50_000_000, 100_000_000
+MAX_BYTES = 50_000_000
+MAX_PIXELS = 100_000_000
 _MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
 # Pillow reads more, but some of these run programs: EPS starts Ghostscript.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
@@ -192,14 +193,16 @@ def _turned(image: Image.Image) -> Image.Image:
 
 def _over_white(image: Image.Image) -> Image.Image:
     """Return an image in sRGB without alpha."""
-    profile, alpha = image.info.get("icc_profile"), None
+    profile = image.info.get("icc_profile")
+    alpha = None
     if image.mode in {"I", "F"} or image.mode.startswith("I;16"):
         image = _in_eight_bits(image)
     elif image.has_transparency_data:
         grey = image.mode in {"LA", "La"}
         with_alpha, without = ("LA", "L") if grey else ("RGBA", "RGB")
         image = image if image.mode == with_alpha else image.convert(with_alpha)
-        alpha, image = image.getchannel("A"), image.convert(without)
+        alpha = image.getchannel("A")
+        image = image.convert(without)
     elif image.mode not in _SPACES.values():
         image = image.convert("L" if image.mode == "1" else "RGB")
     image = _in_srgb(image, profile)
@@ -216,7 +219,8 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     numbers = np.nan_to_num(np.array(image, np.float32), copy=False, posinf=0.0, neginf=0.0)
-    low, high = min(0.0, float(numbers.min())), float(numbers.max())
+    low = min(0.0, float(numbers.min()))
+    high = float(numbers.max())
     ranges = _WHOLE_RANGES if image.mode == "F" else _WHOLE_RANGES[1:]
     full = next((each for each in ranges if high <= each), high)
     scale = 255 / (full - low)

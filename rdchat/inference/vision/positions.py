@@ -41,7 +41,10 @@ def with_images(
     Raises:
         ModelError: If the prompt does not have the tokens of just these images.
     """
-    changed, spans, at, fits = list(ids), list[ImageSpan](), 0, True
+    changed = list(ids)
+    spans = list[ImageSpan]()
+    at = 0
+    fits = True
     for key, layout in images:
         own = image_ids(key, layout.tokens)
         for rows, columns in layout.grids:

@@ -17,9 +17,12 @@ from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 
 type Pixels = npt.NDArray[np.uint8]
 
-_LANCZOS, _BILINEAR, _BICUBIC = 1, 2, 3
+_LANCZOS = 1
+_BILINEAR = 2
+_BICUBIC = 3
 _HALF = (0.5, 0.5, 0.5)
-_CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 # Qwen's own processor refuses longer images, such as a line of 20,000 pixels; here their short side is stretched.
 _LONGEST_RATIO = 200
 # The limit for an image of several tiles.
@@ -96,7 +99,8 @@ def _grid(width: int, height: int, side: int, limits: tuple[int, int], fewest: i
 
 def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, channels * frames * side * side) of a still image; all frames are the same."""
-    side, merge = _whole(settings, "patch_size", 14), _whole(settings, "merge_size", 2)
+    side = _whole(settings, "patch_size", 14)
+    merge = _whole(settings, "merge_size", 2)
     ((rows, columns),) = layout.grids
     cut = _resized(rgb, layout.size, settings, _BICUBIC).reshape(rows, merge, side, columns, merge, side, 3)
     cut = cut.transpose(0, 3, 1, 4, 6, 2, 5)
@@ -107,7 +111,8 @@ def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray
 
 def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
-    grid, edge = (_whole(settings, "token_side"),) * 2, _edge(settings, "max_image_size", "longest_edge", 364)
+    grid = (_whole(settings, "token_side"),) * 2
+    edge = _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
     if edge > _LONGEST_EDGE:
         raise _invalid("max_image_size", edge)
@@ -144,7 +149,8 @@ def _tiles(width: int, height: int, edge: int) -> tuple[int, int]:
 
 def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return tiles (tiles, channels, edge, edge), row after row, the whole image last."""
-    edge, (rows, columns) = _edge(settings, "max_image_size", "longest_edge", 364), layout.tiles
+    edge = _edge(settings, "max_image_size", "longest_edge", 364)
+    (rows, columns) = layout.tiles
     image = _resized(rgb, layout.size, settings, _LANCZOS)
     if rows:
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
@@ -187,7 +193,8 @@ def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | N
 
     `max_tokens` limits both, each by itself.
     """
-    patch, most = _whole(settings, "encoder_patch_size", 16), _whole(settings, "max_image_tokens", 256)
+    patch = _whole(settings, "encoder_patch_size", 16)
+    most = _whole(settings, "max_image_tokens", 256)
     side = patch * _whole(settings, "downsample_factor", 2)
     pixels = math.prod(max(patch, round(each / side) * side) for each in (width, height))
     is_large = pixels > most * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
@@ -206,18 +213,22 @@ def _nearest_tiles(
     width: int, height: int, side: int, settings: Settings, max_tokens: int | None
 ) -> tuple[int, int, int]:
     """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
-    tile, most = _whole(settings, "tile_size", 512), _whole(settings, "max_tiles", 10)
+    tile = _whole(settings, "tile_size", 512)
+    most = _whole(settings, "max_tiles", 10)
     if tile % side or most > _MAX_TILES or most * tile**2 > _MAX_PIXELS:
         raise _invalid("the size or number of tiles", (tile, most))
     if max_tokens is not None:
         most = min(most, max_tokens // (tile // side) ** 2)
-    best, nearest = (1, 1), math.inf
+    best = (1, 1)
+    nearest = math.inf
     shapes = ((rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1))
     for rows, columns in sorted(shapes, key=math.prod):
-        apart, count = abs(width / height - columns / rows), rows * columns
+        apart = abs(width / height - columns / rows)
+        count = rows * columns
         fits = apart < nearest or (apart == nearest and width * height > tile**2 * count / 2)
         if fits and count >= _whole(settings, "min_tiles", 2):
-            best, nearest = (rows, columns), apart
+            best = (rows, columns)
+            nearest = apart
     return (tile // side, *best) if best != (1, 1) else (0, 0, 0)
 
 

@@ -73,7 +73,8 @@ class Seam:
         if self._rows is None or self._rows.positions is None:
             return plain(x, *rest, **named)
         # Rows become a batch, so that each has a position of its own.
-        rows, axis = x.transpose(2, 1, 0, 3), axes(x.shape[-1])
+        rows = x.transpose(2, 1, 0, 3)
+        axis = axes(x.shape[-1])
         time, row, column = (plain(rows, offset=each) for each in self._rows.positions)
         return mx.where(axis == 0, time, mx.where(axis == 1, row, column)).transpose(2, 1, 0, 3)
 
@@ -89,7 +90,8 @@ def _axes(sections: Sequence[int], dims: int, width: int) -> mx.array:
     Features i and i + dims / 2 turn together. Frequencies 1, 4, 7 and so on are the row's and 2, 5, 8 and so on the
     column's, as many as their sections have.
     """
-    frequency, axis = np.arange(width) % (dims // 2), np.zeros(width, np.int32)
+    frequency = np.arange(width) % (dims // 2)
+    axis = np.zeros(width, np.int32)
     for number in (1, 2):
         axis[(frequency % 3 == number) & (frequency < 3 * sections[number])] = number
     return mx.array(axis)

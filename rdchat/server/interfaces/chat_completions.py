@@ -18,7 +18,9 @@ from rdchat.server.interfaces.tools import Tools, read_tools
 class ChatFormat(OpenAIFormat):
     """Writes the replies to one request, as chunks if they are streamed."""
 
-    id_prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    id_prefix = "chatcmpl"
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
     # Index of the reply whose first chunk was sent.
     _begun = -1
 
@@ -102,7 +104,8 @@ class ChatCompletions(OpenAIInterface):
         return "none" if "disabled" in switches else given
 
     def _log_probs(self, fields: Fields) -> int | None:
-        requested, top = fields.flag("logprobs"), fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
+        requested = fields.flag("logprobs")
+        top = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
         if top and not requested:
             raise wrong("top_logprobs", "needs `logprobs`: true.")
         return (top or 0) if requested else None

@@ -26,7 +26,8 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     role = _ROLES.get(fields.text("role"))
     if role is None:
         raise wrong(fields.name("role"), f"must be one of {', '.join(_ROLES)}.")
-    given, thoughts = fields.take("content", ""), list[object]()
+    given = fields.take("content", "")
+    thoughts = list[object]()
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
         fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]

@@ -15,7 +15,9 @@ from rdchat.server.interfaces.shapes import read_shape
 class CompletionFormat(OpenAIFormat):
     """Writes the replies to one request, as chunks if they are streamed."""
 
-    id_prefix, kind, chunk_kind = "cmpl", "text_completion", "text_completion"
+    id_prefix = "cmpl"
+    kind = "text_completion"
+    chunk_kind = "text_completion"
 
     def _complete_choice(self, choice: Choice) -> dict[str, Any]:
         return self._choice(choice.index, choice.answer, choice.listed(), finish_of(choice))

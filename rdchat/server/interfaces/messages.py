@@ -49,7 +49,9 @@ class MessageFormat:
     """Writes the one reply to a request, as content blocks one after another if it is streamed."""
 
     def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
-        self._request, self._model, self._reply_id = request, model, reply_id
+        self._request = request
+        self._model = model
+        self._reply_id = reply_id
         self._begun = False
         # Kind of the open block; empty for none.
         self._open = ""
@@ -160,7 +162,8 @@ class Messages:
         output = fields.part("output_config")
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
-        kind, effort = thinking.text("type") if thinking.values else "", read_effort(output, "effort")
+        kind = thinking.text("type") if thinking.values else ""
+        effort = read_effort(output, "effort")
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
         if kind == "enabled":
@@ -228,7 +231,9 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
     """Return an assistant's message; blocks of Anthropic's own tools count as ignored."""
-    texts, calls, thoughts = [], [], []
+    texts = []
+    calls = []
+    thoughts = []
     for block in blocks:
         match kind := block.text("type", "text"):
             case "tool_use":

@@ -49,7 +49,8 @@ class OpenAIFormat:
     chunk_kind: ClassVar[str]
 
     def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
-        self._request, self._reply_id = request, reply_id
+        self._request = request
+        self._reply_id = reply_id
         ids = {"id": f"{self.id_prefix}-{reply_id}", "object": self.chunk_kind}
         self._head = ids | {"created": int(time.time()), "model": model}
 

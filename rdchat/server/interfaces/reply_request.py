@@ -236,7 +236,8 @@ def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     of them gives the same reply.
     """
     each = [choice.last.statistics for choice in choices]
-    later, spent_ms = sum(max(one.generated_tokens - 1, 0) for one in each), sum(one.decode_ms for one in each)
+    later = sum(max(one.generated_tokens - 1, 0) for one in each)
+    spent_ms = sum(one.decode_ms for one in each)
     return {
         "mode": choices[0].last.mode or "" if choices else "",
         "rounds": sum(one.rounds for one in each),

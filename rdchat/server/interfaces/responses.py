@@ -35,7 +35,8 @@ from rdchat.server.interfaces.tools import input_of, origin_of, read_tools
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
 # The beginning of an item's id.
 _IDS = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
-_LOG_PROBS, _SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
+_LOG_PROBS = "message.output_text.logprobs"
+_SEALED = "reasoning.encrypted_content"
 # What a response repeats of its request, with the values of a request that leaves them out.
 _REPEATED: dict[str, Any] = {
     "instructions": None,
@@ -62,7 +63,9 @@ class ResponseFormat:
     """Writes the one response to a request, as output items one after another if it is streamed."""
 
     def __init__(self, request: ReplyRequest, model: str, reply_id: str, kept: KeptItems) -> None:
-        self._request, self._reply_id, self._kept = request, reply_id, kept
+        self._request = request
+        self._reply_id = reply_id
+        self._kept = kept
         head: dict[str, Any] = {
             "id": f"resp_{reply_id}",
             "object": "response",
@@ -132,9 +135,13 @@ class ResponseFormat:
 
     def _call(self, call: ToolCall, call_id: str) -> str:
         tool = origin_of(call, self._request.tools)
-        kind, field, given = "function_call", "arguments", call.arguments
+        kind = "function_call"
+        field = "arguments"
+        given = call.arguments
         if tool.get("custom"):
-            kind, field, given = "custom_tool_call", "input", input_of(call)
+            kind = "custom_tool_call"
+            field = "input"
+            given = input_of(call)
         namespace = tool.get("namespace", "")
         named = {"name": call.name.removeprefix(namespace)} | ({"namespace": namespace} if namespace else {})
         text = self._open(kind, call_id=call_id, **named, **{field: ""})
@@ -198,7 +205,8 @@ class ResponseFormat:
     def _part_event(self, kind: str, **fields: Any) -> str:
         index = "content_index"
         if self._part["type"] == "summary_text":
-            kind, index = f"reasoning_summary_{kind.partition('_')[2]}", "summary_index"
+            kind = f"reasoning_summary_{kind.partition('_')[2]}"
+            index = "summary_index"
         return self._item_event(f"response.{kind}", **{index: 0}, **fields)
 
     def _event(self, kind: str, **fields: Any) -> str:
@@ -228,7 +236,8 @@ class Responses(OpenAIInterface):
         fields.refuse("rdchat has no stored prompts; send the text.", "prompt")
         if fields.flag("store"):
             fields.ignored.append("store")
-        reasoning, text = fields.part("reasoning"), fields.part("text")
+        reasoning = fields.part("reasoning")
+        text = fields.part("text")
         reasoning.text("summary", "")
         limit = reasoning.whole_number("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
@@ -253,7 +262,8 @@ class Responses(OpenAIInterface):
 
 
 def _read_log_probs(fields: Fields) -> int | None:
-    top, included = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS), fields.items("include")
+    top = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
+    included = fields.items("include")
     fields.ignored += [f"include.{each}" for each in included if each not in (_LOG_PROBS, _SEALED)]
     return top or 0 if top or _LOG_PROBS in included else None
 
@@ -313,7 +323,8 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
 
 def _usage(choice: Choice) -> dict[str, Any]:
     """Return the counters of a response."""
-    one, written = choice.last.statistics, len(choice.last.token_ids)
+    one = choice.last.statistics
+    written = len(choice.last.token_ids)
     return {
         "input_tokens": one.prompt_tokens,
         "input_tokens_details": {"cached_tokens": one.cached_prompt_tokens, "cache_write_tokens": 0},

@@ -86,7 +86,8 @@ def _read_allowed(tools: Tools, choice: Mapping[str, Any], shape: AnswerShape | 
     """Read a choice that limits the tools of one request, as either of OpenAI's interfaces writes it."""
     inner = choice.get("allowed_tools")
     given = inner if isinstance(inner, dict) else choice
-    listed, mode = given.get("tools"), given.get("mode", "auto")
+    listed = given.get("tools")
+    mode = given.get("mode", "auto")
     if not isinstance(listed, list) or mode not in ("auto", "required"):
         raise wrong("tool_choice", "needs a list `tools`, and `auto` or `required` as its `mode`.")
     named = [each.get("function", each) for each in listed if isinstance(each, dict)]
@@ -100,12 +101,16 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
     What a grammar cannot enforce is left out of it, except for tools that are `strict`. Of several tools, one whose
     parameters are no schema cannot be called.
     """
-    embedding, left_out = Embedding(soften=True), list[str]()
+    embedding = Embedding(soften=True)
+    left_out = list[str]()
     refusal: ApiError | None = None
-    forms, checked = list[dict[str, Any]](), dict[str, Any]()
+    forms = list[dict[str, Any]]()
+    checked = dict[str, Any]()
     for tool in tools:
-        name, parameters = tool["function"]["name"], tool["function"]["parameters"]
-        embedding.soften, embedding.left_out = not tool.get("strict"), []
+        name = tool["function"]["name"]
+        parameters = tool["function"]["parameters"]
+        embedding.soften = not tool.get("strict")
+        embedding.left_out = []
         try:
             made = _embedded(parameters, embedding, "tools")
         except ApiError as error:

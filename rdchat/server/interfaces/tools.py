@@ -53,7 +53,8 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
         case "custom":
             yield _custom(given, namespace)
         case "namespace":
-            name, about = given.text("name"), given.text("description", "")
+            name = given.text("name")
+            about = given.text("description", "")
             inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
             if inner:
                 first = inner[0]["function"]

@@ -28,13 +28,15 @@ _nucleus = make_sampler(1.0, 0.95)
 # Most likely tokens among which one is drawn: on a CPU, sorting a whole vocabulary takes ten times as long.
 _CANDIDATES = 512
 # A text loops if this many consecutive runs of this many tokens were all seen before.
-_LOOP_RUN, _LOOP_LENGTH = 8, 8
+_LOOP_RUN = 8
+_LOOP_LENGTH = 8
 # Tokens of a prompt in one call, which reads up to 8 prompts.
 _CALL_TOKENS = 256
 # Conversations of one call that reads hidden states.
 _STATE_SEQUENCES = 4
 # Prompts to try a model with, and how many tokens to write after each; they end in different calls.
-_PROMPTS, _LIMITS = [[1, 2, 3], [1, 2, 4, 5, 6, 7, 8], [1, 2, 9, 3, 7], [1, 2, 6, 4]], [3, 5, 2, 4]
+_PROMPTS = [[1, 2, 3], [1, 2, 4, 5, 6, 7, 8], [1, 2, 9, 3, 7], [1, 2, 6, 4]]
+_LIMITS = [3, 5, 2, 4]
 _TRIED_TOKENS = 3
 
 
@@ -56,7 +58,8 @@ def write_on(
         temperatures: Temperature of each text; 0 takes the most likely token.
         ends: Tokens that end a text.
     """
-    starts, stops = [len(text) for text in texts], [[token] for token in ends]
+    starts = [len(text) for text in texts]
+    stops = [[token] for token in ends]
     generator = BatchGenerator(
         model.network, stop_tokens=stops, completion_batch_size=len(texts), prefill_step_size=_CALL_TOKENS
     )
@@ -122,7 +125,8 @@ def _refusal(model: LoadedModel, reason: str) -> ModelError:
 
 def _compare(model: LoadedModel) -> tuple[float, float]:
     """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
-    errors, noise = list[float](), list[float]()
+    errors = list[float]()
+    noise = list[float]()
     with closing(BatchGenerator(model.network, prefill_step_size=_TRIED_TOKENS)) as generator:
         generator.insert(_PROMPTS, _LIMITS)
         while responses := generator.next_generated():

@@ -54,7 +54,8 @@ def chat_template(model: LoadedModel) -> Template:
     Raises:
         ModelError: If the model has no chat template, or one that changes the user's text or does not mark turns.
     """
-    tokenizer, encode = model.tokenizer, model.prompts.encode_text
+    tokenizer = model.tokenizer
+    encode = model.prompts.encode_text
     if not tokenizer.has_chat_template:
         raise ModelError(f"{model.info.name} has no chat template.", "Choose an instruction-tuned model.")
     text = model.decode(model.encode_chat((ChatMessage(Role.USER, _MARK),), continue_last=False))
@@ -106,7 +107,8 @@ class DataMaker:
 
     def make_shard(self) -> Generator[int]:
         """Make one more shard; after each target call yield its number of answer tokens so far."""
-        number, template = len(self.shards), self.template
+        number = len(self.shards)
+        template = self.template
         long = number % _LONG_BATCHES == _LONG_BATCHES - 1
         numbers = range(number * self.sequences, (number + 1) * self.sequences)
         prompts = [self.seed_prompt(each, self.passages, long) for each in numbers]
@@ -134,7 +136,8 @@ class DataMaker:
 
     def _question(self, prompt: SeedPrompt) -> list[int]:
         """Return the token ids up to the end of the seed prompt, cut to fit the context and the batch's memory."""
-        before, text = self.template.before, self.model.prompts.encode_text(prompt.text)
+        before = self.template.before
+        text = self.model.prompts.encode_text(prompt.text)
         limit = min(MAX_SEQUENCE_TOKENS, self.model.info.context_length)
         room = limit - MAX_ANSWER_TOKENS - len(before) - len(self.template.after) - prompt.more_tokens
         return [*before, *text[: max(room, 1)]]

@@ -75,8 +75,11 @@ def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, ext
 
 def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passages: bool) -> SeedPrompt:
     """Draw a prompt of a kind and fill its gaps with the words."""
-    tables, written = texts("seed_prompts"), texts("written_texts")
-    name, pattern, tokens = kind, "", 0
+    tables = texts("seed_prompts")
+    written = texts("written_texts")
+    name = kind
+    pattern = ""
+    tokens = 0
     match kind:
         case "request":
             return SeedPrompt(kind, draw.choice(written["requests"]))
@@ -93,7 +96,8 @@ def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passage
             name, pattern = draw.choice(tables["passage_tasks"])
         case "article task":
             task, pattern = draw.choice(tables["passage_tasks"])
-            name, gaps = f"article {task}", gaps | {"passage": _article(draw)}
+            name = f"article {task}"
+            gaps = gaps | {"passage": _article(draw)}
         case "written translation":
             languages = list(written["foreign"])
             counts = [len(written["foreign"][language]) for language in languages]
@@ -130,7 +134,8 @@ def _draw_gaps(draw: random.Random, passages: Sequence[str], joined: int) -> dic
 
 def foreign_text(draw: random.Random, language: str, max_sentences: int = 2) -> str:
     """Return sentences in a language ("when has who done what"), some with another clause."""
-    grammar, sentences = texts("foreign_texts")[language], []
+    grammar = texts("foreign_texts")[language]
+    sentences = []
     for _ in range(draw.randint(1, max_sentences)):
         clause = draw.choice(grammar["clauses"]) if draw.random() < 0.6 else ""
         parts = {"when": draw.choice(grammar["times"]), "who": draw.choice(grammar["subjects"])}
@@ -156,6 +161,7 @@ def _search(draw: random.Random) -> str:
     draw.shuffle(passages)
     label = draw.choice(written["passage_labels"])
     listed = [label.format(number=number, text=text) for number, text in enumerate(passages, start=1)]
-    pattern, question = draw.choice(written["search_patterns"]), draw.choice(search["questions"])
+    pattern = draw.choice(written["search_patterns"])
+    question = draw.choice(search["questions"])
     prompt: str = pattern.format(passages="\n\n".join(listed), question=question)
     return prompt

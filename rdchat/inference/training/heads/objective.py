@@ -181,7 +181,9 @@ class Objective:
     whitening: Whitening
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
-        self.target, self.recipe, self.layers = target, recipe, layers
+        self.target = target
+        self.recipe = recipe
+        self.layers = layers
         self.answers = Answers.of(data.conversations)
         self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
@@ -197,7 +199,8 @@ class Objective:
 
     def prepare(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each conversation."""
-        draw, measured = np.random.default_rng(0), list[Halves]()
+        draw = np.random.default_rng(0)
+        measured = list[Halves]()
         for window in range(len(self.windows)):
             for share in self.windows.loading(window):
                 yield TrainingProgress(Phase.PREPARE, (window + share) / len(self.windows))
@@ -235,7 +238,8 @@ class Objective:
         """Return what to predict after some roots, (n,)."""
         ahead, inside = self._ahead(roots)
         reached = np.logical_and.accumulate(inside & self.draftable[ahead], axis=1)
-        columns, probs = self.teacher.columns[ahead].astype(np.int32), self.teacher.probs[ahead].astype(np.float32)
+        columns = self.teacher.columns[ahead].astype(np.int32)
+        probs = self.teacher.probs[ahead].astype(np.float32)
         return Goals(mx.array(columns), mx.array(probs), mx.array(reached.astype(np.float32)))
 
     def next_tokens(self, roots: Roots) -> Ints:

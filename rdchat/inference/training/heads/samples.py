@@ -77,7 +77,8 @@ class StateWindows:
     def __init__(
         self, tokens: Sequence[range], read: Callable[[range], Iterable[tuple[int, Halves]]], token_limit: int
     ) -> None:
-        self._tokens, self._read = tokens, read
+        self._tokens = tokens
+        self._read = read
         # The last window; a single window is read once for all epochs.
         self._loaded: tuple[int, Halves] | None = None
         self._windows: list[range] = []
@@ -101,7 +102,8 @@ class StateWindows:
         if self._loaded is not None and self._loaded[0] == window:
             return
         self._loaded = None  # Freed before the next one is loaded.
-        numbers, (start, stop) = self._windows[window], self.span(window)
+        numbers = self._windows[window]
+        (start, stop) = self.span(window)
         states: Halves | None = None
         for done, (index, read) in enumerate(self._read(numbers), start=1):
             if states is None:
@@ -152,14 +154,16 @@ class LogitCurve:
         products = states @ embeddings.output_rows(mx.arange(size)).astype(mx.float32).T
         x, y = (each.ravel() for each in fetch(products, logits))
         order = np.argsort(x, kind="stable")
-        x, y = x[order], y[order]
+        x = x[order]
+        y = y[order]
         chosen = np.minimum(np.searchsorted(x, np.linspace(x[0], x[-1], _CURVE_POINTS)), x.size - 1)
         x, indices = np.unique(x[chosen], return_index=True)
         return cls(x, np.maximum.accumulate(y[chosen][indices]))
 
     def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return the logits of products, in the shape of `products`."""
-        x, y = self.products, self.logits
+        x = self.products
+        y = self.logits
         tenth = min(int(np.searchsorted(x, x[-1] - 0.1 * (x[-1] - x[0]))), x.size - 2)
         slope = (y[-1] - y[tenth]) / (x[-1] - x[tenth])
         logits: npt.NDArray[np.floating] = np.interp(products, x, y) + slope * np.maximum(products - x[-1], 0)

@@ -28,7 +28,8 @@ class Trainer:
     """
 
     def __init__(self, objective: Objective) -> None:
-        self.objective, self._recipe = objective, objective.recipe
+        self.objective = objective
+        self._recipe = objective.recipe
         # Roots that do not fill a batch wait for another epoch.
         self._steps = [max(len(each) // self._recipe.batch, min(len(each), 1)) for each in objective.roots]
         self.step, self.total = 0, self._recipe.epochs * sum(self._steps)
@@ -72,7 +73,8 @@ class Trainer:
 
     def _batches(self) -> Iterator[tuple[int, int, Any]]:
         """Yield the number, the window and the roots of each remaining step."""
-        step, size = 0, self._recipe.batch
+        step = 0
+        size = self._recipe.batch
         for epoch in range(self._recipe.epochs):
             draw = np.random.default_rng([self._recipe.seed, epoch])
             for window in draw.permutation(len(self._steps)).tolist():

@@ -75,14 +75,16 @@ def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, 
     Raises:
         DoesNotFitError: If there is not enough memory.
     """
-    size, total_bytes = model.info.vocabulary_size, total_memory_bytes()
+    size = model.info.vocabulary_size
+    total_bytes = total_memory_bytes()
     caches = make_prompt_cache(model.network)
     model.network(mx.array([[0]]), cache=caches)
     token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
     logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
     sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
     sequences = max(min(sequences, (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes), 1)
-    state_bytes, window_bytes = 2 * width, max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
+    state_bytes = 2 * width
+    window_bytes = max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
     table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
     states_bytes = min(tokens * state_bytes, window_bytes)
     training_bytes = 3 * table_bytes + states_bytes + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES

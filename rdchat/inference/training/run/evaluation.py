@@ -43,7 +43,8 @@ def held_out_questions(
     model: LoadedModel, template: Template, conversations: Sequence[TrainingConversation]
 ) -> list[Prompt]:
     """Return questions of conversations that were not used in training."""
-    before, after = len(template.before), len(template.after)
+    before = len(template.before)
+    after = len(template.after)
     held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
     texts = [model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
     return [Prompt(text) for text in texts if text][:_EVALUATED]
@@ -53,12 +54,16 @@ def evaluate(
     model: LoadedModel, prompts: Sequence[Prompt], drafter: Path, now: Callable[[], float]
 ) -> Generator[TrainingProgress, None, dict[str, Statistics]]:
     """Decode questions with the drafter in a folder; return the sums by setup, such as `W4 L5`."""
-    session, pace, done, decoded = ChatSession(model), Pace(now), 0, 0
+    session = ChatSession(model)
+    pace = Pace(now)
+    done = 0
+    decoded = 0
     replies: dict[str, list[Statistics]] = {name: [] for name in _SETUPS}
     for prompt in prompts:
         for name, draft in _SETUPS.items():
             replies[name].append(_decode(session, prompt, replace(draft, drafter=str(drafter)), _EVALUATED_TOKENS))
-            done, decoded = done + 1, decoded + replies[name][-1].generated_tokens - 1
+            done = done + 1
+            decoded = decoded + replies[name][-1].generated_tokens - 1
             fraction = done / len(prompts) / len(_SETUPS)
             left_s = pace.spent_s * (1 / fraction - 1)
             yield TrainingProgress(Phase.EVALUATE, fraction, decoded / pace.spent_s, left_s=max(left_s, 0.0))
@@ -79,9 +84,12 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
     """
     name, folder, problem = _old(model, old)
     folders = [path for path in (new, folder) if path]
-    session, done, columns = ChatSession(model), 0, list[list[float | None]]()
+    session = ChatSession(model)
+    done = 0
+    columns = list[list[float | None]]()
     for drafter in folders:
-        draft, replies = replace(_COMPARED, drafter=str(drafter)), list[Statistics]()
+        draft = replace(_COMPARED, drafter=str(drafter))
+        replies = list[Statistics]()
         for prompt in EVERYDAY_PROMPTS:  # Each is a group of its own.
             replies.append(_decode(session, prompt, draft, _COMPARED_TOKENS))
             done += 1

@@ -68,7 +68,8 @@ def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
     stored = [item for number in range(len(shards)) for item in shards.read(number)] if shipped else []
     if stored != shipped[: len(stored)]:
         return
-    missing, taken = settings.tokens - answer_tokens(stored), list[TrainingConversation]()
+    missing = settings.tokens - answer_tokens(stored)
+    taken = list[TrainingConversation]()
     for item in shipped[len(stored) :]:
         if missing <= 0:
             break
@@ -152,8 +153,10 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
             trainer.restore(checkpoint)
         except ModelError as error:
             _LOG.warning("The training starts again: %s", error)
-    first, pace = trainer.step, Pace(now)
-    saved, evaluated = now(), -math.inf
+    first = trainer.step
+    pace = Pace(now)
+    saved = now()
+    evaluated = -math.inf
     losses: list[float] = []
     for loss in trainer.run():
         if loss is not None and not math.isfinite(loss):
@@ -166,7 +169,8 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
         if pace.due() or last:
             accuracy: tuple[float, ...] = ()
             if last or (losses and now() - evaluated > _EVALUATE_EVERY):
-                accuracy, evaluated = trainer.objective.accuracy(), now()
+                accuracy = trainer.objective.accuracy()
+                evaluated = now()
             steps_per_s = (trainer.step - first) / pace.spent_s
             try:
                 yield TrainingProgress(

@@ -45,7 +45,8 @@ class RunRecord:
         Raises:
             RdchatError: If the record is damaged, or the training began in another precision.
         """
-        path, hint = folder / _FILE, f"Delete {folder} to start again."
+        path = folder / _FILE
+        hint = f"Delete {folder} to start again."
         if not path.exists():
             return None
         try:

@@ -24,7 +24,9 @@ from rdchat.inference.training.run.run_record import RunRecord
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-_MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
+_MIN_TOKENS = 1000
+_MAX_TOKENS = 100_000_000
+_MAX_EPOCHS = 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."

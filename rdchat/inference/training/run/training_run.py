@@ -43,7 +43,9 @@ class DrafterTraining:
     """
 
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
-        self._model, self._plan, self._now = model, plan, now
+        self._model = model
+        self._plan = plan
+        self._now = now
         self._record = plan.record
         model.hooks.read(plan.reads)
 
@@ -76,7 +78,8 @@ class DrafterTraining:
             ) from error
 
     def _phases(self) -> Generator[TrainingProgress]:
-        settings, record = self._plan.settings, self._record
+        settings = self._plan.settings
+        record = self._record
         stored = ShardFolder(self._plan.folder / SHARDS, self._model.info.vocabulary_size)
         take_shipped(stored, self._plan)
         maker = DataMaker(
@@ -129,8 +132,10 @@ class DrafterTraining:
             prompts: Number of questions decoded to evaluate the drafter.
             evaluation: Their counts by setup; see `evaluate`.
         """
-        plan, model = self._plan, self._model.info
-        settings, target = plan.settings, plan.binding
+        plan = self._plan
+        model = self._model.info
+        settings = plan.settings
+        target = plan.binding
         fields = {
             "kind": HeadKind.RECURRENT.value,
             "target": target.name,

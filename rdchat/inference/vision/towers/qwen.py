@@ -34,7 +34,8 @@ def rows(
         grid: The image's rows and columns of tokens.
         evaluate: Called with the state after each layer.
     """
-    merge, heads = settings.get("spatial_merge_size", 2), settings.get("num_heads", 16)
+    merge = settings.get("spatial_merge_size", 2)
+    heads = settings.get("num_heads", 16)
     # Patches come block by block.
     places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
     row, column = places.swapaxes(2, 3).reshape(2, -1)
@@ -43,7 +44,9 @@ def rows(
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), row, column)
     turned = rotation(np.stack([row, column], -1), width // heads, _THETA)
-    mergers, merged, deep = weights.parts("deepstack_merger_list."), width * merge**2, []
+    mergers = weights.parts("deepstack_merger_list.")
+    merged = width * merge**2
+    deep = []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
     for number, block in enumerate(weights.parts("blocks.")[: settings.get("depth")]):
         q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
@@ -65,7 +68,8 @@ def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np
     """Return the table's positions, a square, stretched over an image: bilinear, corner to corner."""
     side = int(table.shape[0] ** 0.5)
     y, x = (each * np.float32((side - 1) / max(int(each.max()), 1)) for each in (row, column))
-    top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
+    top = np.floor(y).astype(np.int64)
+    left = np.floor(x).astype(np.int64)
     result = mx.zeros((len(row), table.shape[1]), table.dtype)
     for down, right in np.ndindex(2, 2):
         share = abs(1 - down - (y - top)) * abs(1 - right - (x - left))

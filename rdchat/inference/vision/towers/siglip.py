@@ -42,7 +42,8 @@ def naflex_rows(
         evaluate: Called with the state after each layer.
     """
     tower = weights.part("tower.")
-    bias, side = tower["embeddings.patch_embedding.bias"], math.isqrt(len(patches) // math.prod(grid))
+    bias = tower["embeddings.patch_embedding.bias"]
+    side = math.isqrt(len(patches) // math.prod(grid))
     x = tower.linear("embeddings.patch_embedding", patches.astype(bias.dtype))
     table = tower.table("embeddings.position_embedding", bias.size)
     down, across = (_stretched(math.isqrt(len(table)), side * each) for each in grid)

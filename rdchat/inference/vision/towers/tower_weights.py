@@ -19,7 +19,8 @@ class TowerWeights:
     """
 
     def __init__(self, arrays: Mapping[str, mx.array], prefix: str = "") -> None:
-        self._arrays, self._prefix = arrays, prefix
+        self._arrays = arrays
+        self._prefix = prefix
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._arrays
@@ -80,7 +81,8 @@ def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) ->
     Scores are multiplied by `scale`, usually 1 / sqrt(size).
     """
     q, k, v = (part.swapaxes(0, 1)[None] for part in (q, k, v))
-    parts, count = [], max(_PAIRS // q.shape[2], 1)
+    parts = []
+    count = max(_PAIRS // q.shape[2], 1)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     for at in range(0, q.shape[2], count):
         parts.append(mx.fast.scaled_dot_product_attention(q[:, :, at : at + count], k, v, scale=scale))
@@ -100,7 +102,8 @@ def rotation(places: npt.NDArray[np.int64], size: int, theta: float, parts: int 
     """
     turns = 1 / theta ** (np.arange(0, size // 2, 2) / (size // 2))
     angles = mx.array((places[..., None] * turns).reshape(len(places), 1, parts, -1).astype(np.float32))
-    cos, sin = mx.cos(angles), mx.sin(angles)
+    cos = mx.cos(angles)
+    sin = mx.sin(angles)
 
     def turned(heads: mx.array) -> mx.array:
         one, other = mx.split(heads.astype(mx.float32).reshape(*heads.shape[:2], parts, -1), 2, axis=-1)
