@@ -200,7 +200,6 @@ class ConversationView(Ground):
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
         self.welcome.starter_chosen.connect(self._take_starter)
-        self.welcome.image_requested.connect(self.files.choose)
 
     def _save_edit(self, message_id: int, text: str) -> None:
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""

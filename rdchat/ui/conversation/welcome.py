@@ -30,7 +30,6 @@ STARTERS = (
     "Write a friendly email that moves a meeting to Thursday.",
     "Write a Python function that counts the words in a text.",
 )
-ABOUT_IMAGE = "What does this image show?"
 # Models with fewer weights get the small questions. Remote ones may not say how many they have.
 _LARGE_PARAMETERS = 1_000_000_000
 _WIDTH = 520
@@ -49,10 +48,9 @@ def greeting(model: ModelSlot) -> str:
 
 
 def starters(info: ModelInfo | None) -> tuple[str, ...]:
-    """Return three questions that a model can answer; one that sees gets one about an image."""
+    """Return three questions that a model can answer."""
     is_small = info is None or 0 < info.parameters < _LARGE_PARAMETERS
-    questions = SMALL_STARTERS if is_small else STARTERS
-    return (*questions[:2], ABOUT_IMAGE) if info is not None and info.sees else questions
+    return SMALL_STARTERS if is_small else STARTERS
 
 
 class ModelOffer(Card):
@@ -109,8 +107,6 @@ class WelcomeView(QWidget):
     """
 
     starter_chosen = Signal(str)
-    # The question is about an image that is not attached yet.
-    image_requested = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -145,12 +141,7 @@ class WelcomeView(QWidget):
                 button.setText(question)
 
     def _starter_button(self, question: str) -> QPushButton:
-        button = push_button(question, act=lambda: self._choose(button.text()))
+        button = push_button(question, act=lambda: self.starter_chosen.emit(button.text()))
         button.setMinimumHeight(34)
         button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         return button
-
-    def _choose(self, question: str) -> None:
-        self.starter_chosen.emit(question)
-        if question == ABOUT_IMAGE:
-            self.image_requested.emit()

@@ -2,16 +2,14 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.welcome import ABOUT_IMAGE, SMALL_STARTERS, STARTERS, WelcomeView, starters
+from rdchat.ui.conversation.welcome import SMALL_STARTERS, STARTERS, WelcomeView, starters
 from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
-from tests.services import fakes
 from tests.services.fakes import MODEL
 from tests.ui.conftest import Chat
 
@@ -28,34 +26,16 @@ def test_a_click_on_a_question_asks_for_it(qtbot: QtBot, theme: Theme) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "sees", "questions"),
+    ("parameters", "questions"),
     [
-        (135_000_000, False, SMALL_STARTERS),
-        (500_000_000, True, (*SMALL_STARTERS[:2], ABOUT_IMAGE)),
-        (4_000_000_000, False, STARTERS),
-        (4_000_000_000, True, (*STARTERS[:2], ABOUT_IMAGE)),
+        (135_000_000, SMALL_STARTERS),
+        (4_000_000_000, STARTERS),
         # A server does not say how large its model is.
-        (0, False, STARTERS),
+        (0, STARTERS),
     ],
 )
-def test_the_questions_follow_the_model(parameters: int, sees: bool, questions: tuple[str, ...]) -> None:
-    assert starters(replace(MODEL, parameters=parameters, sees=sees)) == questions
-
-
-def test_a_question_about_an_image_asks_for_the_image(
-    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fakes, "MODEL", replace(MODEL, sees=True))
-    chat.start()
-    buttons = window.conversation.welcome.buttons
-    qtbot.mouseClick(buttons[0], LEFT)
-    assert window.conversation.composer.text == buttons[0].text()
-    assert not window.findChildren(QFileDialog)
-    qtbot.mouseClick(buttons[-1], LEFT)
-    assert window.conversation.composer.text == ABOUT_IMAGE
-    (dialog,) = window.findChildren(QFileDialog)
-    assert dialog.isVisible()
-    dialog.close()
+def test_the_questions_follow_the_model(parameters: int, questions: tuple[str, ...]) -> None:
+    assert starters(replace(MODEL, parameters=parameters)) == questions
 
 
 def test_a_low_window_scrolls_instead_of_squeezing(qtbot: QtBot, theme: Theme) -> None:
