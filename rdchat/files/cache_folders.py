@@ -67,7 +67,8 @@ def remove_folders(top: Path, store: Path | None = None, kept: Callable[[], Iter
         store: Only those of the chats in this file; None for all.
         kept: Returns the names of folders that stay; called once the folders are listed, so that it knows new chats.
     """
-    ours, folders = "" if store is None else _hash(store), list(top.glob("*"))
+    ours = "" if store is None else _hash(store)
+    folders = list(top.glob("*"))
     spared = set(kept())
     for folder in folders:
         if folder.name not in spared and folder.name.startswith((ours, _REMOVED)) and folder.is_dir():

@@ -9,7 +9,8 @@ from pathlib import Path
 from rdchat.errors import StorageError
 from rdchat.files.file_lock import FileLock
 
-_PREFIX, _LOCK = "rdchat-private-", "lock"
+_PREFIX = "rdchat-private-"
+_LOCK = "lock"
 
 
 @contextmanager

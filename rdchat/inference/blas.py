@@ -21,7 +21,8 @@ from rdchat.files.privacy import is_ours, is_private, private_folder
 _LOG = logging.getLogger(__name__)
 # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.
 _VARIABLE = "TMPDIR"
-_MLX, _KERNELS = "mlx", "*/cpu/lib*.so"
+_MLX = "mlx"
+_KERNELS = "*/cpu/lib*.so"
 # In a 64-bit header: offset, size and number of the last table in the file.
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.

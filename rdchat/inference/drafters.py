@@ -180,7 +180,10 @@ class Drafters:
 
         In mode `off` there is none.
         """
-        prompt, request, ledger, settings = job.prompt, job.request, job.ledger, job.request.draft
+        prompt = job.prompt
+        request = job.request
+        ledger = job.ledger
+        settings = job.request.draft
         if settings.mode is Mode.OFF:
             return job, None
         self.auto.look_up_costs()
@@ -221,7 +224,9 @@ class Drafters:
         Raises:
             RdchatError: If one of them cannot be used; the others are loaded nevertheless.
         """
-        loaded, draft_model, wrong = None, None, list[RdchatError]()
+        loaded = None
+        draft_model = None
+        wrong = list[RdchatError]()
         try:
             loaded = self._load_head(settings.drafter)
         except RdchatError as error:
@@ -242,7 +247,8 @@ class Drafters:
 
     def _auto_sources(self, settings: DraftSettings) -> str:
         available = self.auto.available
-        draft_model, folder = available.draft_model, available.folder
+        draft_model = available.draft_model
+        folder = available.folder
         sources = [
             folder and drafter_name(settings.drafter, folder),
             draft_model and draft_model.model.info.path,

@@ -39,7 +39,8 @@ class _ChosenEngine:
     def __init__(
         self, remote_servers: Callable[[], Sequence[RemoteServer]], hosts: Callable[[], Sequence[Host]]
     ) -> None:
-        self._remote_servers, self._hosts = remote_servers, hosts
+        self._remote_servers = remote_servers
+        self._hosts = hosts
         self._engines: dict[Callable[..., Engine], Engine] = {}
         # Other threads read it.
         self._used: Engine | None = None

@@ -57,7 +57,8 @@ from rdchat.thoughts import markers_among
 
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 # Prompt tokens in the first call, before its time is known.
-_FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32
+_FIRST_CHUNK_GPU = 128
+_FIRST_CHUNK_CPU = 32
 
 
 class Part(NamedTuple):
@@ -189,7 +190,8 @@ def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
 
 def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    need, room = each_need(MemoryNeed.of(files.sizes, dtype, on_gpu()), ranks), memory_room()
+    need = each_need(MemoryNeed.of(files.sizes, dtype, on_gpu()), ranks)
+    room = memory_room()
     fit = need.fit(room)
     needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
@@ -247,10 +249,12 @@ def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: ob
 
 def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
     for name, module in network.named_modules():
-        scales, packed = weights.get(f"{name}.scales"), weights.get(f"{name}.weight")
+        scales = weights.get(f"{name}.scales")
+        packed = weights.get(f"{name}.weight")
         if scales is None or packed is None or not hasattr(module, "to_quantized"):
             continue
-        width, groups = module.weight.shape[-1], scales.shape[-1]
+        width = module.weight.shape[-1]
+        groups = scales.shape[-1]
         fits = groups > 0 and width > 0 and width // groups in QUANTIZED_GROUPS
         if not fits or packed.shape[-1] * 32 // width not in QUANTIZED_BITS:
             raise ModelError(f"The quantised weights of {name} do not have the size in config.json.", REFETCH_HINT)
@@ -259,7 +263,8 @@ def _check_packing(network: nn.Module, weights: dict[str, mx.array]) -> None:
 def _check_bytes(network: nn.Module, weights: dict[str, mx.array]) -> None:
     """Refuse weights of 8 bits without scales: MLX would compute with their codes."""
     for name, parameter in tree_flatten(network.parameters()):
-        array, module = weights.get(name), name.rpartition(".")[0]
+        array = weights.get(name)
+        module = name.rpartition(".")[0]
         if array is None or array.dtype.size > 1 or not mx.issubdtype(parameter.dtype, mx.floating):
             continue
         if f"{module}.scales" not in weights and f"{module}.weight_scale" not in weights:
@@ -315,7 +320,8 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
 
 def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:
     arrays = [array for _, array in tree_flatten(network.parameters())]
-    total, done = sum(array.nbytes for array in arrays), 0
+    total = sum(array.nbytes for array in arrays)
+    done = 0
     for array in arrays:
         on_progress(LoadProgress("Reading weights", done / max(total, 1)))
         mx.eval(array)

@@ -97,7 +97,8 @@ class ModeOptions:
         if folder is None:
             reason = " ".join(filter(None, [no_drafter(self._model), self._layers(None), *left_out]))
             return ModeOption(Mode.DRAFTER, available=False, reason=reason)
-        kind, match = inspect_drafter(folder), check_drafter(folder, self._model)
+        kind = inspect_drafter(folder)
+        match = check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), self._layers(named), *left_out]))
         source = drafter_name(named, folder)

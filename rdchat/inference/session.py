@@ -51,12 +51,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 # The prompt repeats its tokens, for prompt lookup.
-_PROMPT_TOKENS, _REPEATED = 24, 3
+_PROMPT_TOKENS = 24
+_REPEATED = 3
 _TOKENS = 16
 # A reply ends once a kernel was compiled, and may end with its first token; then another seed is tried.
 _SEEDS = 40
 # Kernels of a plain reply, and of the automatic mode's drafts; a model or a drafter may have a few more.
-_KERNELS, _DRAFTING_KERNELS = 20, 33
+_KERNELS = 20
+_DRAFTING_KERNELS = 33
 # Replies that do not wait for what drafts, at most: a busy server has no idle moment to compile it in.
 PLAIN_REPLIES = 3
 # isort: split
@@ -194,7 +196,8 @@ class ChatSession:
         # A GPU compiles in some seconds; g++ takes half a minute.
         is_held_back = self.plain_replies and reason is None and not on_gpu()
         missing = self._missing(request.draft) if is_held_back else []
-        clock, ledger = Clock(), Ledger()
+        clock = Clock()
+        ledger = Ledger()
         with ledger.stage(Stage.TOKENIZE):
             prompt, images = self.model.encode_seen(request, lambda: _go_on(stopped))
             self._check_length(len(prompt))
@@ -209,7 +212,8 @@ class ChatSession:
         except BaseException:
             self.caches.give_back(cache, request.partition)
             raise
-        auto, costs = self.drafters.auto, self.drafters.auto.costs
+        auto = self.drafters.auto
+        costs = self.drafters.auto.costs
         auto.has_replied = True
         job = ReplyJob(
             self.model,
@@ -240,7 +244,9 @@ class ChatSession:
         """Return what keeps a reply within its format and its thought's limit; None where it has neither."""
         if request.shape is None and request.thinking_tokens is None:
             return None
-        model, rules, start = self.model, None, reply_start(self.model, prompt, request)
+        model = self.model
+        rules = None
+        start = reply_start(self.model, prompt, request)
         begun = request.messages[-1].content if request.continue_last else ""
         closing = thought_end(model, prompt[:start])
         if request.shape is not None:
@@ -260,7 +266,8 @@ class ChatSession:
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""
-        modes, fits = self._options.all(settings), self._options.fits(drafters)
+        modes = self._options.all(settings)
+        fits = self._options.fits(drafters)
         return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
@@ -270,7 +277,8 @@ class ChatSession:
 
     def prepare(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Compile what replies with these settings need, unless that was done on this machine."""
-        before, usual = blas.compiled_kernels(), _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
+        before = blas.compiled_kernels()
+        usual = _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
         for _ in _compile(self.model, self.drafters, self._missing(settings)):
             # A GPU's kernels are no files to count.
             share = (blas.compiled_kernels() - before) / usual
@@ -283,7 +291,8 @@ class ChatSession:
         return [(draft, marker) for draft in warmed_by(settings) if not (marker := self._marker(draft)).exists()]
 
     def _marker(self, draft: DraftSettings) -> Path:
-        head, network = self.drafters.auto.available.head, type(self.model.network).__module__
+        head = self.drafters.auto.available.head
+        network = type(self.model.network).__module__
         versions = f"{__version__} {version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
         return blas.compiled_marker(f"{versions} {draft.mode} {draft.drafter} {draft.draft_model}")
 

@@ -33,7 +33,8 @@ class DraftEstimate:
         self._chances = np.zeros_like(usual)
         for bit in 0.5 ** np.arange(1, 40):
             self._chances += bit * (self._accepted(self._chances + bit) <= usual)
-        self._of_texts, self._of_text = Rate(1.0, 20.0, 0.998), Rate(1.0, 6.0, 0.97)
+        self._of_texts = Rate(1.0, 20.0, 0.998)
+        self._of_text = Rate(1.0, 6.0, 0.97)
 
     @property
     def factor(self) -> float:
@@ -60,7 +61,8 @@ class DraftEstimate:
 
     def _accepted(self, chances: Floats) -> Floats:
         """Return the expected accepted tokens for chances of continuing, (lengths, `MAX_ROWS` + 1)."""
-        total, along = np.zeros_like(chances), np.ones_like(chances)
+        total = np.zeros_like(chances)
+        along = np.ones_like(chances)
         for depth in range(1, self._drafted[-1] + 1):
             along = along * chances
             total += along * (self._drafted >= depth)[:, None]
@@ -79,7 +81,8 @@ def usual_accepted(chance: float, shape: DraftShape, branches: bool = False) -> 
         shape: Shape of the draft.
         branches: Whether paths continue below runner-ups, as in a beam search; in a draft model's drafts they end.
     """
-    total, reached = 0.0, 1.0
+    total = 0.0
+    reached = 1.0
     for step in range(shape.draft_tokens):
         either = 1 - (1 - chance) * shape.candidates(step) ** -_RUNNER_UPS
         total += reached * either

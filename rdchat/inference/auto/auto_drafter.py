@@ -37,10 +37,15 @@ class AutoDrafter(Drafter):
     name = "auto"
 
     def __init__(self, state: AutoState, job: ReplyJob) -> None:
-        available, costs, trees = state.available, state.costs, state.trees
-        prompt, request, self._ledger = job.prompt, job.request, job.ledger
+        available = state.available
+        costs = state.costs
+        trees = state.trees
+        prompt = job.prompt
+        request = job.request
+        self._ledger = job.ledger
         estimates = state.estimates(request.sampling)
-        head, small = available.head, available.draft_model
+        head = available.head
+        small = available.draft_model
         self._head = head.drafter(prompt, request, job.ledger) if head else None
         self._draft_model = model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
         sources: list[Source] = []
@@ -61,7 +66,9 @@ class AutoDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`; follows the controller's plan."""
-        plan, model, head = self.controller.plan, self._draft_model, self._head
+        plan = self.controller.plan
+        model = self._draft_model
+        head = self._head
         self.usual = True
         if plan.mode is Mode.SPECULATIVE:
             assert model is not None

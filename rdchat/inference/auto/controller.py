@@ -22,7 +22,8 @@ _PLAIN_STEPS = 3
 _MARGIN = 0.03
 # Share of what a text showed about drafts that stays for the next text, and after a plain step: what follows may be
 # easier to draft.
-_OTHER_TEXT, _AFTER_STEP = 0.5, 0.99
+_OTHER_TEXT = 0.5
+_AFTER_STEP = 0.99
 # Tokens that a reply may lose to trial rounds, from the start.
 _GRANT = 0.2
 # Further tokens that it may lose, as a share of its tokens.
@@ -70,11 +71,16 @@ class Controller:
         earlier: EarlierReplies | None = None,
     ) -> None:
         estimates.forget(_OTHER_TEXT)
-        self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
+        self.text = list(prompt)
+        self.looked_up = LookupTree()
+        self.plan = PLAIN
         self.is_forced = False
-        self._index, self._trees = LookupIndex(prompt, estimates.lookup, earlier), trees
+        self._index = LookupIndex(prompt, estimates.lookup, earlier)
+        self._trees = trees
         self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
-        self._planner, self._costs, self._estimates = planner, planner.costs, estimates
+        self._planner = planner
+        self._costs = planner.costs
+        self._estimates = estimates
         self._sources = list(sources)
         self._choice: Choice | None = None
         self._budget = _GRANT
@@ -86,12 +92,14 @@ class Controller:
         # Whether a draft was made in this reply.
         self._drafted = False
         # Whether a plain step is queued, and how many calls, from the next one on, have times that are ignored.
-        self._queued, self._unusual = False, _HELD_UP
+        self._queued = False
+        self._unusual = _HELD_UP
 
     @property
     def status(self) -> AutoChoice:
         """What is done now, and what is expected of it or why nothing is drafted."""
-        plan, choice = self.plan, self._choice
+        plan = self.plan
+        choice = self._choice
         if plan == PLAIN or choice is None:
             known = self._costs.measured or self._drafted
             # No plain step was timed yet.
@@ -176,7 +184,8 @@ class Controller:
             usual: Whether its time is typical of its plan.
             ended: Whether the reply ended with it.
         """
-        plan, choice = self.plan, self._choice
+        plan = self.plan
+        choice = self._choice
         assert choice is not None
         self._drafted = True
         for source in self._sources:

@@ -130,7 +130,8 @@ class CallCurve:
         return self._at(depth) if self._verifies else np.full_like(self._table[0], np.inf)
 
     def _at(self, depth: int) -> Floats:
-        depths, table = self._depths, self._table
+        depths = self._depths
+        table = self._table
         if depth <= depths[0] or len(depths) == 1:
             near: Floats = table[0].copy()
             return near
@@ -179,7 +180,8 @@ class CostModel:
                 self._seen[Mode.OFF], self._deviation = _MEASURED, _DOUBTED
             case Part.CALLS | Part.DEEP_CALLS:
                 self._calls[part] = costs
-                near, deep = self._calls.get(Part.CALLS), self._calls.get(Part.DEEP_CALLS) or {}
+                near = self._calls.get(Part.CALLS)
+                deep = self._calls.get(Part.DEEP_CALLS) or {}
                 costs = {**near, **deep} if near else {}
                 undivided = {key: ms for key, ms in costs.items() if key[0] >= 0}
                 in_parts = {(-rows, depth): ms for (rows, depth), ms in costs.items() if rows < 0}

@@ -66,7 +66,8 @@ into flakes. when they are too heavy for the air below they fall and what reache
 # What a model writes about, at length, to test MTP layers.
 _SUBJECT = "Explain in detail how rain forms."
 # Tokens that it writes, and tokens that are drafted below every third of them.
-_WRITTEN, _CHAIN = 288, 3
+_WRITTEN = 288
+_CHAIN = 3
 
 
 class Measured(NamedTuple):
@@ -110,7 +111,8 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
     kind = model.capability.kind
     yield
     depths = [depth for depth in depths if depth + _ROOM <= model.info.context_length]
-    scratch, measured = TimingCache(model, depths[-1] if depths else 0), Measured({}, quiet=True)
+    scratch = TimingCache(model, depths[-1] if depths else 0)
+    measured = Measured({}, quiet=True)
     for depth in depths:
         if not (yield from scratch.fill(depth)):
             break
@@ -166,13 +168,16 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     after, before = mx.split(mx.concatenate(parts), 2, axis=-1)
     wrong: dict[tuple[int, int], float] = {}
     for reading in layer.readings:
-        right, memory, read = 0, layer.memory(), 0
+        right = 0
+        memory = layer.memory()
+        read = 0
         hidden = before if reading.before_norm else after
         roots = range(len(prompt), len(text) - _CHAIN, _CHAIN)
         for root in roots:
             with layer.reading_as(reading):
                 memory.take(text[read:root], hidden[read:root], read)
-                state, read = memory.state(Root(text[root], root, hidden[root - 1])), root
+                state = memory.state(Root(text[root], root, hidden[root - 1]))
+                read = root
                 for token in text[root + 1 : root + 1 + _CHAIN]:
                     if int(fetch(mx.argmax(state.logits()[0]))) != token:
                         break
@@ -196,7 +201,8 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
         True: [],
         False: [],
     }
-    spent_ms, warm = 0.0, False
+    spent_ms = 0.0
+    warm = False
     while len(turns_by_quiet[True]) < _TRIALS and len(turns_by_quiet[False]) < _DISTURBED:
         turn: dict[tuple[int, int], float] = {}
         for key, work in works.items():
@@ -232,7 +238,8 @@ class TimingCache:
         tokens = model.tokenizer.encode(_TEXT, add_special_tokens=False) or [0]
         tokens *= 1 + (deepest + MAX_ROWS) // len(tokens)
         # What is fed, and what may follow at each depth.
-        self._text, self._following = tokens[:deepest], tokens
+        self._text = tokens[:deepest]
+        self._following = tokens
         self._chunk = MAX_ROWS
         self._head = head
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
@@ -327,7 +334,8 @@ class TimingCache:
         and not every cache can remove them.
         """
         root = self._following[len(self._text)]
-        running, reads = self._step(mx.array([root])), list[float]()
+        running = self._step(mx.array([root]))
+        reads = list[float]()
         while len(reads) < 2 or (len(reads) < 4 and reads[-1] - reads[-2] < _SLOW_MS / 1000):
             following = self._step(running)
             mx.eval(running)

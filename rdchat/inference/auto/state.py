@@ -180,7 +180,9 @@ class AutoState:
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
-        model, available, others = self.model, self.available, self._others
+        model = self.model
+        available = self.available
+        others = self._others
         works: dict[Part, tuple[str, Callable[[], Measurement]]] = {
             Part.CALLS: ("", partial(measure_calls, model, [NEAR], NEAR_ROWS, others))
         }
@@ -195,7 +197,8 @@ class AutoState:
             works[Part.DRAFT_MODEL] = _identity(draft.model), partial(measure_draft_model, draft, others)
             self.costs.draft_model_share = self._share_of(draft)
         again: dict[Part, Callable[[], Measurement]] = {}
-        self._running, self._missing = None, {}
+        self._running = None
+        self._missing = {}
         for part in Part:
             self.costs.use(part, {})
             if part in works:

@@ -123,7 +123,8 @@ class DiskCaches:
 
     def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write a cache after its reply, slice by slice; without a folder nothing is written."""
-        at_prompt, self._at_prompt = self._at_prompt, (0, [])
+        at_prompt = self._at_prompt
+        self._at_prompt = (0, [])
         if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
             self._work.append(_Work(folder, weakref.ref(cache), at_prompt))
 
@@ -144,7 +145,8 @@ class DiskCaches:
         if self._writer.has_more:
             time.sleep(_WAIT_S)
             return True
-        work, again = self._work[0], False
+        work = self._work[0]
+        again = False
         try:
             again = not work.failed and self._write_next(work)
         except (OSError, RuntimeError):
@@ -155,7 +157,8 @@ class DiskCaches:
 
     def _write_next(self, work: _Work) -> bool:
         """Return whether something of a cache was given to the writer."""
-        layout, cache = self._layout, work.cache()
+        layout = self._layout
+        cache = work.cache()
         if layout is None or cache is None:
             return False
         if work.segments is None:
@@ -255,8 +258,11 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
 
 def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     """Return the segments of a cache that have no file."""
-    folder, length, position = work.folder.path / layout.key, len(cache.tokens), work.at_prompt[0]
-    blocks, ends = range(ROWS, length + 1, ROWS), [position, length] if 0 < position < length else [length]
+    folder = work.folder.path / layout.key
+    length = len(cache.tokens)
+    position = work.at_prompt[0]
+    blocks = range(ROWS, length + 1, ROWS)
+    ends = [position, length] if 0 < position < length else [length]
     digests = digests_of(cache.tokens, {*blocks, *ends})
     segments = [Segment(end, digests[end], False) for end in blocks]
     segments += [Segment(end, digests[end], True) for end in ends]
@@ -268,7 +274,8 @@ def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
 
 def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) -> bool:
     """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
-    path, limit = work.folder.path / layout.key, work.folder.limit_bytes
+    path = work.folder.path / layout.key
+    limit = work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:

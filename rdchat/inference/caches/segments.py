@@ -125,7 +125,8 @@ class CacheLayout:
 
     def tensors(self, segment: Segment) -> dict[str, StoredTensor]:
         """Return the entries of a segment's header."""
-        rows, state = list[StoredTensor](), list[StoredTensor]()
+        rows = list[StoredTensor]()
+        state = list[StoredTensor]()
         for leaf, specs in self._parts():
             if _has_all_rows(leaf):
                 rows += [_with_rows(each, segment.end - segment.start) for each in specs if each]
@@ -142,7 +143,8 @@ class CacheLayout:
 
     def copy_state(self, cache: KVCache) -> list[mx.array]:
         """Return a copy of the other layers' state after the cache's last token. Between calls, after `evaluate`."""
-        state, position = list[mx.array](), len(cache.tokens)
+        state = list[mx.array]()
+        position = len(cache.tokens)
         for leaf in leaves(cache.layers):
             if isinstance(leaf, RoundArraysCache):
                 # Models replace these arrays, so they need no copy.
@@ -195,7 +197,8 @@ class CacheLayout:
         Raises:
             OSError: If it cannot be written; nothing is left then.
         """
-        path, partial = folder / segment.name, folder / f"{PARTIAL}{secrets.token_hex(8)}"
+        path = folder / segment.name
+        partial = folder / f"{PARTIAL}{secrets.token_hex(8)}"
         try:
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(self._header(segment, zlib.crc32(data)))
@@ -211,7 +214,8 @@ class CacheLayout:
 
         Such a file is removed.
         """
-        path, start = folder / segment.name, len(self._header(segment, 0))
+        path = folder / segment.name
+        start = len(self._header(segment, 0))
         tensors = self.tensors(segment).values()
         size = start + sum(tensor.stored_bytes for tensor in tensors)
         try:

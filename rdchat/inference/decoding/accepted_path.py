@@ -72,7 +72,8 @@ class LazyPath:
 
     def by_depth(self) -> mx.array:
         """Return the index of the path's node at each depth, (deepest + 1,); behind the last node's without meaning."""
-        tree, depths = self.tree, mx.array(np.arange(self.tree.deepest + 1, dtype=np.int32))
+        tree = self.tree
+        depths = mx.array(np.arange(self.tree.deepest + 1, dtype=np.int32))
         if tree.ancestors is None:
             return depths
         return mx.argmax(tree.ancestors[self.last] & (tree.depths == depths[:, None]), axis=1)

@@ -16,7 +16,8 @@ from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
 # Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
-_SLOWLY, _SLOW_INTERVAL = 4, 64
+_SLOWLY = 4
+_SLOW_INTERVAL = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class PlainSteps:
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
-        self._model, self._network, self._hooks = job.model, job.model.network, job.model.hooks
+        self._model = job.model
+        self._network = job.model.network
+        self._hooks = job.model.hooks
         self._cache = job.cache
         self._ledger: Ledger = job.ledger
         self._reply = reply
@@ -77,7 +80,8 @@ class PlainSteps:
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
         with self._ledger.stage(Stage.CHOOSE):
-            sure, matcher = None, self._reply.matcher
+            sure = None
+            matcher = self._reply.matcher
             mask = None if matcher is None else matcher.mask()
             allowed = masked(logits, mask)
             if self._can_step_back and not self._slowly:
@@ -94,7 +98,8 @@ class PlainSteps:
 
     def after(self) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
-        reply, token_id = self._reply, self._reply.token_ids[-1]
+        reply = self._reply
+        token_id = self._reply.token_ids[-1]
         step = self._call(mx.array([token_id]), self._prompt_tokens + len(reply.token_ids) - 1, reply.seen)
         self._cache.tokens.append(token_id)
         return step
@@ -124,7 +129,8 @@ class PlainSteps:
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
-        reply, waits = self._reply, 1 + self._ledger.take_waits() + self._cache.take_waits()
+        reply = self._reply
+        waits = 1 + self._ledger.take_waits() + self._cache.take_waits()
         # The first token comes with the prefill.
         if reply.token_ids:
             reply.count(target_calls=1, host_syncs=waits)
@@ -147,7 +153,8 @@ class PlainSteps:
         Returns:
             The token, whether the next call was queued for this very token, and its log-probability.
         """
-        chosen, log_prob = step.token, step.log_prob
+        chosen = step.token
+        log_prob = step.log_prob
         mx.eval(chosen, step.finite, step.sure, log_prob)
         check_finite(step.finite, self._model)
         sure = step.sure is None or self._was_sure(bool(step.sure))

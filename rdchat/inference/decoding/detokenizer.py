@@ -104,7 +104,8 @@ class Detokenizer:
             while offset >= 0 and not may_stop(self._text, offset):
                 offset = self._text.find(stop, offset + 1)
             if offset >= 0 and (self._cut is None or offset < self._cut):
-                self._cut, self.stop = offset, stop
+                self._cut = offset
+                self.stop = stop
 
     def _release(self) -> str:
         end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()

@@ -98,7 +98,8 @@ class Ledger:
 
     def take_waits(self) -> int:
         """Return the number of waits since the last call."""
-        waits, self._waits = self._waits, 0
+        waits = self._waits
+        self._waits = 0
         return waits
 
     def hand_over(self) -> None:
@@ -143,7 +144,8 @@ class TimedPolicy:
     """Times the decisions of another policy."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
-        self._policy, self._ledger = policy, ledger
+        self._policy = policy
+        self._ledger = ledger
 
     @property
     def status(self) -> AutoChoice | None:

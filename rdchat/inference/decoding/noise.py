@@ -36,7 +36,8 @@ def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.arra
 
 def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
     """Return the part of `gumbel_noise` that depends on seed and positions, (n, 2) uint32; computed on the host."""
-    low, high = seed & _MASK, seed >> 32
+    low = seed & _MASK
+    high = seed >> 32
     keys = []
     for position in positions:
         first = _mix_int(low ^ _mix_int((position + _STEP) & _MASK))

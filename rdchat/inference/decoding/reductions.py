@@ -33,14 +33,17 @@ def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
     if count == 1:
         best = mx.argmax(logits, axis=-1, keepdims=True)
         return best, mx.take_along_axis(logits, best, axis=-1)
-    ids, block = None, _BLOCK
+    ids = None
+    block = _BLOCK
     while 2 * count * block < logits.shape[-1] and (ids is None or logits.shape[-1] > _SORTED_AT_ONCE):
         blocks = in_blocks(logits, block)
         best = mx.argpartition(mx.max(blocks, axis=-1), -count, axis=-1)[:, -count:, None]
-        within, last = mx.array(np.arange(block, dtype=np.uint32)), mx.array(logits.shape[-1] - 1, mx.uint32)
+        within = mx.array(np.arange(block, dtype=np.uint32))
+        last = mx.array(logits.shape[-1] - 1, mx.uint32)
         columns = _columns(best, within, last).reshape(logits.shape[0], -1)
         ids = columns if ids is None else mx.take_along_axis(ids, columns, axis=-1)
-        logits, block = mx.take_along_axis(blocks, best, axis=1).reshape(logits.shape[0], -1), block // 4
+        logits = mx.take_along_axis(blocks, best, axis=1).reshape(logits.shape[0], -1)
+        block = block // 4
     if on_gpu() or logits.shape[-1] == count:
         order = mx.argsort(logits, axis=-1)[:, : -count - 1 : -1]
     else:

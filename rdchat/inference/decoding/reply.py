@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 # Rows of a call, by the nodes of a draft and the tokens in the cache.
 RowsFor = Callable[[int, int], int]
 # Number of speed samples, and the shortest time of one.
-_SPEEDS, _SPEED_NS = 120, 250_000_000
+_SPEEDS = 120
+_SPEED_NS = 250_000_000
 # Tokens at the end of a prompt in which the start of a thought is looked for.
 _MARKER_TOKENS = 16
 # Tokens; MLX keeps freed buffers for reuse, which grow with the context.
@@ -141,7 +142,8 @@ class Reply:
     """
 
     def __init__(self, job: ReplyJob) -> None:
-        request, prompt = job.request, job.prompt
+        request = job.request
+        prompt = job.prompt
         self.request = request
         self._job = job
         # Rounds and plain steps count here; `statistics` adds the rest.
@@ -175,7 +177,8 @@ class Reply:
         info = job.model.info
         self._parse = job.model.tokenizer.tool_parser if info.trained_for_tools else parse_tool_call
         begun = bool(thought_end(job.model, prompt[: reply_start(job.model, prompt, request)]))
-        tools, markers = request.tools, info.tool_markers
+        tools = request.tools
+        markers = info.tool_markers
         marks = call_marks(self._parse, markers, tools) if tools and markers else ()
         self._reader = PartsReader.of(request, begun, info.token_markers, marks)
 
@@ -260,8 +263,10 @@ class Reply:
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
-        now, tokens = self.clock.last_token, len(self.token_ids)
-        since, before = self._sampled[0] or self.clock.first_token, self._sampled[1]
+        now = self.clock.last_token
+        tokens = len(self.token_ids)
+        since = self._sampled[0] or self.clock.first_token
+        before = self._sampled[1]
         if now - since >= _SPEED_NS:
             self._speeds.append((tokens - before) / (now - since) * 1e9)
             self._sampled = now, tokens
@@ -314,7 +319,8 @@ class Reply:
 
     def _tool_calls(self, told: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:
         """Return the tool calls in the reply, and the ranges of its text without them."""
-        request, markers = self.request, self._job.model.info.tool_markers
+        request = self.request
+        markers = self._job.model.info.tool_markers
         # The text of an answer with a format is data.
         if not request.tools or markers is None or request.shape is not None:
             return (), ((0, len(told.text)),)

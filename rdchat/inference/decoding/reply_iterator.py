@@ -93,7 +93,8 @@ class ReplyIterator:
     """
 
     def __init__(self, job: ReplyJob, drafter: Drafter | None = None) -> None:
-        model, request = job.model, job.request
+        model = job.model
+        request = job.request
         self._model = model
         self._cache = job.cache
         self._prompt = job.prompt
@@ -110,13 +111,15 @@ class ReplyIterator:
         reply.seen = chooser.seen(job.prompt, model.end_tokens) if chooser.needs_seen else None
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
-        self._drafter, self._parts = drafter, drafter.parts if drafter else ()
+        self._drafter = drafter
+        self._parts = drafter.parts if drafter else ()
         self._policy = policy = drafter.policy if drafter else AlwaysPlain()
         reply.choice = lambda: policy.status
         # The plain step that is queued.
         self._step: Step | None = None
         # When the last call ended, and whether there was a pause since.
-        self._marked, self._resumed = 0, False
+        self._marked = 0
+        self._resumed = False
         self._cancel = threading.Event()
         self._release = job.release
         self._prompt_read = job.prompt_read
@@ -147,13 +150,15 @@ class ReplyIterator:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        began, self.is_paused = perf_counter_ns(), True
+        began = perf_counter_ns()
+        self.is_paused = True
         try:
             with self._model.hooks.restored():
                 yield
         finally:
             self.is_paused = False
-            self._marked, self._resumed = perf_counter_ns(), True
+            self._marked = perf_counter_ns()
+            self._resumed = True
             self._reply.leave_out(self._marked - began)
 
     def close(self) -> None:
@@ -205,9 +210,14 @@ class ReplyIterator:
     def _result(
         self, call: Call, events: list[TokenEvent], held_up: bool = False, usual: bool = True
     ) -> CallResult[TokenEvent]:
-        now, tokens = perf_counter_ns(), self._reply.token_ids[-len(events) :]
-        ms, self._marked, self._resumed = (now - self._marked) / 1e6, now, False
-        usual, queued, ended = usual and not self._ledger.exact, self._step is not None, self.room is None
+        now = perf_counter_ns()
+        tokens = self._reply.token_ids[-len(events) :]
+        ms = (now - self._marked) / 1e6
+        self._marked = now
+        self._resumed = False
+        usual = usual and not self._ledger.exact
+        queued = self._step is not None
+        ended = self.room is None
         return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended)
 
     def _run(self) -> Generator[GenerationEvent]:
@@ -248,7 +258,8 @@ class ReplyIterator:
 
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
-        total, cached = len(self._prompt), len(self._cache.tokens)
+        total = len(self._prompt)
+        cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
         for done in prefill(
@@ -264,7 +275,9 @@ class ReplyIterator:
 
     def _see(self) -> Feed | None:
         """Compute the rows of the images that the cache lacks; None if it lacks none."""
-        images, eyes, start = self._cache.images, self._model.eyes, len(self._cache.tokens)
+        images = self._cache.images
+        eyes = self._model.eyes
+        start = len(self._cache.tokens)
         if eyes is None or all(image.end <= start for image in images):
             return None
         with self._ledger.stage(Stage.SEE), suppress(StoppedError):

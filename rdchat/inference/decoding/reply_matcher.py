@@ -68,7 +68,9 @@ class ReplyMatcher:
     """
 
     def __init__(self, rules: Rules, vocabulary_size: int, ends: Collection[int]) -> None:
-        self._rules, self._size, self._ends = rules, vocabulary_size, ends
+        self._rules = rules
+        self._size = vocabulary_size
+        self._ends = ends
 
     def is_free(self, count: int) -> bool:
         """Return whether the rules surely allow any token for the next one and `count` more."""
@@ -102,14 +104,16 @@ class ReplyMatcher:
             The draft, the same object where nothing was dropped or added, and (nodes, vocabulary) bool: which tokens
             may come after each of its nodes.
         """
-        tree, sources = draft.tree.fetch(), draft.fetch_sources()
+        tree = draft.tree.fetch()
+        sources = draft.fetch_sources()
         nodes = [_Node(int(tree.tokens[0]), -1, self._next(), sources[0])]
         # New index of each node that stays.
         new_index = {0: 0}
         # Nodes below the root that the rules have taken.
         path: list[int] = []
         for node in range(1, len(tree)):
-            parent, token = int(tree.parents[node]), int(tree.tokens[node])
+            parent = int(tree.parents[node])
+            token = int(tree.tokens[node])
             above = new_index.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
@@ -130,7 +134,9 @@ class ReplyMatcher:
 
     def _add_forced(self, nodes: list[_Node], limit: int, *, trees: bool) -> bool:
         """Add a chain of forced tokens below the root, as far as it is not drafted yet."""
-        forced, above, taken = self.forced(limit), 0, 0
+        forced = self.forced(limit)
+        above = 0
+        taken = 0
         if forced and not trees and len(forced) >= len(nodes):
             del nodes[1:]
         elif not trees:
@@ -143,7 +149,8 @@ class ReplyMatcher:
             taken += 1
             child = next((n for n, node in enumerate(nodes) if node.parent == above and node.token == token), None)
             if child is None:
-                child, added = len(nodes), True
+                child = len(nodes)
+                added = True
                 nodes.append(_Node(token, above, self._next(), NodeSource.SHAPE))
             above = child
         self._rules.back(taken)

@@ -79,7 +79,8 @@ class Rounds:
         self._ledger = job.ledger
         self._reply = reply
         self._chooser = chooser
-        self._drafter, self._parts = drafter, drafter.parts
+        self._drafter = drafter
+        self._parts = drafter.parts
         for part in self._parts:
             part.use_cache(job.cache)
         self._verifier = Verifier(job.model, job.cache)
@@ -134,7 +135,8 @@ class Rounds:
         return allowed
 
     def verify(self, draft: Draft) -> _Round:
-        packed, start = draft.tree, self._verifier.position + 1
+        packed = draft.tree
+        start = self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
             verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
@@ -147,7 +149,8 @@ class Rounds:
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
             traced = [array for each in (log_probs, likely) if each for array in each]
-            shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
+            shape = (packed.tokens, packed.parents, packed.depths)
+            finite = mx.array(draft.finite)
             sound = finite_rows(verified.logits)
             results = [*shape, chosen, sure, sound, finite, verified.hidden, draft.lazy_sources, *traced]
             results += self._draft_ahead(packed, verified, chosen, results)
@@ -218,7 +221,8 @@ class Rounds:
 
     def accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
-        reply, tree = self._reply, checked.tree
+        reply = self._reply
+        tree = checked.tree
         with self._ledger.stage(Stage.ACCEPT):
             path = checked.path
             drafters = [checked.drafters[node] for node in path[1:]]

@@ -45,7 +45,8 @@ class TokenChooser:
         masked: bool = False,
         suppressed: Collection[int] = (),
     ) -> None:
-        self._params, self._masked = params, masked
+        self._params = params
+        self._masked = masked
         self._ceiling: mx.array | None = None
         if ids := [token for token in suppressed if 0 <= token < vocabulary_size]:
             self._ceiling = mx.full((vocabulary_size,), mx.inf)
@@ -123,14 +124,17 @@ class TokenChooser:
             (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. It is not sure where
             the filters keep more tokens than were compared.
         """
-        params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
+        params = self._params
+        sure = mx.broadcast_to(_SURE, depths.shape)
         logits = self._below_ceiling(logits)
         # The largest logit is the same in any precision.
         if params.greedy:
             return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
-        logits, keys = self._penalized(logits, seen), noise_keys(self._seed, range(start, start + deepest + 1))
+        logits = self._penalized(logits, seen)
+        keys = noise_keys(self._seed, range(start, start + deepest + 1))
         if not has_filter(params):
-            largest, noise = mx.max(logits, axis=-1, keepdims=True), noise_of(keys, self._token_ids)
+            largest = mx.max(logits, axis=-1, keepdims=True)
+            noise = noise_of(keys, self._token_ids)
             noise = noise[depths] if deepest else noise
             return mx.argmax(_noisy(logits, largest, self._temperature, noise), axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])

@@ -24,7 +24,9 @@ class ShapeVocabulary:
     """
 
     def __init__(self, model: LoadedModel) -> None:
-        size, control, ends = model.info.vocabulary_size, model.prompts.control, sorted(model.end_tokens)
+        size = model.info.vocabulary_size
+        control = model.prompts.control
+        ends = sorted(model.end_tokens)
         known = min(size, len(model.tokenizer))
         self.tokens = [model.token_data(token) for token in range(known)] + [b""] * (size - known)
         for token, text in control.items():
@@ -32,7 +34,8 @@ class ShapeVocabulary:
                 self.tokens[token] = text.encode()
         self._control = {text: token for token, text in control.items() if token < size}
         self.special_token_ids = sorted({*control, *ends})
-        self.eos_token_id, self.bos_token_id = ends[0], None
+        self.eos_token_id = ends[0]
+        self.bos_token_id = None
         self._by_data = {data: token for token, data in reversed(list(enumerate(self.tokens)))
                          if data and token not in control}  # fmt: skip
         self._longest = max(map(len, self._by_data), default=1)
@@ -43,7 +46,8 @@ class ShapeVocabulary:
 
         Only tokens that are drafted depend on it.
         """
-        ids, start = list[int](), 0
+        ids = list[int]()
+        start = 0
         while start < len(text):
             ends = range(min(len(text), start + self._longest), start, -1)
             end = next((end for end in ends if text[start:end] in self._by_data), 0)
@@ -64,10 +68,12 @@ class ShapeVocabulary:
         Raises:
             ShapeRefusedError: If the shape cannot be used with this vocabulary, or the text does not fit.
         """
-        grammar, marker = grammar_of(shape), marker_parts(closing, self._control)
+        grammar = grammar_of(shape)
+        marker = marker_parts(closing, self._control)
         grammar = after_thought(grammar, closing, marker) if closing else grammar
         llmatcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
-        rules, text = ShapeRules(llmatcher, shape.label), begun.encode()
+        rules = ShapeRules(llmatcher, shape.label)
+        text = begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
         parts = (thought, *(marker if closed else ()), answer)
         tokens = [token for part in parts for token in ([part] if isinstance(part, int) else self(part.encode()))]
@@ -87,7 +93,8 @@ class ShapeRules:
     """
 
     def __init__(self, matcher: llguidance.LLMatcher, label: str) -> None:
-        self._matcher, self._label = matcher, label
+        self._matcher = matcher
+        self._label = label
         self._check()
 
     def is_free(self, count: int) -> bool:

@@ -55,7 +55,9 @@ class ThoughtLimit:
     def __init__(
         self, model: LoadedModel, limit: int, closing: str = "", begun: Iterable[int] = (), within: Rules | None = None
     ) -> None:
-        self._model, self._limit, self._within = model, limit, within
+        self._model = model
+        self._limit = limit
+        self._within = within
         self._words = (model.info.vocabulary_size + 31) // 32
         self._control = {text: token for token, text in model.prompts.control.items()}
         self._openings = [(self._bytes_of(each.marker), each) for each in openings()]

@@ -67,7 +67,8 @@ def find_tool_calls(
         answers: Ranges outside thoughts.
         ended: Whether the model ended the reply itself. Then a call without an end marker is read too.
     """
-    read, known = _reader(parse), json.loads(tools)
+    read = _reader(parse)
+    known = json.loads(tools)
     offered = OfferedTools(known)
     heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
     strict = _Blocks(text, markers, read, offered, ended, heads)
@@ -114,7 +115,8 @@ def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
     text = blocks.text
     written = [(first, last) for first, last in answers if text[first:last].strip()]
-    found, cuts = list[ToolCall](), list[tuple[int, int]]()
+    found = list[ToolCall]()
+    cuts = list[tuple[int, int]]()
     for first, last in written:
         borders = _code_borders(text, first, last)
         for start, end, calls in blocks.between(first, last):

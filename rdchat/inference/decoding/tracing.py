@@ -35,8 +35,10 @@ class TreeLogProbs(NamedTuple):
             tree: The verified tree.
             chosen: (nodes,) the tokens chosen.
         """
-        after, parents = token_log_probs(logits, chosen), mx.maximum(tree.parents, 0)
-        offered, taken = logits[parents, tree.tokens], logits[parents, chosen[parents]]
+        after = token_log_probs(logits, chosen)
+        parents = mx.maximum(tree.parents, 0)
+        offered = logits[parents, tree.tokens]
+        taken = logits[parents, chosen[parents]]
         return cls(offered.astype(mx.float32) - taken.astype(mx.float32) + after[parents], after)
 
 

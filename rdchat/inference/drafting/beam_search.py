@@ -134,7 +134,9 @@ class CandidateRanker:
     def __init__(
         self, params: SamplingParams, seed: int, vocabulary_size: int, offered: mx.array | None = None
     ) -> None:
-        self._seed, self._params, self._offered = seed, params, offered
+        self._seed = seed
+        self._params = params
+        self._offered = offered
         self._columns = slice(vocabulary_size) if offered is None else offered
         ids = mx.arange(vocabulary_size, dtype=mx.uint32) if offered is None else offered
         self._scorer = PathScorer(params, seed, ids, candidates=_FILTERED)
@@ -174,9 +176,12 @@ def _best(scores: mx.array, count: int) -> mx.array:
 
 # A child must score below its parent, or the best nodes are not a subtree. So a step costs at least this much, yet too
 # little to be lost in the sum's rounding.
-_SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
+_SMALLEST_STEP = -1 / 128
+_LARGEST_STEP = -200.0
 # Other scores are below 0.
-_ROOT, _ALWAYS, _NEVER = 2.0, 1.0, -mx.inf
+_ROOT = 2.0
+_ALWAYS = 1.0
+_NEVER = -mx.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +216,9 @@ class NodePool:
         if levels == self.levels:
             return self
         nodes = slice(1 + levels * self.level_size)
-        tokens, parents, scores = self.tokens[nodes], self.parents[nodes], self.scores[nodes]
+        tokens = self.tokens[nodes]
+        parents = self.parents[nodes]
+        scores = self.scores[nodes]
         return replace(self, tokens=tokens, parents=parents, scores=scores, levels=levels)
 
 
@@ -253,8 +260,11 @@ def search(
     first = mx.array(root.token, mx.int32).reshape(1)
     state = memory.state(replace(root, drafted=shape.length - 1))
     keys = scorer.keys(root, shape.length - 1)
-    totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
-    tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]
+    totals = mx.zeros((1,))
+    candidates = mx.array(head.candidates, mx.uint32)
+    tokens = [first]
+    parents = [mx.array([-1], mx.int32)]
+    scores = [totals]
     # Scores of the chosen tokens. With one node a level the path scores may never be computed.
     chosen: list[mx.array] = []
     for depth in range(1, shape.length):
@@ -277,7 +287,8 @@ def search(
         if depth < shape.length - 1:
             totals = best_scores[:width]
             state = state.after(beams[:width], tokens[-1][:width])
-    above, sums = mx.concatenate(parents), mx.concatenate(scores)
+    above = mx.concatenate(parents)
+    sums = mx.concatenate(scores)
     finite = mx.all(mx.isfinite(mx.concatenate(chosen) if chosen else sums))
     return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, finite)
 
@@ -320,7 +331,9 @@ def _with_branch(pool: NodePool, branch: Sequence[int]) -> tuple[mx.array, mx.ar
         return pool.tokens, pool.parents, pool.scores
     # This is the branch's last node, drafted or appended.
     at = mx.array(0, mx.int32)
-    scores, parents, appended = [pool.scores[:1]], [], []
+    scores = [pool.scores[:1]]
+    parents = []
+    appended = []
     for depth, token in enumerate(branch, start=1):
         level = pool.level(depth)
         same, level_scores = _same(

@@ -77,7 +77,8 @@ class DraftModel:
 
         Those of images become `image_token`.
         """
-        rows, image = self.model.info.vocabulary_size, self.image_token
+        rows = self.model.info.vocabulary_size
+        image = self.image_token
         ids = (token if token >= 0 else image for token in tokens)
         return [token if token < rows else 0 for token in ids]
 
@@ -152,7 +153,8 @@ class DraftModelDrafter(Drafter):
         ledger: Ledger | None = None,
         shape_of: Callable[[int], DraftShape] = DraftShape,
     ) -> None:
-        sampling, seed = request.sampling, request.seed
+        sampling = request.sampling
+        seed = request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
         self._draft = draft
         self._model = draft.model
@@ -191,7 +193,9 @@ class DraftModelDrafter(Drafter):
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
-        self._fed, self._open, self._finite = [], False, []
+        self._fed = []
+        self._open = False
+        self._finite = []
         count = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if count == 0:
             return Draft(pack(root, []))

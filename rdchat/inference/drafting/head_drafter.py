@@ -236,7 +236,8 @@ class HeadDrafter(Drafter):
         root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.tree.deepest, path.nodes)
         if self._head.remembers:
             assert self._hidden is not None
-            nodes, before = path.by_depth(), Root(path.tree.tokens[0], path.start - 1, self._hidden)
+            nodes = path.by_depth()
+            before = Root(path.tree.tokens[0], path.start - 1, self._hidden)
             self._memory.take_ahead(path.tree.tokens[nodes], verified.hidden[nodes], before, root)
         pool = self._search(root, shape)
         mx.async_eval(pool.tokens, pool.parents, pool.finite)
@@ -247,7 +248,8 @@ class HeadDrafter(Drafter):
         assert verified.hidden is not None
         if self._hidden is None:
             self._index.extend([root])
-        ahead, self._ahead = self._ahead, None
+        ahead = self._ahead
+        self._ahead = None
         self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
         if self._head.remembers and self._drawn is not None:
             self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
@@ -277,7 +279,8 @@ class HeadDrafter(Drafter):
         self._begin(root)
         assert self._hidden is not None
         shape = self._possible(shape)
-        drawn, self._drawn = self._drawn, None
+        drawn = self._drawn
+        self._drawn = None
         if drawn is not None and drawn.shape.width == shape.width and drawn.shape.length >= shape.length:
             return drawn.pool.cut(shape.length - 1)
         return self._search(Root(root, self._position, self._hidden), shape)
@@ -296,5 +299,6 @@ class HeadDrafter(Drafter):
 
 def nodes_of(settings: DraftSettings) -> int:
     """Return the nodes to verify in a round, the root included: a chain's, or about as many as the beams have."""
-    width, length = settings.beam_width, settings.beam_length
+    width = settings.beam_width
+    length = settings.beam_length
     return max(length * (1 + settings.lookup_branch) - settings.lookup_branch, width * (length - 1))

@@ -40,7 +40,8 @@ class LookupDrafter(Drafter):
     ) -> None:
         self._ledger = ledger or Ledger()
         self._index = LookupIndex(tokens, earlier=earlier)
-        self._draft_tokens, self._trees = draft_tokens, trees
+        self._draft_tokens = draft_tokens
+        self._trees = trees
         self._began = False
 
     @override

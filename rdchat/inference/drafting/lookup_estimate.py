@@ -10,7 +10,8 @@ _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
 # Weight of a vote in earlier replies: those that agree are often copies of one another.
 _ALIKE = 0.5
 # Weight of these values, in observations, and the share that earlier observations keep at each new one.
-_WEIGHT, _FADE = 20.0, 0.998
+_WEIGHT = 20.0
+_FADE = 0.998
 # Maximum of a chance.
 _SUREST = 0.99
 _CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
@@ -26,7 +27,9 @@ class Rate:
     """
 
     def __init__(self, prior: float, weight: float = 4.0, fade: float = 0.985) -> None:
-        self._prior, self._weight, self._fade = prior, weight, fade
+        self._prior = prior
+        self._weight = weight
+        self._fade = fade
         self._expected = self._came = 0.0
 
     @property

@@ -56,7 +56,8 @@ class LookupTree:
 
     def first_subtree(self) -> "LookupTree":
         """Return what may come after the likeliest first token; the chances still contain that token's."""
-        inside, subtree = {1: 0}, LookupTree()
+        inside = {1: 0}
+        subtree = LookupTree()
         for node, parent in enumerate(self.parents, start=1):
             if parent in inside:
                 inside[node] = len(inside)
@@ -71,7 +72,8 @@ class LookupTree:
         children: list[list[int]] = [[] for _ in range(1 + len(self.parents))]
         for node, parent in enumerate(self.parents, start=1):
             children[parent].append(node)
-        order, waiting = list[int](), children[0][::-1]
+        order = list[int]()
+        waiting = children[0][::-1]
         while waiting:
             order.append(waiting.pop())
             waiting += reversed(children[order[-1]])
@@ -125,7 +127,8 @@ class Occurrences:
         return list(lengths.items())
 
     def _length(self, end: int, ending: Sequence[int], length: int) -> int:
-        tokens, limit = self.tokens, min(LONGEST_MATCH, end, len(ending))
+        tokens = self.tokens
+        limit = min(LONGEST_MATCH, end, len(ending))
         while length < limit and tokens[end - 1 - length] == ending[-1 - length]:
             length += 1
         return length
@@ -185,14 +188,19 @@ class LookupIndex:
             min_chance: Minimum chance of a node.
             chain: Whether to return the likeliest chain.
         """
-        tree, deepest = LookupTree(), min(deepest, DEEPEST)
-        matches, odds = self._find_matches(), self._estimate.odds()
+        tree = LookupTree()
+        deepest = min(deepest, DEEPEST)
+        matches = self._find_matches()
+        odds = self._estimate.odds()
         if not matches:
             return tree
         # Candidates: less their chance, a number that keeps the order, token, parent, its matches, and whether
         # earlier replies spoke for it more than the chat.
         waiting: list[tuple[float, int, int, int, list[LookupMatch], bool]] = []
-        node, depth, chance, added = 0, 0, 1.0, 0
+        node = 0
+        depth = 0
+        chance = 1.0
+        added = 0
         while len(tree.tokens) < nodes:
             for token, share, theirs, earlier in _votes(matches, depth, odds, chain) if depth < deepest else ():
                 if chance * share >= min_chance:
@@ -201,7 +209,9 @@ class LookupIndex:
             if not waiting:
                 break
             less, _, token, parent, matches, earlier = heappop(waiting)
-            chance, node, depth = -less, len(tree.tokens) + 1, 1 + (tree.depths[parent - 1] if parent else 0)
+            chance = -less
+            node = len(tree.tokens) + 1
+            depth = 1 + (tree.depths[parent - 1] if parent else 0)
             for column, value in zip(tree._columns, (token, parent, depth, chance, earlier), strict=True):
                 column.append(value)
         return tree
@@ -237,7 +247,8 @@ def _votes(
         length, following, earlier = match
         if depth >= len(following) or following[depth] < 0:
             continue
-        token, vote = following[depth], odds[earlier][min(length + depth, LONGEST_MATCH)]
+        token = following[depth]
+        vote = odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote
         if token in votes:
             votes[token][earlier] += vote

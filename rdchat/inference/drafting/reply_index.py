@@ -28,7 +28,8 @@ class ReplyIndex(EarlierReplies):
     """
 
     def __init__(self, replies: Mapping[int, Sequence[int]], tokenizer: str = "") -> None:
-        self.messages, self.tokenizer = set[int](), tokenizer
+        self.messages = set[int]()
+        self.tokenizer = tokenizer
         backwards = list[int]()
         for message, reply in replies.items():
             if len(backwards) < BUILT_TOKENS:

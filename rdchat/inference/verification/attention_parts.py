@@ -112,7 +112,8 @@ class AttentionParts:
         Returns:
             (batch, heads, n, value_dim).
         """
-        rows, most = queries.shape[2], 0
+        rows = queries.shape[2]
+        most = 0
         # A quantised cache has no fused kernel.
         if rows > 1 and not hasattr(cache, "bits"):
             most = _rows_of_part(queries, keys, values)

@@ -48,7 +48,8 @@ _SPREAD = 50
 _CONTROL = 4
 _STATE = "its layers keep state that cannot go back to the middle of a draft"
 # Inputs that must show a kind of draft, and inputs that are tried.
-_INPUTS, _TRIALS = 3, 5
+_INPUTS = 3
+_TRIALS = 5
 # Tokens of a chain, and parents of the same tokens as a tree: one of each input, the first with two leaves.
 # The last node is a leaf behind other branches.
 _ROWS = 8
@@ -79,7 +80,8 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     try:
         for cache in make_prompt_cache(network):
             round_cache(cache)
-        found, errors = list[Capability](), _Errors()
+        found = list[Capability]()
+        errors = _Errors()
         kinds = Counter[DraftKind]()
         while len(found) < _TRIALS and max(kinds.values(), default=0) < _INPUTS:
             trial = _Trial(network, hooks, vocabulary_size, len(found), kinds[DraftKind.TREE])
@@ -152,13 +154,17 @@ class _Trial:
     """
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int, shape: int) -> None:
-        self._network, self._hooks = network, hooks
+        self._network = network
+        self._hooks = hooks
         self.errors = _Errors()
-        self.has_state, self.has_positions = KVCache(network).has_state, hooks.gives_positions
-        self.has_controls, self.commits = shape == 0, True
+        self.has_state = KVCache(network).has_state
+        self.has_positions = hooks.gives_positions
+        self.has_controls = shape == 0
+        self.commits = True
         rng = np.random.default_rng(7 + number)
         tokens = 1 + rng.permutation(min(vocabulary_size, 1000) - 1).astype(np.int32)[: _PROMPT + _ROWS]
-        self._prompt, self._tokens = tokens[:_PROMPT], tokens[_PROMPT:]
+        self._prompt = tokens[:_PROMPT]
+        self._tokens = tokens[_PROMPT:]
         self._chain = PrefixTree.of(self._tokens, np.arange(-1, _ROWS - 1))
         self._tree = PrefixTree.of(self._tokens, _SHAPES[shape])
         self._paths = [np.flatnonzero(row) for row in self._tree.ancestors()]
@@ -185,7 +191,9 @@ class _Trial:
 
     def try_tree(self) -> None:
         """Verify the tree and the controls."""
-        cache, fork, others = self._read(), self._fork, self._along_others
+        cache = self._read()
+        fork = self._fork
+        others = self._along_others
         if self.has_controls:
             self.errors["mask"] = row_errors(self._packed(cache, self._tree, mask=False)[fork:], others)
             self.errors["position"] = row_errors(self._packed(cache, self._tree, spread=_SPREAD)[fork:], others)
@@ -201,7 +209,8 @@ class _Trial:
     def try_far(self) -> None:
         """Verify the tree with its second branch at positions on both sides of `_FAR`."""
         # The nodes 5 and 7 lie before the border by depth, and behind it in packed order.
-        start, path = _FAR - _PROMPT - 5, self._paths[-1]
+        start = _FAR - _PROMPT - 5
+        path = self._paths[-1]
         branch = PrefixTree.of(self._tokens[[*path, 2, 3, 6]], self._chain.parents)
         second = self._packed(self._read(start), branch)[3:5]
         self.errors["far"] = row_errors(self._packed(self._read(start), self._tree)[5::2], second)
@@ -259,10 +268,12 @@ def on_host(array: mx.array) -> _Rows:
 def _judge(trial: _Trial) -> Capability:
     """Return what one input shows."""
     trial.try_chain()
-    errors, reason = trial.errors, _STATE
+    errors = trial.errors
+    reason = _STATE
     # This is also true for NaN.
     if trial.commits and trial.has_state and not median_error(errors["commit"]) <= errors.limit:
-        trial.commits, reason = False, f"{_STATE} (off by {median_error(errors['commit']):.2g})"
+        trial.commits = False
+        reason = f"{_STATE} (off by {median_error(errors['commit']):.2g})"
     if trial.commits and not (reason := _problem_of_tree(trial)):
         return Capability(DraftKind.TREE)
     trial.try_stock()

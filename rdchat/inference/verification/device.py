@@ -57,8 +57,10 @@ def machine_memory() -> MachineMemory:
     """
     info = mx.device_info() if on_gpu() else {}
     total = int(info["total_memory"]) if "free_memory" in info else machine.total_bytes()
-    active, buffers = int(mx.get_active_memory()), int(mx.get_cache_memory())
-    room, held = memory_room(), active + buffers
+    active = int(mx.get_active_memory())
+    buffers = int(mx.get_cache_memory())
+    room = memory_room()
+    held = active + buffers
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
     # Metal's limit leaves out active buffers only.
     limit = room.limit_bytes + (active if metal else held)

@@ -108,7 +108,8 @@ class ModelHooks:
     def leave_out_logits(self, vocabulary_size: int) -> None:
         """Record nothing if the trunk's output in the last call was the logits themselves."""
         if self.hidden is not None and self.hidden.shape[-1] == vocabulary_size:
-            self._recording, self.hidden = False, None
+            self._recording = False
+            self.hidden = None
 
     @contextmanager
     def packed(self, depths: mx.array | None) -> Iterator[None]:
@@ -122,11 +123,13 @@ class ModelHooks:
     @contextmanager
     def restored(self) -> Iterator[None]:
         """After the block, what is read and what the last call gave is as before it."""
-        reads, hidden = self._reads, self.hidden
+        reads = self._reads
+        hidden = self.hidden
         try:
             yield
         finally:
-            self._reads, self.hidden = reads, hidden
+            self._reads = reads
+            self.hidden = hidden
 
     def _give_positions(self, module: nn.Module) -> None:
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
@@ -171,7 +174,8 @@ def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
 
 def _trunk(network: nn.Module) -> nn.Module | None:
     """Return the module whose output the logits are computed from: that of the text model if there are several."""
-    trunk, inner = None, network
+    trunk = None
+    inner = network
     while isinstance(inner := next((inner[name] for name in _TRUNKS if name in inner), None), nn.Module):
         trunk = inner
     return trunk if callable(trunk) else None

@@ -45,7 +45,8 @@ class _Tail:
         """Move the rows up to position `end` to a cache that holds the tokens before; it may hold some of them too."""
         first = len(cache.tokens)
         cache.append(self.tokens[first:end], self._cut(first, end))
-        self.rows, self.start = self._cut(end, len(self.tokens)), end
+        self.rows = self._cut(end, len(self.tokens))
+        self.start = end
 
     def _cut(self, start: int, end: int) -> list[list[mx.array]]:
         rows = mx.arange(start - self.start, end - self.start)
@@ -87,13 +88,17 @@ class PrefixCaches:
         """
         if images:
             check_images(self._network)
-        cache, max_shared, min_lost = None, 0, 0
+        cache = None
+        max_shared = 0
+        min_lost = 0
         for candidate in self._of(owner, KVCache):
             shared = shared_prefix(candidate.tokens, prompt)
             lost = len(candidate.tokens) - shared
             better = (shared, -lost) > (max_shared, -min_lost)
             if better and lost <= shared and candidate.can_trim_to(shared):
-                cache, max_shared, min_lost = candidate, shared, lost
+                cache = candidate
+                max_shared = shared
+                min_lost = lost
         if cache is None:
             cache = KVCache(self._network)
         self._remove(cache)

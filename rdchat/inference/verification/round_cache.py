@@ -94,7 +94,8 @@ def take_waits(buffers: Iterable[RowBuffer]) -> int:
     """Return the waits of buffers since the last call."""
     waits = 0
     for buffer in buffers:
-        waits, buffer.waits = waits + buffer.waits, 0
+        waits = waits + buffer.waits
+        buffer.waits = 0
     return waits
 
 
@@ -118,7 +119,8 @@ class RoundRows:
     def of(cls, path: list[int]) -> "RoundRows":
         """Return those of a path: node indices from the root on in ascending order."""
         unmoved = next((i for i, node in enumerate(path) if node != i), len(path))
-        others, last = path[unmoved:], path[-1] if path else -1
+        others = path[unmoved:]
+        last = path[-1] if path else -1
         if not others:
             return cls(len(path), unmoved, None, last)
         run = last - others[0] == len(others) - 1
@@ -137,7 +139,8 @@ class AttentionRows:
     """
 
     def __init__(self, window: int | None = None) -> None:
-        self.length, self.shift = 0, 0
+        self.length = 0
+        self.shift = 0
         self.blocks: mx.array | None = None
         self.buffer = RowBuffer()
         self._window = window
@@ -162,8 +165,11 @@ class AttentionRows:
             depths: (nodes,) int32 distance of each node from the root; not needed for a chain.
             ancestors: (nodes, nodes) bool: whether row i may see row j; None for a chain, which is plain causal order.
         """
-        self._open, self._depths, self._ancestors = True, depths, ancestors
-        self._base, self._round_rows = self.length, []
+        self._open = True
+        self._depths = depths
+        self._ancestors = ancestors
+        self._base = self.length
+        self._round_rows = []
 
     def commit(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows."""
@@ -176,7 +182,10 @@ class AttentionRows:
         self._close()
 
     def _close(self) -> None:
-        self._open, self._depths, self._ancestors, self._round_rows = False, None, None, []
+        self._open = False
+        self._depths = None
+        self._ancestors = None
+        self._round_rows = []
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
@@ -215,17 +224,21 @@ class AttentionRows:
             (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
         """
         window = window_size or self._window
-        start, held = self._first_visible(), self.length - self._first_visible()
-        depths, ancestors = self._depths, self._ancestors
+        start = self._first_visible()
+        held = self.length - self._first_visible()
+        depths = self._depths
+        ancestors = self._ancestors
         if self.blocks is not None:
-            depths, same = mx.arange(N), self.blocks[:, None] == self.blocks
+            depths = mx.arange(N)
+            same = self.blocks[:, None] == self.blocks
             ancestors = mx.tril(mx.ones((N, N), mx.bool_)) | (same & (self.blocks >= 0))
         if ancestors is None and (window is None or held + N <= window):
             if N == 1:
                 return None
             return mx.tril(mx.ones((N, held + N), mx.bool_), held) if return_array else "causal"
         if depths is None or ancestors is None:
-            depths, ancestors = mx.arange(N), mx.tril(mx.ones((N, N), mx.bool_))
+            depths = mx.arange(N)
+            ancestors = mx.tril(mx.ones((N, N), mx.bool_))
         visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
         if window is None:
             return visible
@@ -368,7 +381,8 @@ class RoundArraysCache(stock.ArraysCache):
             paths: Of its tree; None for a chain.
         """
         self.save()
-        self.round, self._marked = StateRound(paths), []
+        self.round = StateRound(paths)
+        self._marked = []
 
     def mark(self) -> None:
         """Note the state after a call of one row, so that `commit` can end with it."""
@@ -392,7 +406,9 @@ class RoundArraysCache(stock.ArraysCache):
             self.cache = self._marked[rows.count - 1]
         elif self.round is not None:
             self.cache = self.round.after(self.cache, rows.count, rows.last)
-        self._saved, self._marked, self.round = [], [], None
+        self._saved = []
+        self._marked = []
+        self.round = None
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""

@@ -56,7 +56,9 @@ class TreePaths:
         paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
         at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
         self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)
-        self.ancestors, self.deepest, self.leaves = ancestors, deepest, leaves
+        self.ancestors = ancestors
+        self.deepest = deepest
+        self.leaves = leaves
         self.reached = ancestors.astype(mx.float32)
         self._depths = depths
         # (nodes,) the first path that has each node.
@@ -74,7 +76,8 @@ class TreePaths:
     @cached_property
     def between(self) -> mx.array:
         """(nodes, nodes * nodes) float32: at m, i * nodes + j whether node m lies behind node j on the way to i."""
-        own, nodes = self.ancestors, self.ancestors.shape[0]
+        own = self.ancestors
+        nodes = self.ancestors.shape[0]
         ways = own[:, None, :] & ~own[None, :, :] & own[:, :, None]
         return ways.reshape(nodes * nodes, nodes).T.astype(mx.float32)
 
@@ -163,7 +166,8 @@ class StateRound:
         self._windows: list[_Window] = []
         self._recursions: list[_Recursion] = []
         # Rows of the recorded call, and whether its outputs were computed as sums.
-        self._rows, self._sums = 0, False
+        self._rows = 0
+        self._sums = False
 
     def convolve(self, convolution: Callable[[mx.array], mx.array], inputs: mx.array, kernel: int) -> mx.array:
         """Return what a causal convolution makes of its inputs, and record them.
@@ -210,12 +214,14 @@ class StateRound:
         if rows[0].shape[1] == 1:
             return recurrence(rows, state)
         self._rows = rows[0].shape[1]
-        paths, ancestors = self._paths, None
+        paths = self._paths
+        ancestors = None
         summed = sums(rows, state, paths) if sums is not None and state is not None else None
         if summed is not None and state is not None:
             self._sums = True
             ancestors = None if paths is None else paths.ancestors
-            out, result = summed, mx.zeros_like(state)
+            out = summed
+            result = mx.zeros_like(state)
         elif paths is None:
             out, result = recurrence(rows, state)
         else:
@@ -258,7 +264,8 @@ class StateRound:
         made = {id(recursion.result): recursion for recursion in self._recursions}
         if len(arrays) != len(self._windows) + len(made):
             return None
-        windows, parts = iter(self._windows), list[_Window | _Recursion]()
+        windows = iter(self._windows)
+        parts = list[_Window | _Recursion]()
         for array in arrays:
             part = made.get(id(array)) or next(windows, None)
             if part is None:

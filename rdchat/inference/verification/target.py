@@ -50,7 +50,8 @@ class PrefillPace:
 
     def __init__(self, first: int, shortest: int = 8, longest: int = MAX_TOKENS) -> None:
         self.chunk = first
-        self._shortest, self._longest = shortest, longest
+        self._shortest = shortest
+        self._longest = longest
         # Share of the times above; it is halved when the system stops a chunk.
         self._share = 1.0
         # Chunks since it stopped one.
@@ -139,7 +140,8 @@ class TargetEmbeddings:
             rows = mx.contiguous(module.weight[token_ids])
             mx.eval(rows, bias)
             return lambda features: _plus(features @ rows.T, bias)
-        packed, packing = _packed_rows(module, token_ids), _packing(module)
+        packed = _packed_rows(module, token_ids)
+        packing = _packing(module)
         mx.eval(packed, bias)
         return lambda features: _plus(mx.quantized_matmul(features, *packed, transpose=True, **packing), bias)
 

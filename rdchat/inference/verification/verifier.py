@@ -75,12 +75,14 @@ class PackedTree:
         reached = 1
         # The number of edges doubles each time.
         while reached < deepest:
-            paths, reached = _reach(paths @ paths), 2 * reached
+            paths = _reach(paths @ paths)
+            reached = 2 * reached
         # A node's number is the sum, over the nodes of its path, of 1 and the sizes of the likelier siblings' subtrees.
         steps = mx.sum(_steps(parents, scores, nodes, mx.sum(paths, axis=0)), axis=1, keepdims=True)
         # The order has an old index for each new one.
         order = mx.argsort((paths @ steps)[:, 0])
-        paths, moved = paths[order[:, None], order[None]], mx.argsort(order)[parents[order]]
+        paths = paths[order[:, None], order[None]]
+        moved = mx.argsort(order)[parents[order]]
         parents, depths = _numbered(moved, mx.sum(paths, axis=1), nodes)
         leaves = max(tokens.shape[0] - 1, 1)
         return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest, leaves)
@@ -264,7 +266,8 @@ class Verifier:
         """
         if len(self._pending) > _MAX_PENDING:
             self.catch_up()
-        pending, nodes = len(self._pending), len(tree)
+        pending = len(self._pending)
+        nodes = len(tree)
         tree = tree if self._stateful else tree.padded(rows)
         tokens = tree.tokens
         chain = tree.ancestors is None
@@ -273,10 +276,12 @@ class Verifier:
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
-        hooks, depth = self._model.hooks, len(self._cache.tokens)
+        hooks = self._model.hooks
+        depth = len(self._cache.tokens)
         with hooks.packed(None if chain else tree.depths), hooks.attention.call(self._fed, depth):
             logits = self._model.network(tokens[None], cache=self._cache.layers)
-        hidden, meant = hooks.hidden, slice(pending, pending + nodes)
+        hidden = hooks.hidden
+        meant = slice(pending, pending + nodes)
         return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
 
     def catch_up(self) -> None:

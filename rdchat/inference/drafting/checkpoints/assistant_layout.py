@@ -25,7 +25,9 @@ from rdchat.inference.models.safetensors_file import MAX_SIZE
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
-_ORDER, _CENTROIDS, _TABLE = "masked_embedding.token_ordering", "masked_embedding.centroids.weight", "lm_head.weight"
+_ORDER = "masked_embedding.token_ordering"
+_CENTROIDS = "masked_embedding.centroids.weight"
+_TABLE = "lm_head.weight"
 _EMBEDDINGS = "embed_tokens.weight"
 _MAX_LAYERS = 100
 _ASK_FOR_MORE = {

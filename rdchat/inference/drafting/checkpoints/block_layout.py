@@ -43,9 +43,13 @@ _DFLASH_SETTINGS = {
     "block_size_policy", "dflash_initial_block_size", "prefer_requested_block_size",
 }  # fmt: skip
 # Tensors and settings that tell these kinds.
-_DOMINO, _GRU = ("domino", "causal_v5"), "prefix_gru.weight_ih_l0.weight"
-_SELECTOR, _RANK = "candidate_selector.hidden_projection.weight", "selector_rank"
-_REFINER, _REFINER_RANK, _SHIFT = "refiner_head.mix_l", "xpress_rank", "draft_shift"
+_DOMINO = ("domino", "causal_v5")
+_GRU = "prefix_gru.weight_ih_l0.weight"
+_SELECTOR = "candidate_selector.hidden_projection.weight"
+_RANK = "selector_rank"
+_REFINER = "refiner_head.mix_l"
+_REFINER_RANK = "xpress_rank"
+_SHIFT = "draft_shift"
 _SOFTCAP = "final_logit_softcapping"
 _ASK_FOR_MORE = {
     "gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input", "attention_value_scale",
@@ -90,8 +94,11 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
     """
     _refuse_dspine(checkpoint)
-    parts, tensors = _parts_of(checkpoint), checkpoint.tensors
-    top, layers, block = parts.top, parts.layers, parts.own
+    parts = _parts_of(checkpoint)
+    tensors = checkpoint.tensors
+    top = parts.top
+    layers = parts.layers
+    block = parts.own
     for settings in (top, layers):
         settings.refuse(_ASK_FOR_MORE)
     markov, rank = _markov(block)
@@ -174,7 +181,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     Sliding layers are causal within a block, unless the settings say otherwise; `is_causal`, `causal` and `causal_head`
     are for all layers.
     """
-    layers, block = parts.layers, parts.own
+    layers = parts.layers
+    block = parts.own
     kinds = layers.layer_kinds(count)
     # Qwen's configurations may name a window that is not used.
     used = layers.flag("use_sliding_window", True)
@@ -212,7 +220,8 @@ def _domino(block: Settings) -> dict[str, Any]:
 
 def _refiner(block: Settings) -> dict[str, Any]:
     """Return the fields of XPress's refiner."""
-    rank, size = block.size(_REFINER_RANK), block.size("block_size")
+    rank = block.size(_REFINER_RANK)
+    size = block.size("block_size")
     if block.size("xpress_block_size", size) != size:
         raise block.wrong("xpress_block_size")
     inner = block.size("xpress_mlp_hidden", rank * block.size("xpress_mlp_ratio", 2))

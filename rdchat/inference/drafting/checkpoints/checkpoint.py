@@ -19,7 +19,9 @@ from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
 from rdchat.inference.verification.target import LoadedModel
 
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+CARD = "card.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class Checkpoint:
         Raises:
             ModelError: If they are quantised in another way.
         """
-        tensors, packed = dict(self.tensors), dict[str, tuple[int, int]]()
+        tensors = dict(self.tensors)
+        packed = dict[str, tuple[int, int]]()
         settings = self.config.get("quantization")
         settings = (
             {plain_name(str(key)).removesuffix(".weight"): at for key, at in settings.items()}
@@ -170,7 +173,8 @@ class Checkpoint:
                 or not (weight and scales and biases)
             ):
                 raise self.error(f"rdchat does not know how its {name[:100]} is quantised", NEWER_HINT)
-            rows, width = scales.shape[0] if scales.shape else 0, group * scales.shape[-1] if scales.shape else 0
+            rows = scales.shape[0] if scales.shape else 0
+            width = group * scales.shape[-1] if scales.shape else 0
             fits = scales.shape == biases.shape == (rows, width // group) and weight.shape[:-1] == (rows,)
             bits = 32 * weight.shape[-1] // width if fits and width else 0
             if bits not in QUANTIZED_BITS or weight.dtype != "U32" or 32 * weight.shape[-1] != bits * width:

@@ -131,7 +131,8 @@ def _open(folder: Path) -> tuple[Layout, Checkpoint]:
 def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
     """Check a drafter against a target, by its binding if we trained it; return its configuration and the match."""
     depth = len(getattr(model.network, "layers", ()))
-    needs, config = form.config(checkpoint, depth), checkpoint.config
+    needs = form.config(checkpoint, depth)
+    config = checkpoint.config
     bound = "format" in config or BINDING in config
     if bound:
         _check_binding(checkpoint.folder, config.get(BINDING, config), model)

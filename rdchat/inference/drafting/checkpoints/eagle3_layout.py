@@ -23,7 +23,8 @@ from rdchat.inference.drafting.heads.head import HeadKind
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
 # Gemma 4's layers, told by their tensors.
 _GEMMA_KINDS = ("gemma4_text", "gemma4_unified_text")
-_ACTIVATION, _SOFTCAP = "hidden_activation", "final_logit_softcapping"
+_ACTIVATION = "hidden_activation"
+_SOFTCAP = "final_logit_softcapping"
 # Number of the target's layers where it is not known.
 _ANY_DEPTH = 100
 _READ = "eagle_aux_hidden_state_layer_ids"
@@ -84,7 +85,9 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
         ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
     """
     parts = _parts_of(checkpoint)
-    top, layers, eagle = parts.top, parts.layers, parts.own
+    top = parts.top
+    layers = parts.layers
+    eagle = parts.own
     gemma = checkpoint.is_gemma
     if gemma:
         layers.word("model_type", _GEMMA_KINDS[0], _GEMMA_KINDS)
@@ -93,7 +96,8 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
         layers.word("model_type", "llama", _KINDS)
         layers.word("hidden_act", "silu", ("silu", "swish"))
     sizes = decoder_settings(checkpoint, layers)
-    vocabulary, listed = sizes["vocabulary_size"], checkpoint.listed_tokens
+    vocabulary = sizes["vocabulary_size"]
+    listed = checkpoint.listed_tokens
     windows = _windows(layers)
     tied = sizes["own_embeddings"] and not sizes["own_output"]
     config = Eagle3Config(
@@ -122,10 +126,13 @@ EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, partial(load_network, B
 
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
     check_heads(checkpoint, config)
-    candidates, vocabulary, width = config.draft_vocabulary_size, config.vocabulary_size, config.target_width
+    candidates = config.draft_vocabulary_size
+    vocabulary = config.vocabulary_size
+    width = config.target_width
     if candidates > vocabulary:
         raise checkpoint.error(f"it proposes {candidates:,} tokens, more than the {vocabulary:,} there are")
-    expected, lists = config.shapes(), {"d2t": (candidates,), "t2d": (vocabulary,)}
+    expected = config.shapes()
+    lists = {"d2t": (candidates,), "t2d": (vocabulary,)}
     if config.reduced:
         expected |= {"d2t": lists["d2t"], "lm_head.weight": (candidates, config.hidden_size)}
     expected |= {name: shape for name, shape in lists.items() if name in checkpoint.tensors}
@@ -177,7 +184,8 @@ def _target_layers(parts: Parts, depth: int | None) -> tuple[int, ...]:
 
 
 def _feature_norm(top: Settings) -> FeatureNorm:
-    together, each = top.flag("norm_before_fc", False), top.flag("fc_norm", False)
+    together = top.flag("norm_before_fc", False)
+    each = top.flag("fc_norm", False)
     if together and each:
         raise top.wrong("fc_norm")
     return FeatureNorm.TOGETHER if together else FeatureNorm.EACH if each else FeatureNorm.NONE

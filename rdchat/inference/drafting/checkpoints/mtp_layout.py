@@ -190,7 +190,8 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         ModelError: If a setting or a tensor is missing, or a tensor is of another shape or type.
     """
     settings = Settings(checkpoint, text_config(checkpoint.config))
-    depth, width = _depth(checkpoint.config), settings.size("hidden_size")
+    depth = _depth(checkpoint.config)
+    width = settings.size("hidden_size")
     naming = _naming_of(checkpoint.tensors, depth, _is_bare(checkpoint.config))
     # `open_mtp` has found it.
     assert naming is not None
@@ -227,7 +228,8 @@ def _check_layer(checkpoint: Checkpoint, placed: Mapping[str, tuple[str, StoredT
 
 def _placed(checkpoint: Checkpoint, naming: _Naming, layers: int) -> list[dict[str, tuple[str, StoredTensor]]]:
     """Return each MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
-    depth, placed = _depth(checkpoint.config), list[dict[str, tuple[str, StoredTensor]]]()
+    depth = _depth(checkpoint.config)
+    placed = list[dict[str, tuple[str, StoredTensor]]]()
     locations = {name: naming.locate(name, depth) for name in checkpoint.tensors}
     for layer in range(layers):
         own = {at[1]: name for name, at in locations.items() if at and at[1] and at[0] == layer}
@@ -272,7 +274,8 @@ def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model
     float_bytes = TargetEmbeddings(model.network, model.info.vocabulary_size).dtype.size
     floats = {"F16", "BF16", "F32", FLOAT8}
     sizes = (each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
-    need, room = sum(sizes), memory_room().limit_bytes
+    need = sum(sizes)
+    room = memory_room().limit_bytes
     if need > room:
         text = f"The MTP layers in {checkpoint.name} need {gigabytes(need)}, but only {gigabytes(room)} of memory is"
         raise DoesNotFitError(f"{text} available.", "Close other apps, or choose another drafting mode.")

@@ -127,7 +127,8 @@ _APPLE_NAMES = {
     "from_state.weight": "{input}.weight",
 }
 # Spellings of the output layers and of the input projection, as TensorRT-LLM's `convert_checkpoint.py` reads them
-_APPLE_OUTPUTS, _APPLE_INPUTS = ("lm_head", "lm_heads", "0"), ("input_proj", "input_projs")
+_APPLE_OUTPUTS = ("lm_head", "lm_heads", "0")
+_APPLE_INPUTS = ("input_proj", "input_projs")
 
 
 def published(head: RecurrentHead, vocabulary: mx.array, target: TargetBinding) -> PublishedDrafter:
@@ -163,7 +164,9 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
 
 def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> BoundRecurrentHead:
     """Read a checkpoint, and bind it; see `Layout`."""
-    head, apples, count = RecurrentHead(config), _is_apples(checkpoint.config), config.draft_vocabulary_size
+    head = RecurrentHead(config)
+    apples = _is_apples(checkpoint.config)
+    count = config.draft_vocabulary_size
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
     names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
     expected: dict[str, tuple[int, ...]] = {} if apples else {_VOCABULARY: (count,)}
@@ -208,7 +211,8 @@ def _apple_config(settings: Settings) -> HeadConfig:
     Only where `exit_dim` is not twice the hidden size does it have an input layer for [h, s]. It has no activation
     after that layer, and an output matrix of its own over the whole vocabulary.
     """
-    hidden, inner = settings.size("hidden_size"), settings.size("exit_dim")
+    hidden = settings.size("hidden_size")
+    inner = settings.size("exit_dim")
     return HeadConfig(
         hidden_size=hidden,
         draft_vocabulary_size=settings.size("vocab_size"),

@@ -152,7 +152,8 @@ class Settings:
             layer_type: Type of the layer.
             complete_heads: Whether the default kind rotates the whole head, whatever partial factor is given.
         """
-        rope, older = self.within("rope_parameters"), self.within("rope_scaling")
+        rope = self.within("rope_parameters")
+        older = self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
             rope = rope.within(layer_type)
         based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
@@ -168,7 +169,8 @@ class Settings:
         named = "type" if scaling.data.get("rope_type") is None else "rope_type"
         kind = scaling.word(named, "default", _ROPE_NUMBERS)
         kind = "default" if kind == "mrope" else kind
-        needed, options = _ROPE_NUMBERS[kind], _ROPE_OPTIONS.get(kind, frozenset())
+        needed = _ROPE_NUMBERS[kind]
+        options = _ROPE_OPTIONS.get(kind, frozenset())
         scaling.refuse_others(_ROPE_KEYS | needed | options | {"partial_rotary_factor"})
         partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
         ignored = complete_heads and kind == "default"
@@ -216,7 +218,8 @@ def load_network(
     kind: type[BoundNetwork], checkpoint: Checkpoint, config: DecoderConfig, model: LoadedModel
 ) -> BoundNetwork:
     """Read a block or EAGLE-3 drafter; see `Layout`. Tensors that its network does not use are not read."""
-    names, vocabulary = list(config.shapes()), None
+    names = list(config.shapes())
+    vocabulary = None
     tensors = checkpoint.read([*names, "d2t", "t2d"])
     if "d2t" in tensors:
         # Draft token i is token i + d2t[i] of the target.
@@ -243,7 +246,9 @@ def decoder_settings(checkpoint: Checkpoint, layers: Settings) -> dict[str, Any]
     Raises:
         ModelError: If a size is missing or impossible, or there are too many layers.
     """
-    hidden, heads, tensors = layers.size("hidden_size"), layers.size("num_attention_heads"), checkpoint.tensors
+    hidden = layers.size("hidden_size")
+    heads = layers.size("num_attention_heads")
+    tensors = checkpoint.tensors
     if layers.size("num_hidden_layers", 1) > _MAX_LAYERS:
         raise layers.wrong("num_hidden_layers")
     gemma = checkpoint.is_gemma

@@ -30,7 +30,8 @@ from rdchat.inference.verification.kv_cache import KVCache, mirror_of
 from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 _HINT = "Use the assistant that was published for this model."
 # Logit of a token whose cluster was not chosen: it is never drafted, and its score stays finite.
 _NOT_CHOSEN = -1e4
@@ -95,7 +96,8 @@ class AssistantNetwork(nn.Module):
 
     def __init__(self, config: AssistantConfig) -> None:
         super().__init__()
-        hidden, ropes = config.hidden_size, config.ropes
+        hidden = config.hidden_size
+        ropes = config.ropes
         args = ModelArgs(
             hidden_size=hidden,
             num_hidden_layers=len(config.kinds),
@@ -130,7 +132,8 @@ class AssistantNetwork(nn.Module):
             root: Its position is that of all steps.
         """
         x = self.pre_projection(mx.concatenate([embeddings, hidden], axis=-1))[None]
-        depths, beams = None, x.shape[1]
+        depths = None
+        beams = x.shape[1]
         if root.later is not None or beams > 1:
             depths = mx.zeros((beams,), mx.int32) if root.later is None else mx.repeat(root.later, beams)
         with self._hooks.packed(depths):
@@ -183,7 +186,8 @@ class BoundAssistant(BoundNetwork):
 
         With clusters only the tokens of the best clusters are scored.
         """
-        network, config = self.network, self.config
+        network = self.network
+        config = self.config
         if self.clusters is None:
             logits: mx.array = network.lm_head.as_linear(output)
             return logits.astype(mx.float32)
@@ -195,7 +199,8 @@ class BoundAssistant(BoundNetwork):
 
     @override
     def _check(self, config: Any, model: LoadedModel) -> None:
-        info, network = model.info, model.network
+        info = model.info
+        network = model.network
         if mirror_of(network) is not None:
             raise ModelError(
                 "Gemma 4's assistant reads keys that are spread over several Macs.", "Choose another mode."
@@ -252,7 +257,8 @@ class AssistantMemory(HeadMemory):
 
         The rows of an open round are in packed order behind the committed ones, perhaps with padding.
         """
-        buffer, window = layer.buffer, self._head.config.window if kind == SLIDING else None
+        buffer = layer.buffer
+        window = self._head.config.window if kind == SLIDING else None
         start = buffer.first if window is None else max(buffer.first, root.position - window + 1)
         base = root.position if root.on_path is None else root.position - 1
         end = base if root.on_path is None else layer.length

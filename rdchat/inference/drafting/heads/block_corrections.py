@@ -27,7 +27,8 @@ class MarkovHead(ShapedModule):
         elif "joint_proj" in self:
             past = mx.zeros_like(before) if state is None else state
             gate, candidate, output = mx.split(self.joint_proj(joined(past, before, hidden)), 3, axis=-1)
-            before, state = mx.tanh(output), _updated(gate, past, candidate)
+            before = mx.tanh(output)
+            state = _updated(gate, past, candidate)
         return self.markov_w2(before), state
 
 

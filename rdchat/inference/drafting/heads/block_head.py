@@ -67,7 +67,8 @@ class BoundBlockHead(BoundNetwork):
             root: (1,) the root.
             before: (1,) the token before it.
         """
-        from_anchor, past = self.config.from_anchor, None
+        from_anchor = self.config.from_anchor
+        past = None
         block = self._drafted(hidden if from_anchor else hidden[1:])
         if isinstance(self._markov, CausalRefiner):
             features = self._markov.features(hidden)
@@ -96,7 +97,8 @@ class BoundBlockHead(BoundNetwork):
             tokens: (beams,) the last tokens.
             past: (beams, ...) recurrent state or rows before these tokens; None without.
         """
-        base, bias = block.base[depth], None
+        base = block.base[depth]
+        bias = None
         if self._markov is not None:
             bias, past = self._markov(tokens, block.hidden[depth], past)
         elif self._selector is not None and block.products is not None:
@@ -154,7 +156,8 @@ class BlockMemory(ContextMemory):
     @override
     def state(self, root: Root) -> HeadState:
         self.catch_up(root)
-        head, start = self._head, root.position
+        head = self._head
+        start = root.position
         rows = head.config.rows(root.drafted)
         block = range(start, start + rows)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
@@ -195,8 +198,11 @@ class BlockMemory(ContextMemory):
 
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
         """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
-        size, first = self._head.config.rows(root.drafted), self._first(root, window)
-        held, cut, begins = list[int](), False, np.zeros(1, np.int32)
+        size = self._head.config.rows(root.drafted)
+        first = self._first(root, window)
+        held = list[int]()
+        cut = False
+        begins = np.zeros(1, np.int32)
         if window is not None:
             # Where each row's window begins while `later` is 0; row 0 is the root's.
             begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)

@@ -112,7 +112,8 @@ class BlockConfig(DecoderConfig):
 
     @override
     def shapes(self) -> dict[str, Shape]:
-        rank, hidden = self.markov_rank, self.hidden_size
+        rank = self.markov_rank
+        hidden = self.hidden_size
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
         if self.taps:
             groups = hidden // self.channels
@@ -142,7 +143,9 @@ class BlockConfig(DecoderConfig):
         return shapes
 
     def _refiner_shapes(self) -> dict[str, Shape]:
-        rank, inner, hidden = self.refiner_rank, self.refiner_inner, self.hidden_size
+        rank = self.refiner_rank
+        inner = self.refiner_inner
+        hidden = self.hidden_size
         return {
             "token_embed.weight": (self.vocabulary_size, rank),
             "down_h.weight": (rank, hidden),
@@ -261,7 +264,8 @@ def _convolved(x: mx.array, kernel: mx.array, base: mx.array) -> mx.array:
         base: (taps, width): is added to them.
     """
     count, taps, groups = kernel.shape
-    values, rows = x.reshape(count, groups, -1), np.arange(count)
+    values = x.reshape(count, groups, -1)
+    rows = np.arange(count)
     total = values * (base[0].reshape(groups, -1) + kernel[:, 0, :, None])
     for tap in range(1, taps):
         # A gather is one launch; padding would be two.

@@ -36,7 +36,8 @@ class ContextMemory(HeadMemory):
     """
 
     def __init__(self, layers: int, *, looks_ahead: bool) -> None:
-        self._layers, self._looks_ahead = layers, looks_ahead
+        self._layers = layers
+        self._looks_ahead = looks_ahead
         self.reset()
 
     @override
@@ -77,7 +78,8 @@ class ContextMemory(HeadMemory):
         differs = (i for i, (known, token) in enumerate(pairs) if known != token)
         shared = next(differs, min(len(self._text), len(prompt)))
         self._drop_from(shared - self._looks_ahead, waiting=shared)
-        self._text, self._last = list(prompt), None
+        self._text = list(prompt)
+        self._last = None
 
     @override
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
@@ -187,7 +189,8 @@ class ContextMemory(HeadMemory):
         self._waiting += positions
 
     def _feed_waiting(self, root: Root | None = None) -> None:
-        count, following = len(self._waiting), list[int | mx.array]()
+        count = len(self._waiting)
+        following = list[int | mx.array]()
         if self._looks_ahead and count:
             end = self._waiting[-1] + 1
             following = [self._text[position + 1] for position in self._waiting[:-1]]
@@ -200,13 +203,15 @@ class ContextMemory(HeadMemory):
                 count -= 1
         if count:
             assert self._hidden is not None
-            positions, hidden = self._waiting[:count], self._hidden[:count]
+            positions = self._waiting[:count]
+            hidden = self._hidden[:count]
             self._keep_waiting(slice(count, None))
             if self._looks_ahead:
                 # Rows of text, with text behind them.
                 rows = [i for i, at in enumerate(positions) if min(self._text[at : at + 2], default=0) >= 0]
                 if len(rows) < count:
-                    positions, following = [positions[i] for i in rows], [following[i] for i in rows]
+                    positions = [positions[i] for i in rows]
+                    following = [following[i] for i in rows]
                     hidden = hidden[mx.array(rows, mx.int32)]
             if positions:
                 self._fed = self.feed(hidden, mx.array(following, mx.int32), positions)
@@ -270,7 +275,8 @@ class ContextState(HeadState):
         Returns:
             `seen` of the next level, and (n, all rows) bool of these and the committed rows; None where they see all.
         """
-        count, drafted = beams.shape[0], self.rows[0][0].shape[2] if self.rows else 0
+        count = beams.shape[0]
+        drafted = self.rows[0][0].shape[2] if self.rows else 0
         seen = None
         if self.seen is not None or count > 1:
             # On the host this needs fewer launches than `mx.eye`.

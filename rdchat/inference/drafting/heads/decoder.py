@@ -122,8 +122,11 @@ class DecoderConfig:
         return self.hidden_size
 
     def _matrices(self, layer: int) -> dict[str, Shape]:
-        hidden, inner, taken = self.hidden_size, self.inner_size, self.inputs(layer)
-        queries, rows = self.heads * self.head_size, self.kv_heads * self.head_size
+        hidden = self.hidden_size
+        inner = self.inner_size
+        taken = self.inputs(layer)
+        queries = self.heads * self.head_size
+        rows = self.kv_heads * self.head_size
         matrices: dict[str, Shape] = {
             "self_attn.q_proj": (queries, taken),
             "self_attn.k_proj": (rows, taken),
@@ -208,7 +211,8 @@ class Attention(ShapedModule):
 
     def __init__(self, config: DecoderConfig, shapes: Mapping[str, Shape]) -> None:
         super().__init__(shapes, config.norm_epsilon)
-        self._size, self._epsilon = config.head_size, config.norm_epsilon
+        self._size = config.head_size
+        self._epsilon = config.norm_epsilon
         self._gemma = config.gemma
         self._scale = 1.0 if self._gemma else config.head_size**-0.5
         rope = config.rope

@@ -70,7 +70,8 @@ class Eagle3Config(DecoderConfig):
 
     @override
     def shapes(self) -> dict[str, Shape]:
-        shapes, count = DecoderConfig.shapes(self), len(self.target_layers)
+        shapes = DecoderConfig.shapes(self)
+        count = len(self.target_layers)
         if self.feature_norm is FeatureNorm.TOGETHER:
             shapes["input_norm.weight"] = (count * self.target_width,)
         if self.feature_norm is FeatureNorm.EACH:
@@ -172,7 +173,8 @@ class Eagle3Memory(ContextMemory):
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
         """See `ContextMemory`; of the last layer only the needed outputs are computed."""
-        head, last = self._head, len(self.buffers) - 1
+        head = self._head
+        last = len(self.buffers) - 1
         x: mx.array = head.network.fuse(hidden.astype(head.dtype))
         embeddings = head.embed(following)
         queried: Sequence[int] = positions
@@ -181,7 +183,9 @@ class Eagle3Memory(ContextMemory):
             taken, residual = layer.inputs(embeddings, x)
             buffer.write(layer.self_attn.rows(taken, positions), 0)
             if number == last and not every:
-                taken, residual, queried = taken[-1:], residual[-1:], positions[-1:]
+                taken = taken[-1:]
+                residual = residual[-1:]
+                queried = positions[-1:]
             mask: mx.array | str | None = None if len(queried) == 1 else "causal"
             first = 0
             if window is not None:
@@ -211,11 +215,14 @@ class _Eagle3State(ContextState):
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        network, memory, count = self.head.network, self.memory, tokens.shape[0]
+        network = self.head.network
+        memory = self.memory
+        count = tokens.shape[0]
         seen, visible = self.below(beams)
         position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
-        x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
+        x = network.carried(self.output[beams])
+        embeddings = self.head.embed(tokens)
         rows = []
         for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)

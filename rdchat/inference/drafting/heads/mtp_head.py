@@ -120,7 +120,8 @@ class MtpNetwork(nn.Module):
         self.enorm, self.hnorm, self.norm = (nn.RMSNorm(width, config.norm_epsilon) for _ in range(3))
         self.eh_proj = nn.Linear(2 * width, width, bias=False)
         self.block = block
-        self._hidden_first, self.caches = config.hidden_first, caches
+        self._hidden_first = config.hidden_first
+        self.caches = caches
         self._hooks = ModelHooks(self)
 
     def rows(
@@ -195,7 +196,8 @@ class BoundMtpHead(Head):
         self.networks = networks
         for network, read in zip(networks, weights, strict=True):
             self._load(network, read, model)
-        self._embed, self._output = embeddings.embed, embeddings.output()
+        self._embed = embeddings.embed
+        self._output = embeddings.output()
         self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
         self.facts = ""
@@ -284,14 +286,17 @@ class MtpMemory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        head, count = self._head, len(positions)
-        taken, embeddings = hidden.astype(head.dtype), head.embed(following)
+        head = self._head
+        count = len(positions)
+        taken = hidden.astype(head.dtype)
+        embeddings = head.embed(following)
         if self._images:
             positions = [*map(self._turned, positions)]
         outputs: list[mx.array] = []
         for layer, network in enumerate(head.networks):
             *buffers, given = self.buffers[layer * self.stride : (layer + 1) * self.stride]
-            held, rows = buffers[0].rows, taken.shape[0]
+            held = buffers[0].rows
+            rows = taken.shape[0]
             output = mx.zeros((0, taken.shape[1]), head.dtype)
             if rows:
                 mask = None if rows == 1 else mx.tril(mx.ones((rows, held + rows), mx.bool_), held)
@@ -334,11 +339,15 @@ class _MtpState(ContextState):
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        head, memory, networks = self.head, self.memory, self.head.networks
+        head = self.head
+        memory = self.memory
+        networks = self.head.networks
         seen, mask = self.below(beams)
         given = mx.split(self.output[beams], len(networks), axis=-1)
-        embeddings, positions = head.embed(tokens), [self.position] * tokens.shape[0]
-        outputs, rows = list[mx.array](given), list[Rows]()
+        embeddings = head.embed(tokens)
+        positions = [self.position] * tokens.shape[0]
+        outputs = list[mx.array](given)
+        rows = list[Rows]()
         for layer in range(min(self.level + 1, len(networks) - 1), len(networks)):
 
             def follow(cache: int, own: Rows, layer: int = layer) -> Rows:

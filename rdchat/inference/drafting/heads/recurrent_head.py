@@ -116,7 +116,9 @@ class RecurrentHead(nn.Module):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
-        hidden, state, inner = config.hidden_size, config.state_size, config.exit_size
+        hidden = config.hidden_size
+        state = config.state_size
+        inner = config.exit_size
         if config.cell is Cell.RNN:
             self.from_token = nn.Linear(hidden, state)
             self.recurrence = nn.Linear(state, state, bias=False)
