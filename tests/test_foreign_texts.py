@@ -1,8 +1,11 @@
 """Law: no reader of foreign text takes time or memory that grows faster than the text."""
 
+import asyncio
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -32,7 +35,9 @@ from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
+from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.reply_delta import StreamedCalls, delta_texts
+from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
@@ -161,6 +166,30 @@ def read_delta(text: str) -> object:
     return [*delta_texts({"content": [{"type": "text", "text": text}], "reasoning": [text]})], calls.finished()
 
 
+class StreamedAnswer(Connection):
+    """A connection whose server sends one text, in small pieces."""
+
+    sent = b""
+
+    @asynccontextmanager
+    async def _answer(self, *_request: object) -> AsyncIterator[Any]:
+        async def pieces() -> AsyncIterator[bytes]:
+            for at in range(0, len(self.sent), 256):
+                yield self.sent[at : at + 256]
+
+        yield SimpleNamespace(headers={"content-type": "text/event-stream"}, aiter_raw=pieces)
+
+
+def read_events(text: str) -> object:
+    class Sending(StreamedAnswer):
+        sent = f"data: {json.dumps({'a': text})}\n\n{text}\n\ndata: [DONE]\n".encode("utf-8", "replace")
+
+    async def read() -> list[Any]:
+        return [event async for event in Sending(RemoteServer("a", "https://a")).events("/", {})]
+
+    return read_damaged(lambda: asyncio.run(read()))
+
+
 def embed_schema(schema: dict[str, Any]) -> object:
     try:
         return expanded(schema), Embedding(soften=True).embed(schema)
@@ -188,6 +217,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "a tool": list_tools,
     "a tool's message": lambda text: parse_messages(text.encode("utf-8", "replace")),
     "a reply of a server": read_delta,
+    "events of a server": read_events,
     "a snippet": lambda text: _snippet(f"needle {text}", WordMatcher("needle a")),
     "a schema": lambda text: embed_schema({"properties": {text: {"pattern": text, "enum": [text], "$ref": text}}}),
     "a model's card": plain_card,
