@@ -43,7 +43,7 @@ READERS: dict[str, Reader] = {
 # A value may spell the end mark of calls, so that many of them are tried. What openings without a call reach over is in
 # all at most so many times the reply.
 _MOST_ENDS = 32
-_MOST_IN_VAIN = 32
+_MOST_IN_VAIN = 16
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _ONLY_FENCE = re.compile(r"\s*(`{3,}+|~{3,}+)[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
@@ -77,7 +77,12 @@ def find_tool_calls(
         heads = [found.start() for found in read.call.finditer(text)]
     lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, heads)
     calls, spans = _find(strict, answers)
-    return (calls, spans) if calls else _find(lenient, answers)
+    if not calls:
+        calls, spans = _find(lenient, answers)
+    if not calls and markers[0] in text:
+        # The text does not belong in the log.
+        _LOG.info("What looks like a tool call stays text")
+    return calls, spans
 
 
 def call_marks(parse: Parse | None, markers: tuple[str, str], tools: str) -> tuple[str, ...]:
@@ -243,7 +248,6 @@ def _calls_in(text: str, read: Reader, offered: OfferedTools) -> list[ToolCall]:
     """Return the calls in a text between two markers; empty where it is more or less than calls."""
     try:
         return read(text, offered)
-    except Exception as error:
-        # A model may write anything; its text does not belong in the log.
-        _LOG.info("A tool call stays text: %s", type(error).__name__)
-    return []
+    except Exception:
+        # A model may write anything.
+        return []

@@ -116,7 +116,8 @@ def _near(one: float, other: float, digit: float) -> bool:
 
 @given(_replies())
 def test_the_panel_adds_up(reply: Statistics) -> None:
-    kept = sum(_shown(reply, name) for name in ("Drafted from this chat", "From earlier replies", "By the drafter"))
+    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "By the drafter"
+    kept = sum(_shown(reply, name) for name in parts)
     assert kept == reply.accepted
     if reply.drafted >= 20:
         assert _near(_shown(reply, "Acceptance") / 100, kept / reply.drafted, 0.01)
