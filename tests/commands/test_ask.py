@@ -123,7 +123,7 @@ def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepare
     first = ask_json(capsys, "hi", *arguments)
     assert new_machine == ["off", "reply", "lookup", "drafter"]
     assert (first["mode"], first["requested_mode"]) == ("off", "auto")
-    assert "is prepared after the first reply" in first["mode_reason"]
+    assert "is prepared once on this computer" in first["mode_reason"]
     second = ask_json(capsys, "hi", *arguments)
     assert new_machine[4:] == ["reply"]
     assert (second["mode"], second["mode_reason"]) == ("auto", None)

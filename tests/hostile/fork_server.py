@@ -66,11 +66,15 @@ class Forked:
                 self._answers.close()
             return self.returncode
 
-    def kill(self) -> None:
-        """End it at once."""
+    def send_signal(self, number: int) -> None:
+        """Send it a signal while it runs."""
         if self.returncode is None and self.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
 
 
 class _ForkedChild(Forked):

@@ -263,7 +263,7 @@ class ModeOption:
 
 def not_prepared(model: str) -> str:
     """Return why the first replies of a model are not drafted."""
-    return f"Drafting with {model} is prepared after the first reply, once on this computer."
+    return f"Drafting with {model} is prepared once on this computer, while it is idle."
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,9 +306,9 @@ class Statistics:
 
     @property
     def as_fast(self) -> bool:
-        """Whether the reply was as fast as plain decoding, within an error that is small."""
+        """Whether the reply was as fast as plain decoding, within an error that is small, on a quiet computer."""
         low, high = self.speedup_range or (inf, inf)
-        return low <= 1 <= high and high - low < _NARROW
+        return not self.was_hindered and low <= 1 <= high and high - low < _NARROW
 
     @property
     def was_hindered(self) -> bool:

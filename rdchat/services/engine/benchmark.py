@@ -184,9 +184,9 @@ class RaceResult:
         """The ratio in words, as near as one reply each can tell; empty where there is none."""
         if not self.ratio:
             return ""
-        times = f"{self.ratio:.{1 if self.ratio >= 0.1 else 2}f}"
         if any(each.run.statistics.was_hindered for each in (self.plain, self.drafted)):
-            return f"{self.name}: about {times} times as fast. No verdict: the computer was busy with other work."
+            return f"{self.name}: no verdict. The computer was busy with other work."
+        times = f"{self.ratio:.{1 if self.ratio >= 0.1 else 2}f}"
         if times == "1.0":
             return f"{self.name}: about as fast at writing."
         return f"{self.name}: {'slower, ' if self.ratio < 1 else ''}about {times} times as fast at writing."
@@ -220,7 +220,7 @@ class Race(Benchmark):
 
     @property
     def step_text(self) -> str:
-        """The step under way, such as `Off (1 of 2)…` or `Preparing, 12 s…`; empty before the first one."""
+        """The step under way, such as `Off (1 of 2)…` or `Preparing for 12 s…`; empty before the first one."""
         progress = self.progress
         if progress is None:
             return ""
@@ -228,7 +228,7 @@ class Race(Benchmark):
         if not prompt and progress.done:
             return f"{progress.text}…"
         if not prompt:
-            return f"Preparing, {time.monotonic() - self._began:.0f} s…"
+            return f"Preparing for {time.monotonic() - self._began:.0f} s…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
     def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:

@@ -16,6 +16,8 @@ from rdchat.ui.style.formatting import NONE, count, counted, decimal, duration, 
 _FEW_DRAFTED = 20
 # So few tokens are read in one call, whose rate would mean nothing.
 _FEW_READ = 8
+# Positions that have room in a line; the chart has all.
+_LISTED = 4
 
 
 class FigureSource(NamedTuple):
@@ -71,6 +73,8 @@ def _plain_speed(statistics: Statistics) -> str:
 def _speedup(statistics: Statistics) -> str:
     if statistics.speedup is None or statistics.speedup_range is None:
         return NONE
+    if statistics.was_hindered:
+        return formatting.ratios(*statistics.speedup_range)
     within = formatting.speedup(statistics.speedup, *statistics.speedup_range)
     return "about the same speed" if statistics.as_fast else within
 
@@ -89,7 +93,8 @@ def _context(source: FigureSource) -> str:
 
 
 def _acceptance_by_position(statistics: Statistics) -> str:
-    return ", ".join(f"{share * 100:.0f}" for share in statistics.acceptance_by_position) or NONE
+    shares = [f"{share * 100:.0f}" for share in statistics.acceptance_by_position]
+    return ", ".join(shares[:_LISTED]) + "…" * (len(shares) > _LISTED) or NONE
 
 
 SECTIONS: Mapping[str, Mapping[str, _Text]] = {

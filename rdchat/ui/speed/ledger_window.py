@@ -22,10 +22,10 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.style.throttle import Throttle
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
-_NOTHING = "The times of the next reply appear here while it is written."
+_NOTHING = "The times of the next reply of a model on this machine appear here while it is written."
 _EXACT = "Exact times: each stage waited for its results, so replies took longer than usual."
 _SHARED = "Stages that MLX computes together share a row. Turn on exact times to separate them."
-_WIDTHS = {CALLS: 64, MEAN: 108, TOTAL: 84, PERCENT: 112}
+_WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
 # A row is so many pixels higher than its text.
 _AIR = 8

@@ -152,7 +152,8 @@ class SpeedSection(QWidget):
         times = FIGURES["Speed-up"](source)
         self.ratio.setText(times)
         # A range has room beside the speed in the narrowest panel.
-        self.ratio.setFont(control_font(5 if len(times) < len("about 2x") else 1, bold=True, tabular=True))
+        larger = 5 if len(times) < len("about 2x") else 1
+        self.ratio.setFont(control_font(larger, bold=not source.statistics.was_hindered, tabular=True))
         self.ratio.setAccessibleName(f"{times.removesuffix('x')} times as fast as without drafting")
 
 

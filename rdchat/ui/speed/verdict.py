@@ -43,7 +43,7 @@ def verdict(
         return Verdict("Written without drafting")
     if training or figures.was_hindered:
         busy = f"the computer {'is' if writing else 'was'} busy with other work"
-        return Verdict(f"No verdict: {'a training is running' if training else busy}")
+        return Verdict(f"No verdict: {'a training is running' if training else busy}", "muted")
     if figures.speedup_range is not None:
         return _compared(figures, *figures.speedup_range)
     return Verdict(_not_compared(figures, now, parameters))

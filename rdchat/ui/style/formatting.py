@@ -55,7 +55,11 @@ def speedup(times: float, low: float, high: float) -> str:
         return ratio(times)
     if times >= 1.5 and low <= round(times) <= high and high - low < 1:
         return f"about {times:.0f}x"
-    # Near 1 and below, a decimal could say the opposite.
+    return ratios(low, high)
+
+
+def ratios(low: float, high: float) -> str:
+    """Return a range of ratios: `1.6 to 2.9x`. Near 1 and below, one decimal could say the opposite."""
     first, last = (f"{end:.{2 if end < 1.1 else 1}f}" for end in (low, high))
     return f"{first} to {last}x"
 

@@ -26,8 +26,6 @@ from rdchat.ui.transcript.message_parts import MessageArea
 # Prompt lookup has no further name.
 _NAMED = {mode for mode, drafter in DRAFTERS.items() if drafter.option}
 _LAST_PART = "of the last part"
-# The positions that are listed.
-_LIST_LENGTH = 4
 # In characters; the definition has the complete name.
 _NAME_LENGTH = 24
 _WIDTH = 280
@@ -84,16 +82,13 @@ def facts(message: Message) -> list[Fact]:
 
 
 def _figures(statistics: Statistics) -> Iterator[Fact]:
-    """Yield the figures; lists that are too long to show are in the definitions."""
+    """Yield the figures; how many drafts kept how many tokens is in a definition."""
     for name, text in FIGURES.items():
         value = text(FigureSource(statistics))
         definition = DEFINITIONS[name]
         if name == "Kept per step" and statistics.accepted_lengths:
             lengths = ", ".join(map(str, statistics.lengths_of_drafts))
             definition += f" Steps with a draft that kept none, 1 and so on: {lengths}."
-        elif name == "Acceptance by position, %" and value.count(",") >= _LIST_LENGTH:
-            definition += f" From the first position on: {value}."
-            value = f"{', '.join(value.split(', ')[:_LIST_LENGTH])}…"
         yield Fact(name, value, definition)
 
 
@@ -129,7 +124,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
-    mode = drafting.mode.label if drafting.mode else ""
+    mode = "not drafted" if drafting.mode is Mode.OFF else drafting.mode.label if drafting.mode else ""
     return f"{mode}, {kind.label}" if kind else mode
 
 

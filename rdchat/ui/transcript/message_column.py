@@ -380,14 +380,11 @@ class MessageColumn(MessageArea):
             self._slides = False
         self.scrolled.emit()
 
-    def focusNextPrevChild(self, forward: bool) -> bool:
-        """Move the focus, and bring what has it into view: messages place themselves outside of layouts."""
-        moved = super().focusNextPrevChild(forward)
-        focused = self.focusWidget()
-        if moved and focused and self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
+    def show_focused(self, focused: QWidget) -> None:
+        """Bring what has the focus into view: messages place themselves outside of layouts."""
+        if self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
             corner = focused.mapTo(self.column, QPoint(0, 0))
             self.ensureVisible(corner.x(), corner.y() + focused.height() // 2, 0, focused.height())
-        return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         # The scroll bar moves when its range shrinks, without the reader's doing.

@@ -182,8 +182,9 @@ class MainWindow(QMainWindow):
         stops = self._tab_stops()
         if current not in stops:
             return super().focusNextPrevChild(forward)
-        following = (stops.index(current) + (1 if forward else -1)) % len(stops)
-        stops[following].setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        following = stops[(stops.index(current) + (1 if forward else -1)) % len(stops)]
+        following.setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        self.conversation.transcript.show_focused(following)
         return True
 
     def _tab_stops(self) -> list[QWidget]:

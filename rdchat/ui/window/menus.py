@@ -123,7 +123,7 @@ class WindowActions(QObject):
             for command in filter(None, commands):
                 action = self._actions[command.name][0]
                 if action.isEnabled() and command.submenu is None and command.name != "palette":
-                    menu = " > ".join(filter(None, (title.replace("&", ""), command.below)))
+                    menu = " > ".join(filter(None, (title.replace("&", ""), command.below))) if command.in_menu else ""
                     detail = "  ".join(filter(None, (menu, _keys_text(action))))
                     yield Entry(f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip)
 
@@ -240,7 +240,13 @@ def _file(do: Commands) -> list[Command | None]:
         Command("attach", "Attach Files…", do.parts.conversation.files.choose, "Ctrl+Shift+U", in_front=True),
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
-        Command("models", "Models…", lambda: show_in_front(do.parts.windows.models), "Ctrl+Shift+M"),
+        Command(
+            "models",
+            "Models…",
+            lambda: show_in_front(do.parts.windows.models),
+            "Ctrl+Shift+M",
+            tip="Installed, Discover, Downloads, Drafters and training, Remote, Macs",
+        ),
         None,
         Command("import_chats", "Import Chats…"),
         Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),

@@ -157,7 +157,7 @@ def test_a_race_that_is_stopped_has_no_result(
     assert race.step_text == ""
     race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     shut_gate.allow(1)
-    qtbot.waitUntil(lambda: race.step_text.startswith("Preparing, "))
+    qtbot.waitUntil(lambda: race.step_text.startswith("Preparing for "))
     with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):
         race.stop()
     assert not race.running

@@ -675,7 +675,7 @@ def test_a_slow_reply_is_blamed_only_on_an_idle_computer(chat: Chat, panel: Spee
         chat.controller.replies.statistics_changed.emit(replace(statistics, others_share=busy))
         chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == other)
         assert panel.speed.ratio.isVisible()
-        assert panel.speed.ratio._color == panel.speed.reason._color == "text"
+        assert (panel.speed.ratio._color, panel.speed.reason._color) == ("muted", "text")
         panel.speed.reason.setText("")
     training.state = TrainingState.NOTHING
     for statistics, said, color in (

@@ -56,3 +56,25 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     qtbot.waitUntil(lambda: not chat.writing)
     assert button.hasFocus()
     assert not button.isEnabled()
+
+
+def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    """At the end of a long chat, Tab from the list went to the first message's buttons, above the window."""
+    chat.start()
+    chat.say("A short question.")
+    chat.say("A long question. " * 400)
+    transcript = window.conversation.transcript
+    window.activateWindow()
+    window.conversation.composer.field.setFocus()
+    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
+    bar = transcript.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
+    bar.setValue(bar.maximum())
+    for _ in range(60):
+        QTest.keyClick(_focused(), Qt.Key.Key_Tab)
+        if transcript.column.isAncestorOf(_focused()):
+            break
+    assert transcript.column.isAncestorOf(_focused())
+    assert not _focused().visibleRegion().isEmpty()

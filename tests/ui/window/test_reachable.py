@@ -57,7 +57,7 @@ def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWin
         for action in [*places, *window.actions()]
     ]
     assert all(f"| {key} |" in tables for key in keys if key)
-    assert listed["do draft_lookup"].detail == "Drafting  Ctrl+Alt+5"
+    assert listed["do draft_lookup"].detail == "Ctrl+Alt+5"
     assert {places[window.actions_.benchmark], places[window.actions_.report]} == {"Help > Measure"}
     assert listed["do benchmark"].detail == "Help > Measure  Ctrl+Alt+B"
 
