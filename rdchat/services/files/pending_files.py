@@ -188,17 +188,17 @@ class PendingFiles(QObject):
             self._read(self._add(printable_name(Path(path).name)), Path(path))
         self.changed.emit()
 
-    def add_image(self, read: Callable[[], bytes], name: str) -> None:
+    def add_image(self, image: bytes | Callable[[], bytes], name: str) -> None:
         """Attach an image that is no file, such as one from the clipboard; `refused` reports why it is not taken.
 
         Args:
-            read: Returns its data. Called on a thread.
+            image: Its data, or what returns them, which is called on a thread.
             name: Its name for people.
         """
         if len(self.files) >= MAX_FILES:
             self.refused.emit(_TOO_MANY)
             return
-        self._run(self._add(name), lambda job: _read_image(read(), name, job.check))
+        self._run(self._add(name), lambda job: _read_image(image() if callable(image) else image, name, job.check))
         self.changed.emit()
 
     def add_text(self, text: str) -> int:

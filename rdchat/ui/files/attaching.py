@@ -184,10 +184,10 @@ class FileAttacher(QObject):
         self._files.add(paths)
         self.done.emit()
 
-    def add_image(self, read: Callable[[], bytes]) -> None:
-        """Attach an image that was pasted or dropped and is no file; `read` is called on a thread."""
+    def add_image(self, image: bytes | Callable[[], bytes]) -> None:
+        """Attach an image that was pasted or dropped and is no file: its data, or what returns them on a thread."""
         self._begin_to_add()
-        self._files.add_image(read, "Image")
+        self._files.add_image(image, "Image")
         self.done.emit()
 
     def add_text(self, text: str) -> bool:
@@ -218,7 +218,7 @@ class FileAttacher(QObject):
         pop_up(menu, QCursor.pos())
 
     def _take_screenshot(self) -> None:
-        take = lambda png: self.add_image(lambda: png) if png else None  # noqa: E731
+        take = lambda png: self.add_image(png) if png else None  # noqa: E731
         self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
 
     def choose(self) -> None:

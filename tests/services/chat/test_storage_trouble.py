@@ -69,7 +69,7 @@ def test_a_message_that_cannot_be_stored_gives_its_files_back(window: Window, tm
     (tmp_path / "notes.txt").write_text("Some notes")
     bring(window, tmp_path / "notes.txt")
     image = encoded(photo(37, 23), "PNG")
-    files.add_image(lambda: image, "pasted")
+    files.add_image(image, "pasted")
     window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
     before = list(files.files)
     assert [each.name for each in before] == ["notes.txt", "pasted"]
