@@ -117,14 +117,14 @@ def time_left(seconds: float) -> str:
 
 
 def rough_time(seconds: float) -> str:
-    """Return `12 s`, `4 min`, `2 h 5 min` or `more than a day`."""
+    """Return `12 s`, `4 min`, `2 h 5 min`, `16 h` or `more than a day`."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 24 else "more than a day"
+    return f"{hours} h" + f" {minutes} min" * (hours < 10) if hours < 24 else "more than a day"
 
 
 def count(number: int) -> str:

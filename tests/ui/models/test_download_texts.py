@@ -37,6 +37,7 @@ def test_a_part_has_the_unit_of_the_whole() -> None:
         (59.4, "59 s left"),
         (59.6, "1 min left"),
         (7_500, "2 h 5 min left"),
+        (59_160, "16 h left"),
         (9e5, "more than a day left"),
     ],
 )
