@@ -56,7 +56,7 @@ def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
         if statistics.drafted:  # else the first token was the last
             assert statistics.generated_tokens > 1
             cut = statistics.drafted - statistics.accepted  # where the reply ended inside the last round
-            assert cut == 0
+            assert 0 <= cut < 5
             assert statistics.rounds == -(-(statistics.generated_tokens - 1) // 5)
 
 

@@ -158,8 +158,9 @@ def test_a_draft_model_with_recurrent_state_reads_no_accepted_token_again(
 ) -> None:
     target, draft = recurrent(family), recurrent(family)
     request = ask(temperature=1.0, top_p=1.0, max_tokens=41)
-    end = Pair.of(target, draft).reply(request, CHAIN)
-    assert end.statistics.acceptance_rate == 1
+    statistics = Pair.of(target, draft).reply(request, CHAIN).statistics
+    # Each round brought the whole draft and a token, but the last one, in which the reply ended.
+    assert statistics.rounds == -(-(statistics.generated_tokens - 1) // 5)
     attentive = shared_llama()
     pair, rows, feed = Pair.of(attentive, draft), list[int](), DraftModelDrafter._feed
 
