@@ -255,11 +255,10 @@ class Soak:
                 widget.edit().cancelled.emit()
         self._window.conversation.composer.field.clear()
         controller.stop()
-        self._wait(
-            lambda: (
-                controller.replies.free and not controller.replies.live and controller.replies.state is EngineState.IDLE
-            )
-        )
+        # Where memory is short, a model that nobody uses is unloaded.
+        at_rest = (EngineState.IDLE, EngineState.NO_MODEL)
+        replies = controller.replies
+        self._wait(lambda: replies.free and not replies.live and replies.state in at_rest)
 
     # --- actions
 
