@@ -119,6 +119,15 @@ def assert_grows_no_faster(read: Callable[[str], object], text: Text, longest: i
         text: Makes the text from its length.
         longest: Length of the longest text, in characters.
     """
+    # What other tests of this process have loaded stays out of the collections of garbage before each measure.
+    gc.freeze()
+    try:
+        _compare(read, text, longest)
+    finally:
+        gc.unfreeze()
+
+
+def _compare(read: Callable[[str], object], text: Text, longest: int) -> None:
     length = _SMALLEST
     while length * 2 * LONGER <= longest and _seconds(read, text(length)) < _ENOUGH_S:
         length *= 2

@@ -1,9 +1,8 @@
 """Law: no reader of foreign text takes time or memory that grows faster than the text."""
 
 import asyncio
-import gc
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -85,14 +84,6 @@ OWN: dict[str, Text] = {
     "comments with a wrong end": repeated("<!-- --! >"),
 }
 WITH_OWN = SHAPES | OWN
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _kept_objects() -> Iterator[None]:
-    """Keep what was loaded out of the collections of garbage before each measure."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def as_title(text: str) -> object:
