@@ -11,7 +11,7 @@ from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, row, show_share
 from rdchat.ui.style.theme import TIGHT, Theme
 
 _FRAME_MS = 33
@@ -33,7 +33,7 @@ class ReplayView(QWidget):
         self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
         self.text = QPlainTextEdit(readOnly=True, tabChangesFocus=True, placeholderText=placeholder)
-        self.progress = thin_bar(name)
+        self.progress = ThinBar(name)
         head = QGridLayout()
         head.setHorizontalSpacing(TIGHT + 2)
         head.setVerticalSpacing(0)

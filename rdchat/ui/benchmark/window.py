@@ -17,7 +17,7 @@ from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import SideWindow, ask, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
@@ -55,7 +55,7 @@ class BenchmarkWindow(SideWindow):
 
     def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
-        self.progress = thin_bar("Progress of the benchmark")
+        self.progress = ThinBar("Progress of the benchmark")
         self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_file)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)

@@ -13,7 +13,7 @@ from rdchat.ui.files.pictures import Picture, SmallCopy, picture_of
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import ElidedLabel, set_tip
-from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
 from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card, paint_focus
 
 CHIP_HEIGHT = 42
@@ -76,7 +76,7 @@ class FileChip(Chip):
         self._name = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
         self._detail = ElidedLabel(theme, "", "muted")
         self._detail.setFont(control_font(-1, tabular=True))
-        self._bar = thin_bar("Read", 2)
+        self._bar = ThinBar("Read", 2)
         self._bar.hide()
         for part in (self._name, self._detail, self._bar):
             part.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)

@@ -19,7 +19,7 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.style.layouts import form_layout, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, form_layout, row, show_share
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.style.sheet import Answer, Sheet, nothing
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
@@ -63,7 +63,7 @@ class ProgressSheet(Sheet):
     def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action, runs: Callable[[], bool]) -> None:
         self._runs = runs
         self.detail = ElidedLabel(theme, "Starting…", "muted")
-        self.bar = thin_bar(title)
+        self.bar = ThinBar(title)
         super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.detail])
         self.buttons[0].setDefault(False)
         show_share(self.bar, None)

@@ -22,7 +22,7 @@ from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, discard, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
@@ -66,7 +66,7 @@ class ModelRow(QWidget):
         self.problem, self.hint = (
             ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True) for _ in range(2)
         )
-        self.bar = thin_bar("Downloaded")
+        self.bar = ThinBar("Downloaded")
         self.files = FileList(theme)
         self.main, self.other = (push_button("", "", partial(self._press, index)) for index in range(2))
         self.clear = IconButton("close", "", theme, act=lambda: models.downloads.clear(self._model.id))

@@ -14,7 +14,7 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.settings import SettingsControl
 from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.formatting import counted, listed
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
@@ -189,8 +189,7 @@ class PresetsPage(SettingsPage):
             names = unused_names([each.name for each in new], items)
             items += [replace(each, name=name) for each, name in zip(new, names, strict=True)]
             if not_understood:
-                listed = ", ".join(not_understood[:_MOST_LISTED]) + ", …" * (len(not_understood) > _MOST_LISTED)
-                problems.append(f"Not understood in {path.name}: {listed}.")
+                problems.append(f"Not understood in {path.name}: {listed(not_understood, _MOST_LISTED)}.")
         added = counted(len(items) - len(before), "entry", "entries")
         self._save(items)
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))

@@ -15,7 +15,7 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, keep_room, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, keep_room, row, show_share
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
 # Shorter times are a dash.
@@ -291,7 +291,7 @@ class MemorySection(FigureSection):
 
     def _build(self) -> None:
         super()._build()
-        self.context_bar = self.add(thin_bar("Context used", 6), 1)
+        self.context_bar = self.add(ThinBar("Context used"), 1)
 
     def _fill(self, source: FigureSource) -> None:
         super()._fill(source)
@@ -319,7 +319,7 @@ class StatusLine(QWidget):
         super().__init__()
         self.state = ElidedLabel(theme, "", "muted")
         self.state.setFont(ThemedLabel(theme, tabular=True).font())
-        self.progress = thin_bar("Progress", 4)
+        self.progress = ThinBar("Progress", 4)
         keep_room(self.progress)
         self._state: EngineState | None = None
         column(self.state, self.progress, within=self, spacing=TIGHT)

@@ -165,7 +165,7 @@ class ThinBar(QProgressBar):
     It paints itself: Fusion paints a thin bar that knows nothing as a full one.
     """
 
-    def __init__(self, name: str, height: int) -> None:
+    def __init__(self, name: str, height: int = 6) -> None:
         super().__init__(textVisible=False, maximum=1000)
         self.setFixedHeight(height)
         self.setAccessibleName(name)
@@ -192,11 +192,6 @@ class ThinBar(QProgressBar):
             self._next_frame.start()
         painter.setBrush(self.palette().color(QPalette.ColorRole.Accent))
         painter.drawRoundedRect(area, radius, radius)
-
-
-def thin_bar(name: str, height: int = 6) -> ThinBar:
-    """Return a progress bar without text, from 0 to 1000."""
-    return ThinBar(name, height)
 
 
 def show_share(bar: ThinBar, share: float | None) -> None:

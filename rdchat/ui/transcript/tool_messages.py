@@ -16,7 +16,7 @@ from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.code_field import CodeField
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut, visible_text
-from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, row, show_share
 from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, paint_card
 from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -77,7 +77,7 @@ class ToolMessage(MessageWidget):
         self.first_line = ElidedLabel(area.theme, "", "muted", -1)
         self.state = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
         self.action = TextButton("", area.theme, self._act)
-        self._bar = thin_bar("The tool runs", 2)
+        self._bar = ThinBar("The tool runs", 2)
         self.note = ThemedLabel(area.theme, "", "muted", -1, wraps=True, selectable=True)
         self.arguments = CodeField(area.theme, "Arguments", 12)
         self.arguments.show_text(arguments_text(call) if call else "")

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 import rdchat.ui
 from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.style import layouts
-from rdchat.ui.style.layouts import show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 
 
@@ -82,7 +82,7 @@ def test_the_contrast_of_the_system_is_followed(qapp: QApplication, dark: bool) 
 
 
 def test_a_bar_rests_where_motion_is_reduced(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    bar = thin_bar("Reading")
+    bar = ThinBar("Reading")
     qtbot.addWidget(bar)
     show_share(bar, None)
     assert bar.maximum() == 0, "it moves to and fro"
@@ -101,7 +101,7 @@ def test_a_bar_that_knows_nothing_moves_and_never_looks_full(
     clock = count(0, 0.2)
     monkeypatch.setattr(layouts, "monotonic", lambda: next(clock))
     theme.set_scheme(scheme)
-    bar = thin_bar("Reading", height)
+    bar = ThinBar("Reading", height)
     qtbot.addWidget(bar)
     bar.resize(width, height)
     bar.show()

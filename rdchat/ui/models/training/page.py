@@ -17,7 +17,7 @@ from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, memory, percent, rough_time
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
+from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
@@ -149,7 +149,7 @@ class TrainingPage(QWidget):
             ThemedLabel(theme, "", color, tabular=True, wraps=True)
             for color in ("muted", "muted", "muted", "danger", "muted")
         )
-        self.bar = thin_bar("Progress of this step")
+        self.bar = ThinBar("Progress of this step")
         self.curves = PlotView(theme, "Learning curve")
         self.table = TableView("Tokens per step")
         self.discard = push_button("Discard…", "", self._ask_to_discard)
