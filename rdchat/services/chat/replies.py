@@ -117,6 +117,11 @@ class Replies(QObject):
         return [each for each in self.recorder.live if each.message.role is Role.ASSISTANT]
 
     @property
+    def is_sent(self) -> bool:
+        """Whether a reply is asked of the model: before that it waits, for tools or for the person."""
+        return any(each.request is not None for each in self.live)
+
+    @property
     def free(self) -> bool:
         """Whether nothing else would have to end before another reply."""
         return not self.live and not self.model.engine.measuring

@@ -21,6 +21,7 @@ from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.chat_tools import ChatToolsPopover
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.definitions import ENGINE_STATES, WAITING
 from rdchat.ui.style.labels import Card, ElidedLabel, Ground, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -265,9 +266,7 @@ class ConversationView(Ground):
         writing = self._chat.id in replies.chats_being_written
         state = replies.state
         if state is EngineState.PREFILL:
-            # It may wait for tools, or for the person.
-            is_sent = any(each.request is not None for each in replies.live)
-            self._show_waiting("Reading the prompt…" if is_sent else "Waiting…")
+            self._show_waiting(ENGINE_STATES[state] if replies.is_sent else WAITING)
         if state in (EngineState.WRITING, EngineState.PREFILL) or writing:
             state = EngineState.WRITING if writing else EngineState.IDLE  # IDLE: another chat's reply is written
         self.composer.set_state(state, waits=not replies.free)

@@ -13,7 +13,7 @@ from rdchat.ui.speed.figures import FIGURES, SECTIONS, FigureSource
 from rdchat.ui.speed.verdict import Verdict
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import SectionHead, push_button
-from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
+from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES, WAITING
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import ThinBar, column, keep_room, row, show_share
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
@@ -324,10 +324,11 @@ class StatusLine(QWidget):
         self._state: EngineState | None = None
         column(self.state, self.progress, within=self, spacing=TIGHT)
 
-    def show_state(self, state: EngineState) -> None:
+    def show_state(self, state: EngineState, is_sent: bool) -> None:
         # The model that is loaded is shown already.
         if state is not EngineState.LOADING or state is not self._state:
-            self._show(ENGINE_STATES[state], None)
+            waits = state is EngineState.PREFILL and not is_sent
+            self._show(WAITING if waits else ENGINE_STATES[state], None)
         self._state = state
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 

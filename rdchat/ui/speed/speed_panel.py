@@ -214,7 +214,7 @@ class SpeedPanel(QScrollArea):
             # This is another reply, or the same one again.
             self._begin()
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
-            self.status.show_state(state)
+            self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=model)
         if elsewhere and state not in _BUSY:
             self.show_last_reply()

@@ -12,6 +12,8 @@ DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
 TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
 MODES: Mapping[str, str] = _TEXTS.pop("Modes")
 ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
+WAITING = "Waiting…"
+"""What is shown in place of the state until a reply is asked of the model."""
 REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
 LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")

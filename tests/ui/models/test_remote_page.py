@@ -190,7 +190,7 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     chat.controller.send("And you?")
     widget = app.conversation.transcript.widgets[chat.controller.chat.path[-1].id]
     assert isinstance(widget, ReplyMessage)
-    assert widget._status.text() == "Waiting…"
+    assert widget._status.text() == app.panel.status.state.text() == "Waiting…"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
     assert "leave this machine: 3 messages." in words
