@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings import SettingsStore
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
@@ -129,6 +129,8 @@ def test_a_drafter_that_fails_behind_the_window_is_told_until_it_is_seen(
 def test_a_start_with_nothing_to_go_on_with_begins_nothing(
     qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The card of a larger model shows its download's row, and that builds them.
+    SettingsStore(paths.settings_path()).save(Settings(larger_model_declined=True))
     with running(qapp, qtbot) as (app, _):
         qtbot.waitUntil(lambda: app.controller.model_slot.info is not None, timeout=WAIT_MS)
         assert "model_services" not in app.window.windows.__dict__
