@@ -48,7 +48,7 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.chat.tool_calls import Scope
-from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
 from tests.listed import listed
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
@@ -187,6 +187,7 @@ class Soak:
         logging.getLogger().addHandler(_LoggedErrors(self.errors))
         self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
         self._controller, self._window = self._app.controller, self._app.window
+        self._controller.model_slot.failed.connect(self._note_failure)
         self._window.resize(1100, 800)
         self._window.show()
         self._controller.start()
@@ -198,6 +199,10 @@ class Soak:
     def _note(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self.errors.append(error)
         self._hook(kind, error, trace)
+
+    def _note_failure(self, failure: Failure) -> None:
+        """A load that failed is told in the window alone."""
+        self.errors.append(RuntimeError(f"{failure.message} {failure.hint}"))
 
     def _wait(self, is_so: Callable[[], bool], seconds: float = _PATIENCE_S) -> None:
         """Let the window work until something is so, or time is over."""
