@@ -122,7 +122,8 @@ class MessagePath(Sequence[Message]):
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        self.ids, self._indexes = (*self.ids, message.id), None
+        self.ids = (*self.ids, message.id)
+        self._indexes = None
         self._add(message)
 
     def _add(self, message: Message) -> None:

@@ -20,8 +20,9 @@ from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.tools.definitions import ToolServer
 
-MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32
-"""Limits of the text size, in points."""
+# Limits of the text size, in points.
+MIN_TEXT_SIZE = 9
+MAX_TEXT_SIZE = 32
 MAX_DOWNLOADS = 8
 """Limit of the downloads that run at the same time."""
 

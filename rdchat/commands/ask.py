@@ -267,7 +267,8 @@ class _Answer:
         auto = self.draft.mode is Mode.AUTO
         # The automatic mode's first reply on a machine does not wait for what drafts; that is compiled after it.
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show)
-        session.plain_replies, self.prepare = int(auto), partial(session.prepare, self.draft)
+        session.plain_replies = int(auto)
+        self.prepare = partial(session.prepare, self.draft)
         # Trying it out takes calls of the model.
         self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
         count = partial(loaded.prompts.count, context_length=loaded.info.context_length)

@@ -15,7 +15,8 @@ from pathlib import Path
 from rdchat.host import exclude_from_backups
 
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
-_TAG, _TAG_TEXT = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
+_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
 _REMOVED = "removed-"
 PARTIAL = "part-"
 """Begins the names of files that are being written."""

@@ -61,7 +61,8 @@ class BuiltInServer:
         """Return the fields of `ToolResult`."""
         is_error = True
         try:
-            text, is_error = await asyncio.to_thread(self._functions[name], **arguments), False
+            text = await asyncio.to_thread(self._functions[name], **arguments)
+            is_error = False
         except OSError as error:
             text = f"It cannot be read: {error.strerror}."
         except RdchatError as error:

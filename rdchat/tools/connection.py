@@ -380,7 +380,8 @@ class Connection:
                 log.cancel()
 
     async def _started(self) -> asyncio.subprocess.Process:
-        path, pipe = await self._path, asyncio.subprocess.PIPE
+        path = await self._path
+        pipe = asyncio.subprocess.PIPE
         program, *arguments = self._server.command
         found = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
         if found is None:

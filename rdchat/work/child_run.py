@@ -76,7 +76,8 @@ class ChildRun:
             )  # fmt: skip
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
-        self._input, self._output = cast("BinaryIO", self.process.stdin), cast("BinaryIO", self.process.stdout)
+        self._input = cast("BinaryIO", self.process.stdin)
+        self._output = cast("BinaryIO", self.process.stdout)
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
         self.last_log = ""

@@ -261,7 +261,8 @@ class Database:
     def _use(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._is_open = True
-        self._file, self._log = file_id(self.path), file_id(companion(self.path, "-wal"))
+        self._file = file_id(self.path)
+        self._log = file_id(companion(self.path, "-wal"))
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name."""
@@ -270,7 +271,8 @@ class Database:
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.is_current():
-            self._lock, lost = FileLock(companion(self.path, ".lock")), self._lock
+            lost = self._lock
+            self._lock = FileLock(companion(self.path, ".lock"))
             lost.release()
         notice = restore_file(self.connection, self.path, self._log)
         self._reconnect()

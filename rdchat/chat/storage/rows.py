@@ -28,7 +28,9 @@ _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 
-_HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
+# SQLite's integers are signed, reply seeds are not.
+_HALF_RANGE = 2**63
+_RANGE = 2**64
 # The limits of a reply's counters, far beyond real values.
 _MIN = 1e-9
 _MAX = 2**53

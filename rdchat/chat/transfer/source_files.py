@@ -118,7 +118,9 @@ class SourceFile:
                 _check_size(text[at:], f"A chat in {self.name}")
                 if not (more := file.read(max(len(text) - at, _BEGINNING))):
                     raise _damaged(self.name)
-                text, at, before = text[at:] + more, 0, before + at
+                text = text[at:] + more
+                before += at
+                at = 0
             if mark != "]":
                 raise _damaged(self.name)
             json.loads(f"{end}]{text[at:]}{file.read(_BEGINNING)}")

@@ -100,7 +100,8 @@ def download(args: argparse.Namespace) -> int:
     check_names(args.repository, args.revision)
     find_endpoint()
     named = args.repository, args.revision, args.file
-    request, command = Download(*named), f"{download_command(*named)}{' --no-drafter' * args.no_drafter}"
+    request = Download(*named)
+    command = f"{download_command(*named)}{' --no-drafter' * args.no_drafter}"
     ended = run_download(request, command)
     if ended is None:
         return INTERRUPTED

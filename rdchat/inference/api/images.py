@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-MAX_IMAGES, MAX_MESSAGE_IMAGES = 100, 20
-"""The most images of a prompt, and of a message."""
+# The most images of a prompt, and of a message.
+MAX_IMAGES = 100
+MAX_MESSAGE_IMAGES = 20
 
 
 @dataclass(frozen=True, slots=True)

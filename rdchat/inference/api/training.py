@@ -11,10 +11,13 @@ from rdchat.inference.api.requests import BeamShape
 DEFAULT_TOKENS = 1_000_000
 # The beams with which a new and an old drafter are compared.
 COMPARED_BEAMS = BeamShape(4, 5)
-DRAFTER, CURVE, RESULT = "new-drafter", "curve.jsonl", "result.json"
-"""Files in the job folder of a training: the drafter's folder, the learning curve, and the comparison."""
-LOADING, COMPARING = "load", "compare"
-"""Phases of the training process besides those of `Phase`: the first and the last."""
+# In the job folder of a training: the drafter's folder, the learning curve, and the comparison.
+DRAFTER = "new-drafter"
+CURVE = "curve.jsonl"
+RESULT = "result.json"
+# Phases of the training process besides those of `Phase`: the first and the last.
+LOADING = "load"
+COMPARING = "compare"
 
 
 @dataclass(frozen=True, slots=True)

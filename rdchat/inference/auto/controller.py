@@ -167,7 +167,8 @@ class Controller:
             self._unusual = max(self._unusual, 1)
         # A step with nothing queued after it may have been computed before the wait began.
         usual = done.usual and not self._unusual and (is_round or done.queued)
-        self._queued, self._unusual = done.queued, max(self._unusual - 1, 0)
+        self._queued = done.queued
+        self._unusual = max(self._unusual - 1, 0)
         if is_round:
             self.record_round(done.tokens, done.ms, usual, done.ended)
         elif done.call is Call.STEP:

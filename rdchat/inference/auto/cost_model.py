@@ -177,7 +177,8 @@ class CostModel:
                     self._scale[Mode.OFF] = log(ms / self._curve.plain_ms(NEAR))
                 else:
                     self._met_plain = ms
-                self._seen[Mode.OFF], self._deviation = _MEASURED, _DOUBTED
+                self._seen[Mode.OFF] = _MEASURED
+                self._deviation = _DOUBTED
             case Part.CALLS | Part.DEEP_CALLS:
                 self._calls[part] = costs
                 near = self._calls.get(Part.CALLS)

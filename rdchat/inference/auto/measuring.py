@@ -154,7 +154,10 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     assert isinstance(layer, BoundMtpHead)
     both = replace(Reading(before_norm=True).reads(model), trunk=True)
     prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),), continue_last=False)
-    cache, text, parts, fed = KVCache(model.network), [*prompt], list[mx.array](), prompt
+    cache = KVCache(model.network)
+    text = [*prompt]
+    parts = list[mx.array]()
+    fed = prompt
     while len(text) < len(prompt) + _WRITTEN:
         # A reply between two slices may have requested others.
         model.hooks.read(both)

@@ -80,10 +80,14 @@ class Segment:
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
     """Return a hash of the first tokens, for each of some numbers of tokens."""
-    data, digest, hashed, found = np.array([*tokens], "<i8").tobytes(), hashlib.blake2b(digest_size=16), 0, {}
+    data = np.array([*tokens], "<i8").tobytes()
+    digest = hashlib.blake2b(digest_size=16)
+    hashed = 0
+    found = {}
     for end in sorted(ends):
         digest.update(data[8 * hashed : 8 * end])
-        found[end], hashed = digest.hexdigest(), end
+        found[end] = digest.hexdigest()
+        hashed = end
     return found
 
 

@@ -138,7 +138,8 @@ class _Rank:
                     report = {"event": plain(EVENTS[method], event)}
                     now = time.monotonic()
                     if method == "generate" and now - counted_at >= _STATISTICS_S:
-                        counted_at, report["statistics"] = now, plain(Statistics, events.statistics)
+                        counted_at = now
+                        report["statistics"] = plain(Statistics, events.statistics)
                     job.report_progress(report)
                     self._let_others_go_first(events)
         finally:

@@ -174,5 +174,6 @@ class PlainSteps:
         if sure:
             self._next_slowly = _SLOWLY
             return True
-        self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOW_INTERVAL)
+        self._slowly = self._next_slowly
+        self._next_slowly = min(2 * self._next_slowly, _SLOW_INTERVAL)
         return False

@@ -168,7 +168,8 @@ class ReplyIterator:
 
     def _end(self, failed: bool = False) -> None:
         """Give the cache back, once."""
-        release, self._release = self._release, lambda _failed: None
+        release = self._release
+        self._release = lambda _failed: None
         release(failed)
 
     @property

@@ -117,7 +117,8 @@ class ReplyMatcher:
             above = new_index.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
-            new_index[node], mask = len(nodes), nodes[above].mask
+            new_index[node] = len(nodes)
+            mask = nodes[above].mask
             # Nothing follows an end.
             if token not in self._ends:
                 path = [*self._go_to(tree, path, parent), node]

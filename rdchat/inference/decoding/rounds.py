@@ -118,7 +118,8 @@ class Rounds:
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            self._mask, self.usual = None, self._drafter.usual
+            self._mask = None
+            self.usual = self._drafter.usual
             if reply.matcher is not None and not reply.matcher.is_free(draft.tree.deepest):
                 draft = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
@@ -157,7 +158,8 @@ class Rounds:
             with self._ledger.waiting():
                 *nodes, quick, certain, readable = fetch(*shape, chosen, sure, sound, besides=results)
             self._reply.count(host_syncs=1)
-            tree, tokens = PrefixTree(*nodes), quick.astype(np.int32)
+            tree = PrefixTree(*nodes)
+            tokens = quick.astype(np.int32)
             counts = bool(finite) and tree.is_sound
             path = accepted_path(tree, tokens) if counts else [0]
             while unsure := [node for node in path if not certain[node]]:
@@ -167,7 +169,8 @@ class Rounds:
                     logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
                 with self._ledger.waiting():
-                    tokens[unsure], certain[unsure] = fetch(exact), True
+                    tokens[unsure] = fetch(exact)
+                    certain[unsure] = True
                 self._reply.count(host_syncs=1)
                 path = accepted_path(tree, tokens) if counts else [0]
             if log_probs and (tokens != quick).any():

@@ -132,7 +132,8 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
     if not found and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
         inside = list(blocks._replace(heads=()).between(*fence.span(2)))
         if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
-            found, cuts = [call for *_, calls in inside for call in calls], written
+            found = [call for *_, calls in inside for call in calls]
+            cuts = written
     if not written:
         found = [call for *_, calls in blocks.between(0, len(text)) for call in calls]
     return tuple(found), _without(text, cuts, 0, len(text)) if cuts else ((0, len(text)),)
@@ -140,7 +141,8 @@ def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Span
 
 def _without(text: str, cuts: Sequence[tuple[int, int]], first: int, last: int) -> Spans:
     """Return the ranges between cuts that are not blank."""
-    starts, ends = [first, *(end for _, end in cuts)], [*(start for start, _ in cuts), last]
+    starts = [first, *(end for _, end in cuts)]
+    ends = [*(start for start, _ in cuts), last]
     return tuple((start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip())
 
 

@@ -223,7 +223,8 @@ def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredT
     """Compare two stored tensors, each with its file."""
     if one is None or other is None or (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
         return one is other
-    first, second = _rows(*one), _rows(*other)
+    first = _rows(*one)
+    second = _rows(*other)
     some = slice(None, None, max(len(first) // _SAMPLED_ROWS, 1))
     slices = [some, *(slice(at, at + _ROWS_AT_ONCE) for at in range(0, len(first), _ROWS_AT_ONCE))]
     return all(np.array_equal(first[rows], second[rows]) for rows in slices)

@@ -66,7 +66,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
         # Hunyuan's has a base that does not change.
         theta *= given["alpha"] ** (dims / (dims - 2))
     if kind == "longrope":
-        given["long_factor"], length = given["short_factor"], int(original * given["factor"])
+        length = int(original * given["factor"])
+        given["long_factor"] = given["short_factor"]
     if not (given.get("mscale") and given.get("mscale_all_dim")):
         given = {key: value for key, value in given.items() if not key.startswith("mscale")}
     made: Any = initialize_rope(dims, theta, traditional, given, length)

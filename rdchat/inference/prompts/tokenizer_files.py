@@ -78,7 +78,8 @@ def _write_configurations(folder: Path, view: Path) -> None:
         named = _read(folder / "special_tokens_map.json") | tokenizer
         tokenizer |= {key: text for key, text in _usual_tokens(folder, copied | tokenizer).items() if key not in named}
         # Without a type, transformers would guess one from the folder's name.
-        copied, tokenizer["tokenizer_class"] = {"model_type": ""}, "TokenizersBackend"
+        copied = {"model_type": ""}
+        tokenizer["tokenizer_class"] = "TokenizersBackend"
     (view / "config.json").write_text(json.dumps(copied), encoding="utf-8")
     code = tokenizer.pop("auto_map", None)
     if code is not None and not any((view / name).exists() for name in _VOCABULARIES):

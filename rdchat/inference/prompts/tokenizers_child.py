@@ -216,7 +216,8 @@ class TokenizerCalls:
             has_thought: Whether the beginning of the reply is known to have a thought.
             images: What the template writes for an image, and the text of each.
         """
-        tokenizer, both = self.tokenizers[folder], Marks(*marks)
+        tokenizer = self.tokenizers[folder]
+        both = Marks(*marks)
         rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
         if images[1]:
             rendered = filled(rendered, *images, both.before)

@@ -139,7 +139,8 @@ class RemoteReply:
 
     def _take(self, text: str, before: int) -> None:
         """Make an event of text that follows `before` characters."""
-        self._last_at, number = time.monotonic(), self._request.request_id
+        self._last_at = time.monotonic()
+        number = self._request.request_id
         if not before:
             self._text_at = self._last_at
             self._reader = self._new_reader()

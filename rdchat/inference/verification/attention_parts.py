@@ -74,7 +74,8 @@ class AttentionParts:
     @contextmanager
     def fixed(self, in_parts: bool) -> Iterator[None]:
         """Within the block, all verify calls are computed in parts, or none."""
-        before, self.chosen = self.chosen, lambda *_: in_parts
+        before = self.chosen
+        self.chosen = lambda *_: in_parts
         try:
             yield
         finally:

@@ -58,7 +58,8 @@ def _of_depth(deepest: int) -> Callable[[list[mx.array], mx.array, list[mx.array
 def _outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: list[mx.array]) -> mx.array:
     q, k, v, g, beta = rows
     between, above = tables
-    (_, nodes, heads, width), (value_heads, value_width) = k.shape, v.shape[2:]
+    _, nodes, heads, width = k.shape
+    value_heads, value_width = v.shape[2:]
     group = value_heads // heads
     # One launch, where `concatenate` and a cast are three.
     both = (

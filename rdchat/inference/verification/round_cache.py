@@ -73,7 +73,8 @@ class RowBuffer:
     def drop_front(self, count: int) -> None:
         """Forget the first `count` rows."""
         self.arrays = [array[..., count : self.rows, :] for array in self.arrays]
-        self.first, self.rows = self.first + count, self.rows - count
+        self.first += count
+        self.rows = self.rows - count
 
     def _grow(self, parts: Sequence[mx.array], added: int, keep_from: int) -> None:
         dropped = min(max(keep_from - self.first, 0), self.rows)
@@ -83,7 +84,9 @@ class RowBuffer:
         if remaining:
             for new, old in zip(grown, self.arrays, strict=True):
                 new[..., :remaining, :] = old[..., dropped : self.rows, :]
-        self.arrays, self.first, self.rows = grown, self.first + dropped, remaining
+        self.arrays = grown
+        self.first += dropped
+        self.rows = remaining
         if remaining and grown[0].nbytes >= _LARGE_BYTES:
             self.waits += 1
             # This frees the old buffers before the next layer grows, in whatever order the call is computed.

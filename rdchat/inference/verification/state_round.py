@@ -229,7 +229,8 @@ class StateRound:
             before = None if state is None else mx.broadcast_to(state, (paths.rows.shape[0], *state.shape[1:]))
             out, results = recurrence(rows, before)
             # A slice of the results would keep the states of all paths until the commit, which reads none of them.
-            out, result = paths.by_node(out), mx.zeros((1, *results.shape[1:]), results.dtype)
+            out = paths.by_node(out)
+            result = mx.zeros((1, *results.shape[1:]), results.dtype)
         self._recursions.append(_Recursion(rows, state, result, state_after, ancestors))
         return out, result
 

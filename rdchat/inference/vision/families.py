@@ -235,7 +235,8 @@ def image_token(config: _Config) -> int:
 
 def _tiles(layout: Layout) -> str:
     """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image."""
-    (high, broad), (rows, columns) = layout.grids[-1], layout.tiles
+    high, broad = layout.grids[-1]
+    rows, columns = layout.tiles
     begin = "<fake_token_around_image>"
     pixels = "<image>" * (high * broad)
     names = [[f"{begin}<row_{row + 1}_col_{column + 1}>{pixels}" for column in range(columns)] for row in range(rows)]

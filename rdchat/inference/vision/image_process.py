@@ -150,7 +150,8 @@ def _prepared_of(answer: Any, out: Path) -> Prepared:
     import numpy as np  # noqa: PLC0415  windows only look at images, and start without it
 
     grids = tuple((int(rows), int(columns)) for rows, columns in answer["grids"])
-    (width, height), (rows, columns) = answer["size"], answer["tiles"]
+    width, height = answer["size"]
+    rows, columns = answer["tiles"]
     patches = np.load(out, allow_pickle=False)
     if patches.dtype != np.float32:
         raise TypeError("no patches")

@@ -52,7 +52,8 @@ def with_images(
             start = changed.index(token, at) if token in changed[at:] else at
             at = start + count
             fits = fits and changed[start:at] == [token] * count
-            changed[start:at], own = own[:count], own[count:]
+            changed[start:at] = own[:count]
+            own = own[count:]
             shift = max(rows, columns) - count if family.by_axis else 0
             spans.append(ImageSpan(start, count, shift, family.blocks, columns))
     if not fits or token in changed:

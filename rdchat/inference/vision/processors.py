@@ -150,7 +150,7 @@ def _tiles(width: int, height: int, edge: int) -> tuple[int, int]:
 def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return tiles (tiles, channels, edge, edge), row after row, the whole image last."""
     edge = _edge(settings, "max_image_size", "longest_edge", 364)
-    (rows, columns) = layout.tiles
+    rows, columns = layout.tiles
     image = _resized(rgb, layout.size, settings, _LANCZOS)
     if rows:
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
@@ -204,7 +204,8 @@ def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | N
     least = min(most, _whole(settings, "min_image_tokens", 64))
     high, broad = _grid(width, height, side, (least * side**2, most * side**2), 1)
     # Those of a line of pixels would be too many.
-    high, broad = min(high, most), min(broad, max(most // high, 1))
+    broad = min(broad, max(most // high, 1))
+    high = min(high, most)
     whole = ((high, broad),) if rows == 0 or _given(settings, "use_thumbnail", True) else ()
     return Layout(((across, across),) * (rows * columns) + whole, (broad * side, high * side), (rows, columns))
 
@@ -234,7 +235,8 @@ def _nearest_tiles(
 
 def lfm2_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, side * side * channels), tile after tile, those of the whole image last."""
-    (rows, columns), tile = layout.tiles, _whole(settings, "tile_size", 512)
+    rows, columns = layout.tiles
+    tile = _whole(settings, "tile_size", 512)
     images = []
     if rows:
         images += [*_squares(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)]

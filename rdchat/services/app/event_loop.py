@@ -33,8 +33,10 @@ class QuitSignals(QObject):
 
     def __init__(self) -> None:
         super().__init__()
-        numbers, quit_soon = (signal.SIGINT, signal.SIGTERM), lambda *_signal: self.quit_requested.emit()
-        self._before = {number: signal.signal(number, quit_soon) for number in numbers}
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        self._before = {
+            number: signal.signal(number, lambda *_signal: self.quit_requested.emit()) for number in numbers
+        }
         woken, self._wakes = socket.socketpair()
         self._wakes.setblocking(False)
         self._wakes_before = signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
@@ -122,7 +124,8 @@ class UnexpectedErrors(QObject):
         super().__init__()
         self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
         self._came.connect(self._report, Qt.ConnectionType.QueuedConnection)
-        self._before, sys.excepthook = sys.excepthook, self._take
+        self._before = sys.excepthook
+        sys.excepthook = self._take
 
     def release(self) -> None:
         """Put the process's own hook back."""

@@ -92,7 +92,8 @@ class ChatPrompt:
         for index, each in enumerate(path):
             if excess > 0 and (first := images[each.id][:excess]):
                 lines = [_LEFT_OUT] * len(first) + ([each.text] if each.text else [])
-                path[index], images[each.id] = replace(each, text="\n".join(lines)), images[each.id][excess:]
+                path[index] = replace(each, text="\n".join(lines))
+                images[each.id] = images[each.id][excess:]
                 excess -= len(first)
         return replace(self, path=path, images=images)
 

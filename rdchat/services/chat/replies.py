@@ -91,7 +91,8 @@ class Replies(QObject):
         self.drafting = drafting
         self._earlier = earlier
         self._kept = kept
-        self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
+        self.recorder = ReplyRecorder(store, storage, self)
+        self.traces = TraceRecorder(store, self)
         self.file_text = store.file_text
         self.image_of = PromptImages(store).image
         self.tools = tools

@@ -94,7 +94,8 @@ class Reply:
 
     def stop_because(self, error: str) -> None:
         """Record why the reply is stopped."""
-        self.stopping, self.message = True, replace(self.message, error=error)
+        self.stopping = True
+        self.message = replace(self.message, error=error)
 
     def finish(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.

@@ -25,7 +25,8 @@ class IdleTimers(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.minutes: int | None = None
-        self._rest, self._sleep = QTimer(self, singleShot=True), QTimer(self, singleShot=True)
+        self._rest = QTimer(self, singleShot=True)
+        self._sleep = QTimer(self, singleShot=True)
         self._rest.timeout.connect(self.rest_due)
         self._sleep.timeout.connect(self._end)
 

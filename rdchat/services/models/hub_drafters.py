@@ -95,8 +95,10 @@ class PartSearch(ModelService):
             part: The part.
         """
         self._set(searching=True)
-        find, failed = self._find, lambda error: self._set(None, error)
-        self._work.replace(lambda _job: find(self._hub(), model, original, part), self._set, failed)
+        find = self._find
+        self._work.replace(
+            lambda _job: find(self._hub(), model, original, part), self._set, lambda error: self._set(None, error)
+        )
 
     def forget(self) -> None:
         """Stop, and forget what was found."""

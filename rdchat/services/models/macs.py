@@ -27,7 +27,8 @@ class Macs(QObject):
 
     def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._settings, self._work = settings, BackgroundWork("macs", self)
+        self._settings = settings
+        self._work = BackgroundWork("macs", self)
         self.facts: dict[str, dict[str, Any]] = {}
 
     @property

@@ -136,7 +136,9 @@ class Models(QObject):
         download = self.downloads.find(model.id, gguf=model.gguf)
         is_downloaded = download is not None and download.state is DownloadState.FINISHED
         if download is not None and is_downloaded and not Path(download.folder).is_dir():
-            download, is_downloaded = None, False  # Another program deleted it.
+            # Another program deleted it.
+            download = None
+            is_downloaded = False
         # A model is here before its drafter; their download goes on.
         is_here = model.is_installed and (download is None or not download.companion)
         return replace(model, download=download, is_installed=is_here or is_downloaded)

@@ -76,7 +76,8 @@ class ToolServers(QObject):
         # Secrets without a keychain, until the app quits.
         self._values: dict[str, str] = {}
         self._child = ChildProcess("tools", at_once=_AT_ONCE, umask=persons_umask())
-        self._work, self._main = BackgroundWork("tool servers", self), MainThread(self)
+        self._work = BackgroundWork("tool servers", self)
+        self._main = MainThread(self)
 
     @property
     def servers(self) -> tuple[ToolServer, ...]:
@@ -106,7 +107,8 @@ class ToolServers(QObject):
             run.cancel()
         self._states.pop(server.name, None)
         self._work.do(partial(self._store, server, secrets or {}))
-        before, self._servers[server.name] = self._servers.get(server.name), server
+        before = self._servers.get(server.name)
+        self._servers[server.name] = server
         if secrets or before is None or before.origin != server.origin:
             self.replaced.emit(server.name)
         self._save_servers()

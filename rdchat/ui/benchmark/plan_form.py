@@ -98,8 +98,8 @@ class PromptSource(QComboBox):
         if chosen:
             self.chosen.emit()
         else:
-            title, then = "Choose a file of prompts", lambda names: self.read(names[0])
-            ask_to_open(self, title, FileMode.ExistingFile, then, _PROMPT_KINDS)
+            title = "Choose a file of prompts"
+            ask_to_open(self, title, FileMode.ExistingFile, lambda names: self.read(names[0]), _PROMPT_KINDS)
 
 
 class PlanForm(QWidget):

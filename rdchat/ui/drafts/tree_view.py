@@ -58,7 +58,8 @@ def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
     # This is also the index of the correction.
     count = len(tree.tokens)
     path = {*tree.path, count}
-    texts, drafters = [*tree.texts, tree.correction_text], [*tree.drafters, ""]
+    texts = [*tree.texts, tree.correction_text]
+    drafters = [*tree.drafters, ""]
     log_probs = [None, *tree.log_probs[1:], tree.correction_log_prob]
     parents = [*tree.parents, tree.path[-1]]
     children: list[list[int]] = [[] for _ in parents]

@@ -162,7 +162,8 @@ class FileDrops(QObject):
         self._look = partial(look_at, problem=problem, takes_files=takes_files)
         self._load = load
         # What is opened is not given up when something else is dragged.
-        self._task, self._taking = BackgroundWork("dropped files", self), BackgroundWork("opened files", self)
+        self._task = BackgroundWork("dropped files", self)
+        self._taking = BackgroundWork("opened files", self)
         self._chat_area = self._model_area = window
         self.sign = DropOverlay(theme, window)
         self._seen: Dragged | None = None

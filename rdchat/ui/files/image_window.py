@@ -168,7 +168,8 @@ class ImageWindow(SideWindow):
         self.name.setText(picture.name)
         self.view.setAccessibleName(f"Image {picture.name}, {picture.text}")
         self.view.show_image(QImage(), picture.size, "Reading…")
-        self._seen, seen_size = "", self._seen_size
+        self._seen = ""
+        seen_size = self._seen_size
         self._show_place()
         PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
         take = self._main.bring(lambda outcome: self._take(picture, outcome), once=True)

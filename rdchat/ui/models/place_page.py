@@ -43,7 +43,8 @@ class PlacePage(QWidget):
         super().__init__()
         self._theme = theme
         self._texts = texts
-        self.list, self.notice = ModelList(theme, texts[0]), NoticeView(links, theme, None, self.open_sheet)
+        self.list = ModelList(theme, texts[0])
+        self.notice = NoticeView(links, theme, None, self.open_sheet)
         self.add = push_button(texts[-1], "", self.open_sheet)
         self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.source = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)

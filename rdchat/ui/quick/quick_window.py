@@ -51,8 +51,10 @@ class QuickWindow(SideWindow):
         self.transcript = TranscriptView(theme)
         self.composer.setFixedWidth(_WIDTH - 2)
         self.composer.attach.show_as("clipboard", "Insert the clipboard's text or image")
-        files, question = self._quick.files, lambda: self.composer.text
-        self.images = FileAttacher(controller, files, self.composer.files, theme, self, question=question)
+        files = self._quick.files
+        self.images = FileAttacher(
+            controller, files, self.composer.files, theme, self, question=lambda: self.composer.text
+        )
         self.composer.add_line(SightLine(controller.model_slot, files, theme))
         # A further question is sent when the reply has ended.
         self.composer.sends_later = False

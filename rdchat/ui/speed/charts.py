@@ -117,7 +117,8 @@ class Sparkline(Chart):
             (right - (newest - index) * step, base - min(rate, top * _HEADROOM) * scale)
             for index, rate in enumerate(rates)
         ]
-        (x, y), left = line[-1], line[0][0]
+        x, y = line[-1]
+        left = line[0][0]
         drawing.polygon([*line, (x, base), (left, base)], "accent", 0.14)
         for peak, rate in zip(line, rates, strict=True):
             if rate > top * _HEADROOM:

@@ -51,11 +51,14 @@ class DraftControls(Section):
         self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
-        tip, recent = DRAFT_SETTINGS["Drafter"], lambda: drafting.recent_drafters
+        tip = DRAFT_SETTINGS["Drafter"]
         title = "Choose a drafter's folder"
-        self.drafter = FolderPicker(_own_drafter(None), title, tip, recent, lambda: drafting.drafters)
-        tip, recent = DRAFT_SETTINGS["Draft model"], lambda: drafting.recent_draft_models
-        self.draft_model = FolderPicker("None", "Choose a draft model's folder", tip, recent, tuple)
+        self.drafter = FolderPicker(
+            _own_drafter(None), title, tip, lambda: drafting.recent_drafters, lambda: drafting.drafters
+        )
+        tip = DRAFT_SETTINGS["Draft model"]
+        title = "Choose a draft model's folder"
+        self.draft_model = FolderPicker("None", title, tip, lambda: drafting.recent_draft_models, tuple)
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()

@@ -165,8 +165,10 @@ class LedgerWindow(SideWindow):
         self._show_rows()
 
     def _choose_file(self) -> None:
-        kinds, table = ["Comma-separated values (*.csv)"], lambda: ledger_csv(self.tree.rows)
-        ask_to_save_content(self, "Export the time ledger", "time-ledger.csv", kinds, table)
+        kinds = ["Comma-separated values (*.csv)"]
+        ask_to_save_content(
+            self, "Export the time ledger", "time-ledger.csv", kinds, lambda: ledger_csv(self.tree.rows)
+        )
 
 
 def _sum_text(ledger: TimeLedger) -> str:

@@ -25,7 +25,9 @@ SMALL = 8
 MEDIUM = 12
 LARGE = 20
 RADIUS = 10
-SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
+SIDEBAR_WIDTH = 240
+PANEL_WIDTH = 296
+TEXT_WIDTH = 720  # the widest a line of prose gets
 # In percent: Fusion takes a colour that is darkened by 140 and lightened by 110 percent.
 _TO_RING = 127
 ALIGNMENTS = {
@@ -33,8 +35,10 @@ ALIGNMENTS = {
     "center": Qt.AlignmentFlag.AlignHCenter,
     "right": Qt.AlignmentFlag.AlignRight,
 }
-SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28
-"""Sizes of the transcript's text, in points."""
+# Sizes of the transcript's text, in points.
+SMALLEST_TEXT = 9
+DEFAULT_TEXT = 13
+LARGEST_TEXT = 28
 
 
 class _Tones:

@@ -189,7 +189,8 @@ class MessageColumn(MessageArea):
         for message in messages:
             known = message.id in old
             self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
-        self._placing, value = True, self.verticalScrollBar().value()
+        self._placing = True
+        value = self.verticalScrollBar().value()
         discard(*old.values())
         # The focus may have left a message, and Qt scrolled after it.
         self.verticalScrollBar().setValue(value)

@@ -53,7 +53,8 @@ class PersonMessage(MessageWidget):
         self.body.setAccessibleName("Your message")
         self._files = SentFiles(message.files, area.file_text, area.theme, self)
         self._files.opened.connect(area.file_requested)
-        self._bubble, self._buttons_layout = column(self.body), row(None, self.actions_row)
+        self._bubble = column(self.body)
+        self._buttons_layout = row(None, self.actions_row)
         # The height of the buttons where they stand under the bubble.
         self._under = 0
         both = QGridLayout()

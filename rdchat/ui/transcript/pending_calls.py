@@ -124,7 +124,8 @@ class PendingCalls(QWidget):
         shown = (waiting, calls.over_limit, calls.can_go_on)
         if shown == self._shown:
             return
-        self._shown, cards = shown, self.cards
+        self._shown = shown
+        cards = self.cards
         unread = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
         self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)

@@ -361,7 +361,8 @@ class Commands(QObject):
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
-        title, text = f"rdchat {__version__}", _CREDITS.format(*versions)
+        title = f"rdchat {__version__}"
+        text = _CREDITS.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
         box.open()

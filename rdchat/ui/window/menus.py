@@ -342,10 +342,18 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting = do.controller.drafting
     name = f"draft_{mode.value}"
     choose = partial(do.choose_mode, mode)
-    is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
     is_common = mode in (Mode.AUTO, Mode.OFF)
     text = mode.label.title()
-    return Command(name, text, choose, keys, group="draft", when=is_ready, checked=is_used, in_menu=is_common)
+    return Command(
+        name,
+        text,
+        choose,
+        keys,
+        group="draft",
+        when=lambda: drafting.ready,
+        checked=lambda: drafting.settings.mode is mode,
+        in_menu=is_common,
+    )
 
 
 def _view(do: Commands) -> list[Command | None]:

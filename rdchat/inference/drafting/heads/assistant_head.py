@@ -220,7 +220,8 @@ class BoundAssistant(BoundNetwork):
                     f"{info.name} has no such layer with keys of its own.",
                     _HINT,
                 )
-            (_, kv_heads, _, size), needed = cache.buffer.arrays[0].shape, config.head_sizes[kind]
+            _, kv_heads, _, size = cache.buffer.arrays[0].shape
+            needed = config.head_sizes[kind]
             if size != needed or config.heads % kv_heads:
                 raise ModelError(
                     f"The assistant reads keys of width {needed} with {config.heads} heads, but in a "

@@ -205,7 +205,8 @@ class BoundMtpHead(Head):
 
     def read_as(self, reading: Reading) -> None:
         """Choose which hidden states it takes; memories made before are useless then."""
-        self.reading, self.reads = reading, self._reads[reading]
+        self.reading = reading
+        self.reads = self._reads[reading]
 
     @contextmanager
     def reading_as(self, reading: Reading) -> Iterator[None]:

@@ -204,7 +204,8 @@ class Objective:
         for window in range(len(self.windows)):
             for share in self.windows.loading(window):
                 yield TrainingProgress(Phase.PREPARE, (window + share) / len(self.windows))
-            (start, stop), states = self.windows.span(window), self.windows.load(window)
+            start, stop = self.windows.span(window)
+            states = self.windows.load(window)
             self.teacher.fill(start, states[:, : self.rows.shape[1]], self.rows, self.target.curve)
             share_of_window = -(-_MEASURED_STATES * (stop - start) // len(self.answers))
             measured.append(states[draw.permutation(stop - start)[:share_of_window]])

@@ -208,4 +208,5 @@ class Teacher:
             values = curve(np.take_along_axis(products, best, axis=-1))
             likely = np.exp(values - values.max(axis=-1, keepdims=True))
             here = slice(start + first, start + first + len(best))
-            self.columns[here], self.probs[here] = best, likely / likely.sum(axis=-1, keepdims=True)
+            self.columns[here] = best
+            self.probs[here] = likely / likely.sum(axis=-1, keepdims=True)

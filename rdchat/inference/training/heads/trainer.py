@@ -32,7 +32,8 @@ class Trainer:
         self._recipe = objective.recipe
         # Roots that do not fill a batch wait for another epoch.
         self._steps = [max(len(each) // self._recipe.batch, min(len(each), 1)) for each in objective.roots]
-        self.step, self.total = 0, self._recipe.epochs * sum(self._steps)
+        self.step = 0
+        self.total = self._recipe.epochs * sum(self._steps)
         self._optimizer = optim.AdamW(self._learning_rate, weight_decay=self._recipe.weight_decay, bias_correction=True)
         self._optimizer.init(objective.network.trainable_parameters())
         self._compile()

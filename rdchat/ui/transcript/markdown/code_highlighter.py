@@ -105,7 +105,9 @@ class GrowingCode:
         else:
             yield from lexer.get_tokens_unprocessed(source)
         passed = source.count("\n", 0, settled)
-        self._begin, self._again, self._stack = self._begin + passed, self._again[passed:], stack
+        self._begin += passed
+        self._again = self._again[passed:]
+        self._stack = stack
 
 
 def _lexer(language: str) -> Lexer | None:
@@ -199,14 +201,17 @@ class CodeHighlighter:
         if code.job is None and code.read <= _MAX_LINES and (added := lines(code.read)):
             code.read += len(added) if max(map(len, added)) <= _LONGEST_LINE else _MAX_LINES + 1
             if code.read <= _MAX_LINES:
-                code.job, code.done = _THREAD.do(lambda _job: code.lexer.read(added)), 0
+                code.job = _THREAD.do(lambda _job: code.lexer.read(added))
+                code.done = 0
 
     def add(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
         """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on."""
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code = self._code(number, language, first)
             source = "\n".join(lines)
-            code.job, code.done, code.closed = _THREAD.do(lambda _job: (0, lines_of(language.lower(), source))), 0, True
+            code.job = _THREAD.do(lambda _job: (0, lines_of(language.lower(), source)))
+            code.done = 0
+            code.closed = True
         else:
             self._codes.pop(number, None)
 

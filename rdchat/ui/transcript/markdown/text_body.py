@@ -34,8 +34,9 @@ from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
 
-FIRST_CHARACTERS, MORE_CHARACTERS = 60_000, 200_000
-"""The characters that are shown at first, and those that each request adds."""
+# The characters that are shown at first, and those that each request adds.
+FIRST_CHARACTERS = 60_000
+MORE_CHARACTERS = 200_000
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
