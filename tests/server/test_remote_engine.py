@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
+from rdchat.inference.api.images import ChatImage
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
@@ -435,6 +437,17 @@ def test_a_strange_servers_usual_answer_is_read() -> None:
     assert b"authorization: bearer " + KEY.encode() in requests[1].lower()
     assert (body["top_k"], body["seed"], body["reasoning_effort"]) == (3, 0, "high")
     assert body.keys().isdisjoint({"min_p", "return_token_ids", "presence_penalty", "stop", "tools"})
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_an_image_has_an_estimate_where_the_model_sees(sees: bool) -> None:
+    """It was "about 0 tokens"."""
+    listed = {"id": "m", "context_length": 8000, "capabilities": {"vision": sees}}
+    image = ChatImage(Path("one.png"), "1", 64, 64)
+    with lying_server(answer(json.dumps({"data": [listed]}).encode())) as (address, _), loaded(address, "m") as engine:
+        plain = ChatMessage(Role.USER, "Hi")
+        added = engine.count_tokens([replace(plain, images=(image,))]) - engine.count_tokens([plain])
+    assert added == (1000 if sees else 0)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from rdchat.thoughts import markers_among
 _MAX_MODELS = 1000
 _LONGEST_NAME = 300
 _MESSAGE_TOKENS = 4
+# An image takes Gemma 256 tokens and Claude up to 1,600.
+_IMAGE_TOKENS = 1000
 # As vLLM, LM Studio and OpenRouter name it.
 _LENGTHS = ("context_length", "max_model_len", "max_context_length")
 
@@ -150,12 +152,15 @@ class RemoteEngine:
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Return an estimate: nothing is sent to a server before the person sends it."""
-        context = self._model()[1].context_length
+        _, model, _ = self._model()
+        context = model.context_length
         if context == UNKNOWN_LENGTH:
             raise ModelError("The server does not say how long a chat can be.")
         messages, tools = (prompt.messages, prompt.tools) if isinstance(prompt, GenerationRequest) else (prompt, "")
         texts = [tools, *(each.content for each in messages)]
         tokens = sum(estimated_tokens(text) + _MESSAGE_TOKENS for text in texts)
+        if model.sees:
+            tokens += sum(_IMAGE_TOKENS * len(each.images) for each in messages)
         if tokens > 4 * context:
             raise PromptTooLongError(f"This chat has about {tokens:,} tokens; the model takes {context:,}.")
         return tokens

@@ -3,7 +3,7 @@
 from functools import partial
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer
-from PySide6.QtGui import QCloseEvent, QShowEvent
+from PySide6.QtGui import QCloseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
 from rdchat import host, paths
@@ -150,6 +150,13 @@ class SettingsWindow(SideWindow):
         super().showEvent(event)
         self._caches.look()
         self._kept.tidy()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        # Another page may be higher than the room below the window's top.
+        hidden = self.frameGeometry().bottom() - self.screen().availableGeometry().bottom()
+        if hidden > 0:
+            self.move(self.x(), max(self.y() - hidden, 0))
 
     def _fit_page(self) -> None:
         page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]

@@ -186,7 +186,8 @@ class ToolsPage(SettingsPage):
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
         path = self._servers.login_path
-        folders = visible_text(listed(path.split(":"), _SHOWN_FOLDERS))
+        # A line breaks between two folders, not within one.
+        folders = visible_text(listed(path.split(":"), _SHOWN_FOLDERS)).replace("/", "/\N{WORD JOINER}")
         self.path.show_text(f"Programs are looked for in {folders}." if path else "")
         self._show_server()
 

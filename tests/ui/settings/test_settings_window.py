@@ -41,6 +41,16 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.form.fields["max_tokens"].text() == "1,024"
 
 
+def test_a_page_higher_than_the_room_below_stays_on_the_screen(
+    qtbot: QtBot, chat: Chat, preferences: SettingsWindow
+) -> None:
+    room = preferences.screen().availableGeometry()
+    preferences.move(0, room.bottom() - 100)
+    preferences.show_page("Model")
+    qtbot.waitUntil(lambda: preferences.frameGeometry().bottom() <= room.bottom(), timeout=WAIT_MS)
+    assert preferences.y() >= 0
+
+
 def test_the_app_stays_where_something_can_bring_its_window_back(chat: Chat, preferences: SettingsWindow) -> None:
     assert (preferences.menu_bar.isChecked(), preferences.stays.isChecked()) == (host.MACOS, host.MACOS)
     assert preferences.stays.isEnabled() is host.MACOS
