@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -106,13 +106,16 @@ def figures() -> Figures:
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
     process = psutil.Process()
-    counted: Counter[str] = Counter()
-    wrapped = shiboken6.getAllValidWrappers()
-    for thing in (*(each for each in gc.get_objects() if not isinstance(each, shiboken6.Object)), *wrapped):
-        kind = type(thing)
+    # One call, within which no other thread goes on: while one makes a tuple of an iterator, a reference to that tuple
+    # would end it with a SystemError.
+    kinds = Counter(map(type, chain.from_iterable(map(gc.get_objects, (None,)))))
+    counted = Counter({kind: number for kind, number in kinds.items() if not issubclass(kind, shiboken6.Object)})
+    counted.update(map(type, shiboken6.getAllValidWrappers()))
+    objects = Counter[str]()
+    for kind, number in counted.items():
         if kind.__module__.startswith(("rdchat.", "PySide6.")):
-            counted[f"{kind.__module__}.{kind.__qualname__}"] += 1
-    return Figures(process.memory_info().rss, process.num_threads(), process.num_fds(), counted)
+            objects[f"{kind.__module__}.{kind.__qualname__}"] += number
+    return Figures(process.memory_info().rss, process.num_threads(), process.num_fds(), objects)
 
 
 class _LoggedErrors(logging.Handler):
