@@ -5,10 +5,10 @@
 A person who never rests sends, stops, edits, switches and types in a window that is not seen, over a fixed number of
 chats, decides on calls of tools, loads another model and restarts a server of tools. Each minute all of it comes to
 rest, so that two lines can be compared: memory after Python has collected, and MLX and the C library have given back
-what is free. MLX kept 5 to 25 MB of it; the index of earlier replies may grow to 60 MB (`reply_index.MAX_TOKENS`). The
-models are two tiny random ones; `--scripted` takes an engine of the tests, whose replies call tools. At the end it
-lists what there is more of than after the first minute, and exits with 1 if that is a leak, or if an error was raised
-or logged.
+what is free. MLX kept 5 to 25 MB of it; the index of earlier replies may grow to 60 MB (`reply_index.MAX_TOKENS`).
+glibc keeps pages of which a part is free, so resident memory grows more than what is in use. The models are two tiny
+random ones; `--scripted` takes an engine of the tests, whose replies call tools. At the end it lists what there is more
+of than after the first minute, and exits with 1 if that is a leak, or if an error was raised or logged.
 """
 
 import argparse
@@ -75,19 +75,26 @@ class Figures:
 
     Attributes:
         memory: Resident memory in bytes.
+        in_use: Bytes of it that the C library has given out, and not got back; 0 where it does not say.
+        blocks: Small blocks that Python has given out, of at most 512 bytes.
+        index: Bytes of the index of earlier replies.
         threads: Threads of Python and of others.
         files: Open files.
         objects: Python objects of rdchat's and Qt's classes, by the name of their class; widgets are among them.
     """
 
     memory: int
+    in_use: int
+    blocks: int
+    index: int
     threads: int
     files: int
     objects: Counter[str]
 
     def __str__(self) -> str:
+        used = f"{self.in_use / 1e6:.1f} MB and {self.blocks:,} blocks in use, index {self.index / 1e6:.1f} MB"
         kept = f"{self.threads} threads, {self.files} files, {self.objects.total()} objects"
-        return f"{self.memory / 1e6:.1f} MB, {kept}"
+        return f"{self.memory / 1e6:.1f} MB, {used}, {kept}"
 
     def grown_since(self, before: "Figures") -> list[str]:
         """Return what there is so much more of that it is a leak; chats differ by some messages at each rest."""
@@ -97,14 +104,26 @@ class Figures:
         return grown + [f"{count:+} {name}" for name, count in kept if count > _MORE_OBJECTS and not _BOUNDED(name)]
 
 
-def figures() -> Figures:
-    """Collect garbage, give free memory back to the system, and count what is left."""
+class _MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _NAMES.split())
+
+
+def figures(index: int) -> Figures:
+    """Collect garbage, give free memory back to the system, and count what is left; `index` as in `Figures`."""
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     gc.collect()
     if (mlx := sys.modules.get("mlx.core")) is not None:
         mlx.clear_cache()
+    in_use = 0
     if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
+        library = ctypes.CDLL(None)
+        library.malloc_trim(0)
+        library.mallinfo2.restype = _MallocInfo
+        info = library.mallinfo2()
+        in_use = info.uordblks + info.hblkhd
     process = psutil.Process()
     # One call, within which no other thread goes on: while one makes a tuple of an iterator, a reference to that tuple
     # would end it with a SystemError.
@@ -115,7 +134,15 @@ def figures() -> Figures:
     for kind, number in counted.items():
         if kind.__module__.startswith(("rdchat.", "PySide6.")):
             objects[f"{kind.__module__}.{kind.__qualname__}"] += number
-    return Figures(process.memory_info().rss, process.num_threads(), process.num_fds(), objects)
+    return Figures(
+        process.memory_info().rss,
+        in_use,
+        sys.getallocatedblocks(),
+        index,
+        process.num_threads(),
+        process.num_fds(),
+        objects,
+    )
 
 
 class _LoggedErrors(logging.Handler):
@@ -220,6 +247,8 @@ class Soak:
             self._send, self._send, self._send, self._stop, self._edit, self._edit, self._open, self._open, self._type,
             self._alternate, self._regenerate, self._decide, self._decide, self._load, self._restart, self._resize,
         ]  # fmt: skip
+        # A rest ends in a new chat: what is sent there would be one more.
+        self._open()
         end, did = time.monotonic() + seconds, 0
         while time.monotonic() < end and did < times:
             action = self._random.choice(actions)
@@ -240,7 +269,8 @@ class Soak:
         self._settle()
         self._window.resize(1100, 800)
         self._wait(lambda: False, 0.5)
-        return figures()
+        index = self._controller.earlier.index
+        return figures(index.memory_bytes if index else 0)
 
     def finish(self) -> None:
         """Close the window."""

@@ -178,7 +178,7 @@ class BenchmarkWindow(SideWindow):
             show_share(self.progress, None)
             self.status.show_text(waiting_text(self._controller), "muted")
             return
-        show_share(self.progress, progress.done / max(progress.total, 1))
+        show_share(self.progress, progress.done / max(progress.total, 1) or None)
         done = f"{progress.done:,} of {progress.total:,}{progress.left_text}"
         self.status.show_text(f"{done}: {progress.text}", "muted")
 

@@ -137,6 +137,8 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     parts = (SMALL, field) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
     sheet = Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
+    # Return presses it; the list of what was left out would take the key.
+    sheet.buttons[-1].setFocus()
     # Its text is laid out once it is shown.
     field.height_changed.connect(sheet.fit)
     return sheet

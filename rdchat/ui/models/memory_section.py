@@ -46,9 +46,11 @@ class MemoryChart(Chart):
         super().__init__(theme, "Memory")
         self._parts: list[MemoryPart] = []
         self._limit = 0
+        self._when = ""
 
-    def show_parts(self, parts: Sequence[MemoryPart], limit: int) -> None:
-        """Show parts, and the most bytes that a model is given."""
+    def show_parts(self, parts: Sequence[MemoryPart], limit: int, when: str = "") -> None:
+        """Show parts, and the most bytes that a model is given; `when` says of which time that is."""
+        self._when = when
         self._parts = [part for part in parts if part.size > 0]
         self._limit = limit
         self.redraw("; ".join(f"{part.name}: {gigabytes(part.size)}" for part in self._parts))
@@ -67,7 +69,7 @@ class MemoryChart(Chart):
         if 0 < self._limit < total:
             drawing.area(QRectF(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
         if self._limit:
-            mark = MemoryPart("Available to models", "text", self._limit, "the line in the bar")
+            mark = MemoryPart(f"Available to models{self._when}", "text", self._limit, "the line in the bar")
             self._draw_legend(drawing, mark)
 
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
@@ -170,7 +172,7 @@ class MemorySection(QWidget):
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
             MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
-        self.bar.show_parts(parts, memory.room.limit_bytes)
+        self.bar.show_parts(parts, memory.room.limit_bytes, "" if self._from_hub else " now")
 
 
 def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:

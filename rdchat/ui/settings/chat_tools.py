@@ -20,7 +20,7 @@ _NAMES = 150
 # Tools that the line at the message field names.
 _NAMED = 3
 _KEY = Qt.ItemDataRole.UserRole
-_NONE = "No tools are set up. They read files, search the web, or use other programs."
+_NONE = "No tool is on in Settings. Tools read files, search the web, or use other programs."
 _UNTRAINED = "This model was not trained to call tools."
 
 

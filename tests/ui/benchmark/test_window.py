@@ -167,6 +167,11 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     chat.engine.gate.allow(2)
     qtbot.waitUntil(lambda: bench.status.text().startswith("1 of 2, 65 s left: Prompt lookup, 4 tokens"))
     assert (bench.progress.value(), bench.progress.maximum()) == (500, 1000)
+    benchmark = chat.controller.benchmark
+    assert benchmark.progress is not None
+    benchmark.progress = replace(benchmark.progress, done=0)
+    benchmark.progressed.emit()
+    assert bench.progress.maximum() == 0, "nothing is done yet: it moves"
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         bench.start.click()
     assert bench.status.text() == "Stopped after 1 of 54 replies."

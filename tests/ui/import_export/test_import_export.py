@@ -90,6 +90,7 @@ def test_a_report_is_as_high_as_what_it_says(menu: Menu, theme: Theme, files: in
     skipped = tuple(SkippedChat(f"conversations-{number}.json", reason) for number in range(files))
     sheet = report_sheet(menu.window, theme, ImportReport((FileReport("chats", "", not_taken=skipped),)), lambda: None)
     sheet.open()
+    assert sheet.focusWidget() is sheet.buttons[-1], "Return went to the list"
     field = sheet.findChild(QPlainTextEdit)
     assert field is not None
     menu.qtbot.waitUntil(lambda: field.height() > 3 * field.fontMetrics().lineSpacing())
