@@ -233,6 +233,8 @@ def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], 
 def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
     network = model_class(arguments)
+    # Its random weights are never computed, and MLX would keep how each key was made for as long as the process runs.
+    mx.random.seed(0)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:

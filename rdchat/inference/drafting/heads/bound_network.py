@@ -48,6 +48,7 @@ class BoundNetwork(Head):
     ) -> None:
         self.config = config
         self.network = network = self.network_of(config)
+        mx.random.seed(0)  # as in `loading`
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         self._check(config, model)
         self.dtype = embeddings.dtype
