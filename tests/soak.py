@@ -12,7 +12,6 @@ of than after the first minute, and exits with 1 if that is a leak, or if an err
 """
 
 import argparse
-import ctypes
 import gc
 import logging
 import os
@@ -51,6 +50,7 @@ from rdchat.services.chat.tool_calls import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
 from tests.listed import listed
+from tests.malloc import bytes_in_use
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 
 CHATS, LONGEST_CHAT = 8, 16
@@ -104,26 +104,13 @@ class Figures:
         return grown + [f"{count:+} {name}" for name, count in kept if count > _MORE_OBJECTS and not _BOUNDED(name)]
 
 
-class _MallocInfo(ctypes.Structure):
-    """`struct mallinfo2` of glibc."""
-
-    _NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = tuple((name, ctypes.c_size_t) for name in _NAMES.split())
-
-
 def figures(index: int) -> Figures:
     """Collect garbage, give free memory back to the system, and count what is left; `index` as in `Figures`."""
     QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     gc.collect()
     if (mlx := sys.modules.get("mlx.core")) is not None:
         mlx.clear_cache()
-    in_use = 0
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-        library.malloc_trim(0)
-        library.mallinfo2.restype = _MallocInfo
-        info = library.mallinfo2()
-        in_use = info.uordblks + info.hblkhd
+    in_use = bytes_in_use()
     process = psutil.Process()
     # One call, within which no other thread goes on: while one makes a tuple of an iterator, a reference to that tuple
     # would end it with a SystemError.

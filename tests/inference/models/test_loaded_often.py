@@ -1,6 +1,5 @@
 """A model that is loaded and unloaded again and again leaves nothing in memory."""
 
-import ctypes
 import gc
 import sys
 from itertools import pairwise
@@ -9,19 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.inference.loading import load_model
-
-
-def bytes_in_use() -> int:
-    """Return the bytes that glibc has given out."""
-
-    class Info(ctypes.Structure):
-        _fields_ = tuple((name, ctypes.c_size_t) for name in "abcdefghij")
-
-    gc.collect()
-    ask = ctypes.CDLL(None).mallinfo2
-    ask.restype = Info
-    info = ask()
-    return int(info.h + info.e)
+from tests.malloc import bytes_in_use
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc alone says what is in use")
@@ -31,5 +18,6 @@ def test_a_model_that_is_loaded_often_leaves_nothing(small_model: Path) -> None:
     for _ in range(4):
         for _ in range(10):
             load_model(small_model, "float32")
+        gc.collect()
         seen.append(bytes_in_use())
     assert min(after - before for before, after in pairwise(seen)) < 20_000, seen

@@ -180,7 +180,8 @@ def test_tools_that_cannot_be_used_are_named(page: ToolsPage, servers: ToolServe
 def test_the_folders_of_programs_are_listed(page: ToolsPage, servers: ToolServers) -> None:
     """A message says that this page shows where rdchat looks."""
     page.refresh()
-    assert page.path.text().replace("\N{WORD JOINER}", "") == "Programs are looked for in /bin, /usr/bin."
+    joined = "Programs are looked for in /\N{WORD JOINER}bin, /\N{WORD JOINER}usr/\N{WORD JOINER}bin."
+    assert page.path.text() == joined, "no line breaks within a folder"
     servers.login_path = ""
     page.refresh()
     assert not page.path.isVisible()
