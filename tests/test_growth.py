@@ -17,6 +17,15 @@ def test_a_pattern_that_goes_back_is_seen() -> None:
         assert_grows_no_faster(re.compile(r"\s+x").search, repeated(" "))
 
 
+def test_a_reader_that_tries_a_bounded_number_of_times_passes() -> None:
+    def tries(text: str) -> None:
+        for at in range(0, min(len(text), 4_000), 10):
+            text[at:4_000].count("b")
+            text[at:4_000].count("c")
+
+    assert_grows_no_faster(tries, repeated("a"))
+
+
 def test_memory_that_grows_faster_is_seen() -> None:
     with pytest.raises(AssertionError, match=r"bytes, 4 times as many"):
         assert_grows_no_faster(lambda text: bytes((len(text) // 50) ** 2), repeated("a"), longest=200_000)
