@@ -32,7 +32,7 @@ def is_made(folder: Path, made_from: str) -> bool:
         return False
 
 
-def make_folder(
+def build_folder(
     folder: Path, made_from: str, build: Callable[[Path], None], on_wait: Callable[[], None], needed: str
 ) -> Path:
     """Make a folder unless it exists.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.atomic_folder import is_made, make_folder
+from rdchat.files.atomic_folder import is_made, build_folder
 from tests.disks import small_disk
 
 MAKE = """
@@ -27,7 +27,7 @@ def make(folder: Path, made_from: str = "v1", text: str = "whole") -> Path:
     def build(empty: Path) -> None:
         (empty / "whole").write_text(text)
 
-    return make_folder(folder, made_from, build, lambda: None, "1 MB")
+    return build_folder(folder, made_from, build, lambda: None, "1 MB")
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -72,7 +72,7 @@ def test_an_error_while_building_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_folder(tmp_path / "m", "v1", build, lambda: None, "1 MB")
+        build_folder(tmp_path / "m", "v1", build, lambda: None, "1 MB")
     assert visible(tmp_path) == []
 
 
@@ -97,7 +97,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
         def build(_folder: Path) -> None:
             raise AssertionError("both made it")
 
-        make_folder(tmp_path / "m", "v1", build, on_wait, "1 MB")
+        build_folder(tmp_path / "m", "v1", build, on_wait, "1 MB")
     assert waits
     assert (tmp_path / "m" / "whole").read_text() == "whole"
 
@@ -108,7 +108,7 @@ def test_waiting_can_be_given_up(tmp_path: Path) -> None:
 
     with start(tmp_path / "m") as process:
         with pytest.raises(KeyboardInterrupt):
-            make_folder(tmp_path / "m", "v1", lambda _folder: None, give_up, "1 MB")
+            build_folder(tmp_path / "m", "v1", lambda _folder: None, give_up, "1 MB")
         process.kill()
 
 

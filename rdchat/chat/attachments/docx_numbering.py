@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 from rdchat.chat.attachments.numerals import numeral, whole_number
 
 # Styles may be based on each other in a circle.
-_DEEPEST = 32
+_MOST_STYLES = 32
 
 
 class ListNumbers:
@@ -65,7 +65,7 @@ class ListNumbers:
         use = ""
         depth = ""
         style = value_of(paragraph, "pPr/{*}pStyle")
-        for _ in range(_DEEPEST):
+        for _ in range(_MOST_STYLES):
             if own is None:
                 break
             use = use or value_of(own, "pPr/{*}numPr/{*}numId")

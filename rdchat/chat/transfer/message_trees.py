@@ -72,9 +72,9 @@ class MessageTree:
         else:
             listed = items(entries, "Its list of messages")
             named = [(each.get(self.own) if isinstance(each, dict) else None, each) for each in listed]
-        for name, each in named:
-            is_own = isinstance(name, str) and name and name not in self._nodes
-            self._nodes[name if is_own else len(self._nodes)] = self._read(each)
+        for key, each in named:
+            is_own = isinstance(key, str) and key and key not in self._nodes
+            self._nodes[key if is_own else len(self._nodes)] = self._read(each)
         self._place_all()
         shown = self._places.get(current) if isinstance(current, str) else None
         messages = self.chat.messages
@@ -110,8 +110,8 @@ class MessageTree:
         self._siblings.update(node.parent for node in nodes.values())
         roles = {node.role for node in nodes.values()}
         is_list = not any(parent in nodes for parent in self._siblings) and {Role.USER, Role.ASSISTANT} <= roles
-        for name in nodes:
-            path, step = self._path_from(name)
+        for key in nodes:
+            path, step = self._path_from(key)
             if not path:
                 continue
             above = self._places[step] if step in nodes else self._above(nodes[path[-1]], is_list)
@@ -119,10 +119,10 @@ class MessageTree:
                 above = self._place(nodes[each], above)
                 self._places[each] = above
 
-    def _path_from(self, name: Key) -> tuple[list[Key], Key | None]:
+    def _path_from(self, key: Key) -> tuple[list[Key], Key | None]:
         """Return a message and those above it that have no place yet, and what the last of them has as its parent."""
         path: list[Key] = []
-        step: Key | None = name
+        step: Key | None = key
         while step in self._nodes and step not in self._places:
             self._places[step] = None
             path.append(step)

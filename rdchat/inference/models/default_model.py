@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
-from rdchat.files.atomic_folder import is_made, make_folder
+from rdchat.files.atomic_folder import is_made, build_folder
 from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
@@ -71,7 +71,7 @@ def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> P
         StorageFullError: If the disk is full.
         StorageError: If the cache folder cannot be written.
     """
-    return make_folder(
+    return build_folder(
         paths.default_model_dir(),
         _MADE_FROM,
         lambda folder: _build(folder, on_progress),

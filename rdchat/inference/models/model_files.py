@@ -10,7 +10,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
-from rdchat.files.atomic_folder import make_folder
+from rdchat.files.atomic_folder import build_folder
 from rdchat.files.foreign_files import (
     REFETCH_HINT,
     check_entries,
@@ -216,7 +216,7 @@ def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> P
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
     # MLX only reads and writes paths in UTF-8.
     stem = source.stem.encode("utf-8", "replace").decode()
-    return make_folder(
+    return build_folder(
         paths.models_dir() / f"{stem}-{digest[:8]}",
         f"sha256:{digest} converter {CONVERTER_REVISION}",
         lambda folder: convert_gguf(source, folder, on_progress),

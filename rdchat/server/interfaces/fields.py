@@ -139,10 +139,10 @@ class Fields:
 
     def refuse(self, why: str, *fields: str, neutral: tuple[Any, ...] = ()) -> None:
         """Refuse known fields that cannot be honoured, unless they have a value that changes nothing."""
-        for field in fields:
-            value = self.take(field)
+        for name in fields:
+            value = self.take(name)
             if value is not None and value not in (*neutral, [], {}, False, ""):
-                raise unsupported(self.name(field), why)
+                raise unsupported(self.name(name), why)
 
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""

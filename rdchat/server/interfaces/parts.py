@@ -137,11 +137,11 @@ def notes_in(value: Any, name: str) -> Iterator[str]:
     """Yield the names of the citations in messages: they are not words of these."""
     for each in value if isinstance(value, list) else ():
         yield from notes_in(each, name)
-    for field, each in value.items() if isinstance(value, dict) else ():
-        if field in _NOTES and each and "type" in value:
-            yield f"{name}.{field}"
-        elif field not in ("arguments", "input"):
-            yield from notes_in(each, f"{name}.{field}")
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if key in _NOTES and each and "type" in value:
+            yield f"{name}.{key}"
+        elif key not in ("arguments", "input"):
+            yield from notes_in(each, f"{name}.{key}")
 
 
 def is_foreign(part: Any) -> bool:

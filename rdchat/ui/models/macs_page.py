@@ -16,7 +16,7 @@ from rdchat.ui.style.formatting import file_size
 from rdchat.ui.style.labels import visible_text
 from rdchat.ui.style.theme import Theme
 
-_NOTE = (
+_MACS_NOTE = (
     "Several Macs can run a model that is too large for one. Each needs the same version of rdchat, and ssh without a "
     "password. What they send each other is not encrypted: connect them by a cable, or at home. "
     "They stay awake while a model is loaded on them."
@@ -37,7 +37,7 @@ class MacSheet(PlaceSheet):
         self.name = QLineEdit(placeholderText="studio.local", maxLength=255)
         self.address = QLineEdit(placeholderText="Optional", maxLength=15)
         fields = (("Name", self.name, "Its name for ssh"), ("Address", self.address, "If its name is not found"))
-        super().__init__(window, theme, ("Add a Mac", _NOTE), fields)
+        super().__init__(window, theme, ("Add a Mac", _MACS_NOTE), fields)
 
     def _add(self) -> None:
         if name := self.name.text().strip():
@@ -61,7 +61,7 @@ class MacsPage(PlacePage):
             "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check(self.chosen)
         )
         self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove(self.chosen))
-        texts = "Macs", "No other Macs yet.", _NOTE, "Add a Mac…"
+        texts = "Macs", "No other Macs yet.", _MACS_NOTE, "Add a Mac…"
         super().__init__(models, links, theme, texts, self.check, self.remove)
         self.heading.setText("Models on all Macs that are ready")
         for changed in (self._macs.changed, models.library.changed, models.memory.changed):

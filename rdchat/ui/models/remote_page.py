@@ -19,7 +19,7 @@ from rdchat.ui.style.labels import visible_text
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import Theme
 
-_NOTE = (
+_SERVERS_NOTE = (
     "Use models of another computer, such as one that runs rdchat serve. What you send them leaves "
     f"{MACHINE}: your messages, files and results of tools."
 )
@@ -49,7 +49,7 @@ class ServerSheet(PlaceSheet):
             ("Address", self.address, "As rdchat serve prints it"),
             ("Key", self.key, "It goes to the keychain, and only to this address"),
         )
-        super().__init__(window, theme, ("Add a Computer", _NOTE), fields)
+        super().__init__(window, theme, ("Add a Computer", _SERVERS_NOTE), fields)
 
     def _add(self) -> None:
         self._try(self.name.text().strip(), self.address.text().strip())
@@ -89,7 +89,7 @@ class RemotePage(PlacePage):
         self._servers = servers = models.remote
         self.again = push_button("Look Again", "Ask the computers for their models", servers.look)
         self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
-        texts = "Other computers", "No other computers yet.", _NOTE, "Add a Computer…"
+        texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"
         super().__init__(models, links, theme, texts, self.again, self.remove)
         servers.changed.connect(self._refresh)
         self._refresh()

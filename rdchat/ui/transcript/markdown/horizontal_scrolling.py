@@ -18,7 +18,7 @@ from rdchat.ui.style.theme import SMALL, Theme
 BAR_HEIGHT = 10
 _KEY_STEP = 40
 # Parts beyond these are cut off at the edge, and can be copied.
-_MAX_BARS = 100
+_MAX_SCROLL_BARS = 100
 _HIT_MARGIN = 24
 _STYLE = """
 QScrollBar { background: transparent; border: none; }
@@ -103,7 +103,7 @@ class HorizontalScrolling:
         for key, part in wide.items():
             if key in self._bars:
                 self._bars[key].show_part(part)
-            elif len(self._bars) < _MAX_BARS:
+            elif len(self._bars) < _MAX_SCROLL_BARS:
                 bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
                 bar.valueChanged.connect(lambda _value, bar=bar: self._edit.viewport().update(bar.part.area))
 
