@@ -17,9 +17,9 @@ from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import fenced, html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
 from rdchat.chat.attachments.notebook_text import notebook_text
-from rdchat.chat.chat_values import ChatValues
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.presets import PLACEHOLDER, unused_names
+from rdchat.chat.settings import ChatValues
 from rdchat.chat.storage import search_text
 from rdchat.chat.storage.search import _snippet
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases

@@ -1,21 +1,33 @@
-"""The person's settings, stored in a JSON file that a person can read and edit."""
+"""The person's settings, stored in a JSON file that a person can read and edit.
+
+The one order of a chat's options: its own, else its preset's, else those of Settings, else the model's.
+"""
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from rdchat import host, paths
-from rdchat.chat.conversation import Notice
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice
 from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
+from rdchat.inference.api.requests import (
+    DraftSettings,
+    Dtype,
+    SamplingDefaults,
+    SamplingParams,
+    ThinkingChoice,
+    check_seed,
+    require,
+)
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.tools.definitions import ToolServer
@@ -25,10 +37,8 @@ MIN_TEXT_SIZE = 9
 MAX_TEXT_SIZE = 32
 MAX_DOWNLOADS = 8
 """Limit of the downloads that run at the same time."""
-
 MAX_KEPT_GB = 999
 """Limit of the size of the caches on disk, in GB."""
-
 # Each item of these is read by itself, and kept in the file if it cannot be read.
 _LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
 
@@ -295,3 +305,83 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def _as_text(name: str) -> str:
     return name.rpartition(".")[2].replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatValues:
+    """What applies to a chat; the fields have the names of those in `Conversation` and `Preset`.
+
+    Attributes:
+        draft: None for the draft settings of the model.
+    """
+
+    system_prompt: str
+    sampling: SamplingParams
+    thinking_choice: ThinkingChoice | None
+    thinking_tokens: int | None
+    answer_shape: AnswerShape | None
+    draft: DraftSettings | None
+
+
+_NO_PRESET = Preset("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionOrder:
+    """The options that chats have with a model.
+
+    Attributes:
+        settings: The app's settings.
+        defaults: The sampling of the model.
+        model: Folder of the model; None without one.
+    """
+
+    settings: Settings
+    defaults: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
+    model: Path | None = None
+
+    @property
+    def model_preset(self) -> Preset | None:
+        """The default preset of the model."""
+        return next((each for each in self.settings.presets if str(self.model) in each.models), None)
+
+    def preset(self, chat: Conversation = NEW_CHAT) -> Preset | None:
+        """Return a chat's preset; None if it has none, or it was deleted."""
+        chosen = chat.own.preset
+        if chosen is None:
+            return self.model_preset
+        return next((each for each in self.settings.presets if each.id == chosen), None)
+
+    def usual(self, chat: Conversation = NEW_CHAT) -> ChatValues:
+        """Return what applies to a chat without options of its own but the preset."""
+        preset = self.preset(chat) or _NO_PRESET
+        settings = self.settings
+        prompt = settings.system_prompt if preset.system_prompt is None else preset.system_prompt
+        sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
+        thinking = preset.thinking_choice, preset.thinking_tokens
+        return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft)
+
+    def values(self, chat: Conversation) -> ChatValues:
+        """Return what applies to a chat."""
+        return replace(self.usual(chat), **chat.own_values)
+
+    def own(self, chat: Conversation, values: ChatValues) -> dict[str, Any]:
+        """Return those of some values, by name, that differ from what is usual for a chat."""
+        usual = _by_name(self.usual(chat))
+        return {name: value for name, value in _by_name(values).items() if value != usual[name]}
+
+    def as_preset(self, chat: Conversation, name: str, draft: DraftSettings | None) -> Preset:
+        """Return a preset with the values of a chat, as far as they are not those of Settings or of the model."""
+        values = self.values(chat)
+        base = self.preset(chat) or _NO_PRESET
+        below = replace(self, settings=replace(self.settings, presets=())).usual()
+        plain = asdict(below.sampling)
+        sampling = asdict(values.sampling)
+        chosen = tuple(each for each in plain if sampling[each] != plain[each] or each in base.sampling_chosen)
+        has_prompt = values.system_prompt != below.system_prompt or base.system_prompt is not None
+        made = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))
+        return made if has_prompt else replace(made, system_prompt=None)
+
+
+def _by_name(values: ChatValues) -> dict[str, Any]:
+    return {each.name: getattr(values, each.name) for each in fields(values)}

@@ -19,8 +19,8 @@ from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_out, decide, finish
+from rdchat.chat.transfer.chat_import import ImportReport, Progress
 from rdchat.chat.transfer.exporting import export_chats
-from rdchat.chat.transfer.reports import ImportReport, Progress
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, carry_out, decide, discard, withdraw
-from rdchat.chat.transfer.reports import ExportReport, ImportReport
+from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress, TransferProcess
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background.background_work import MainThread

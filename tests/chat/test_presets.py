@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import NEW_CHAT, OwnOptions
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
-from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.chat.settings import OptionOrder, Settings, SettingsStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingDefaults, SamplingParams, ThinkingChoice

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import Message, MessageStatus, OwnOptions
 from rdchat.chat.message_path import results_after
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.file_check import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.storage.whole_chat import MessageReader, read_chat
 from rdchat.chat.store import ConversationStore

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.atomic_folder import is_made, build_folder
+from rdchat.files.atomic_folder import build_folder, is_made
 from tests.disks import small_disk
 
 MAKE = """

@@ -15,7 +15,7 @@ import pytest
 
 from rdchat.chat.attachments import file_reader, kinds
 from rdchat.chat.transfer import backups, importing, source_files
-from rdchat.chat.transfer.reports import TaskProgress
+from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.commands import ask_files
 from rdchat.errors import RdchatError
 from rdchat.files import foreign_files

@@ -1,11 +1,16 @@
-"""Converts HTML to text in Markdown style. It runs and loads nothing."""
+"""Converts HTML to text in Markdown style. It runs and loads nothing.
+
+Numbers of list items, in the forms of Word and of HTML.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-from rdchat.chat.attachments.numerals import numeral, whole_number
-
+_ONES = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
+_ROMAN = [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ONES]
+_LETTERS = ["", *"abcdefghijklmnopqrstuvwxyz"]
+_FORMS = {"a": _LETTERS, "lowerletter": _LETTERS, "i": _ROMAN, "lowerroman": _ROMAN}
 _SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
 _BLOCKS = {
@@ -36,6 +41,20 @@ _DRAWN = {"text", "foreignobject"}
 _DEEPEST = 40
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _BACKTICKS = re.compile("`{3,}")
+
+
+def whole_number(text: str, default: int = 0) -> int:
+    """Return the number in an attribute, or `default` where it has none."""
+    return int(text) if text.isdecimal() and len(text) < 6 else default
+
+
+def numeral(number: int, form: str) -> str:
+    """Return a number in a form; empty if it is too high for it, or the form is unknown."""
+    if form in ("", "1", "decimal"):
+        return str(number)
+    numerals = _FORMS.get(form.lower().replace("upper", "lower"), [])
+    text = "".join(numerals[max(number, 0) :][:1])
+    return text.upper() if form[0] in "AIu" else text
 
 
 def html_to_text(html: str) -> str:

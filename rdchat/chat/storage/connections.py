@@ -11,18 +11,21 @@ from typing import Any
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.file_check import (
+    APPLICATION_ID,
     COMPANIONS,
     LONGEST_VALUE,
+    MIGRATIONS,
     companion,
     harden,
     has_schema,
     is_special,
+    migrate,
     primary_code,
+    schema_version,
     set_aside,
     trust,
     why_unusable,
 )
-from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.storage.search_text import index_text
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 

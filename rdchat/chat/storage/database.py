@@ -1,10 +1,16 @@
-"""The chats' SQLite file: one thread writes to it, and the window's thread reads through its own connection."""
+"""The chats' SQLite file: one thread writes to it, and the window's thread reads through its own connection.
 
+Copies of stored images as files, for the engine, which reads files. They are as private as the store.
+"""
+
+import hashlib
+import secrets
+import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +22,53 @@ from rdchat.chat.storage.connections import (
     open_to_write,
     storage_errors,
 )
-from rdchat.chat.storage.file_check import companion, file_id, restore_file
-from rdchat.chat.storage.image_folder import ImageFolder
-from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.file_check import MIGRATIONS, companion, file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
 from rdchat.files.file_lock import FileLock
+from rdchat.files.privacy import private_folder
 from rdchat.work.job import Job, SerialThread, outcome_of
 
 # Bulk work checks for a waiting command at least this often.
 _LONGEST_TURN_S = 0.05
+
+
+class ImageFolder:
+    """The folder beside a store's file. It is emptied when the store is opened and closed; any thread may use it.
+
+    Args:
+        database: The store's file.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._folder = database.with_name(f"{database.name}-images")
+
+    def path_of(self, digest: str, read: Callable[[], bytes]) -> Path:
+        """Return the file of an image; `read` returns its data, if it is not there yet. Raises StorageError."""
+        path = self._folder / _name_of(digest)
+        if not path.exists():
+            with file_errors(f"{self._folder} cannot be written", "Check its disk and permissions."):
+                temporary = private_folder(self._folder) / secrets.token_hex(8)
+                temporary.touch(0o600)
+                temporary.write_bytes(read())
+                temporary.replace(path)
+        return path
+
+    def keep_only(self, digests: Iterable[str]) -> None:
+        """Delete the files of all other images."""
+        kept = set(map(_name_of, digests))
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.name not in kept:
+                    path.unlink()
+
+    def clear(self) -> None:
+        """Delete all files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _name_of(digest: str) -> str:
+    # A digest from a file that was made by hand may be any text.
+    return hashlib.sha256(digest.encode("utf-8", "replace")).hexdigest()
 
 
 class Database:

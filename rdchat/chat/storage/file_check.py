@@ -2,6 +2,8 @@
 
 A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. So a schema that is
 not exactly what the migrations make is refused before any table is read. Nothing is ever overwritten.
+
+The database's tables. Version 1 is that of the first release, 0.1.0; later versions migrate from there.
 """
 
 import sqlite3
@@ -10,14 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import cache
+from importlib import resources
 from itertools import chain, count
 from pathlib import Path
 
 from rdchat.chat.conversation import Notice
-from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
 from rdchat.errors import file_error
 from rdchat.host import flush_to_disk
 
+APPLICATION_ID = 0x52444331
+""""RDC1" identifies rdchat's databases, but not those of its development before 0.1.0."""
+_FOLDER = resources.files("rdchat.chat.storage").joinpath("migrations")
+_SCRIPTS = sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".sql"))
+MIGRATIONS = tuple(_FOLDER.joinpath(name).read_text("utf-8") for name in _SCRIPTS)
+"""Script N-1 turns version N-1 into version N. A released script never changes: a new version adds a file."""
 # This checks that the search index accepts a word, and leaves nothing of it behind.
 WRITE_CHECK = """
     SAVEPOINT write_check;
@@ -31,12 +39,10 @@ WRITE_CHECK = """
     ROLLBACK TO write_check;
     RELEASE write_check;
 """
-
 LONGEST_VALUE = 64 << 20
 """Largest size of one text or trace, in bytes; SQLite's own limit is 1 GB."""
 _LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32-bit integers
 _LARGEST_COUNTER = 1 << 53
-
 # SQLITE_ERROR is included because this module's statements are right: where one fails, the file is wrong
 _DAMAGE = {
     sqlite3.SQLITE_CORRUPT,
@@ -62,6 +68,23 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 """Endings of a database's companion files."""
 # Pages of a database that are copied before the next check for cancelling.
 _PAGES = 2000
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the database's version; 0 for an empty one."""
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Migrate the database to the newest version, each step in one transaction."""
+    for version in range(schema_version(connection) + 1, len(migrations) + 1):
+        script = f"BEGIN IMMEDIATE; {migrations[version - 1]}; PRAGMA user_version = {version}; COMMIT;"
+        try:
+            connection.executescript(script)
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def harden(connection: sqlite3.Connection) -> None:

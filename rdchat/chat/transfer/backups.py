@@ -32,6 +32,7 @@ from rdchat.chat.reply_tokens import ALL
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import (
     COMPANIONS,
+    MIGRATIONS,
     address_to_read,
     companion,
     copy_database,
@@ -40,10 +41,9 @@ from rdchat.chat.storage.file_check import (
     set_aside,
     why_unusable,
 )
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
-from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_lock import FileLock

@@ -18,14 +18,13 @@ from urllib.parse import quote
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.chat.attachments.html_text import fenced
-from rdchat.chat.chat_values import ChatValues, OptionOrder
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
+from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
-from rdchat.chat.transfer.reports import ExportReport, TaskProgress
 from rdchat.errors import ImageRefusedError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain

@@ -15,11 +15,21 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer import chatgpt, jan, librechat, lm_studio, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
-from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
+from rdchat.chat.transfer.chat_import import (
+    FileReport,
+    Frame,
+    KnownChats,
+    PartialChat,
+    SkippedChat,
+    TaskProgress,
+    chat_frame,
+    counted_parts,
+    key_of,
+    title_of,
+)
 from rdchat.chat.transfer.foreign_chats import ChatFormat, name
-from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
+from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
-from rdchat.chat.transfer.tree_formats import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.foreign_files import opened
 from rdchat.work.frames import FrameError

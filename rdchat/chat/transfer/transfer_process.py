@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.storage.database import Database
 from rdchat.chat.transfer.backups import back_up, prepare
-from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, Progress, TaskProgress
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
-from rdchat.chat.transfer.reports import ImportReport, Progress, TaskProgress
 from rdchat.errors import StorageError
 from rdchat.files.plain_data import from_plain
 from rdchat.work.child_limits import ChildError, ChildLimitError, Limits

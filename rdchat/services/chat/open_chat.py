@@ -7,7 +7,6 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.chat_values import ChatValues
 from rdchat.chat.conversation import (
     NEW_CHAT,
     ContextCut,
@@ -18,6 +17,7 @@ from rdchat.chat.conversation import (
     ReadingPosition,
 )
 from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError

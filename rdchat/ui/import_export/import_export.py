@@ -10,8 +10,8 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
+from rdchat.chat.transfer.chat_import import ExportReport, ImportReport, Progress
 from rdchat.chat.transfer.exporting import file_name
-from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.storage.schema import APPLICATION_ID
+from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.messages import Role

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.schema import APPLICATION_ID
+from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.chat import store as store_module
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
+from rdchat.chat.storage.file_check import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.reports import ImportReport
+from rdchat.chat.transfer.chat_import import ImportReport
 from tests.chat.transfer.tasks import import_into
 
 type ImportFiles = Callable[..., ImportReport]

@@ -8,10 +8,9 @@ from typing import Any
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import backups
 from rdchat.chat.transfer.backups import BackupFacts
-from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, TaskProgress
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
-from rdchat.chat.transfer.reports import ImportReport, TaskProgress
 from rdchat.files.plain_data import from_plain
 from rdchat.work.frames import packed
 from rdchat.work.job import Job

@@ -13,10 +13,9 @@ import pytest
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, importing, source_files
-from rdchat.chat.transfer.chat_import import ImportWriter
+from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, SkippedChat, TaskProgress
 from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.importing import read_files
-from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan

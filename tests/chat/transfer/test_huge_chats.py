@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
-from rdchat.chat.transfer.reports import SkippedChat
+from rdchat.chat.transfer.chat_import import SkippedChat
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node

@@ -8,10 +8,9 @@ from unicodedata import normalize
 
 import pytest
 
-from rdchat.chat.chat_values import OptionOrder
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
 from rdchat.chat.reply_trace import encode
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore

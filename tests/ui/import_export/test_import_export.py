@@ -9,7 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
 
-from rdchat.chat.transfer.reports import FileReport, ImportReport, SkippedChat
+from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
 from rdchat.ui.style.theme import Theme
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything

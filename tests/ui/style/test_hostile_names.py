@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
+from rdchat.chat.transfer.chat_import import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
