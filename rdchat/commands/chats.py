@@ -25,8 +25,7 @@ from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, one_line
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
 from rdchat.work.job import Job

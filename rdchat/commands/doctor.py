@@ -15,7 +15,7 @@ from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.errors import one_line
-from rdchat.files.sizes import size_text
+from rdchat.files.foreign_files import size_text
 from rdchat.services.models.draft_advice import Drafts, draft_advice, draft_models
 
 _ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rdchat import paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import file_errors, one_line
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_address import ranked_address
 from rdchat.inference.api.requests import Dtype

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rdchat.errors import StorageError
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock
 
 _PREFIX = "rdchat-private-"
 _LOCK = "lock"

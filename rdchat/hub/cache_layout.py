@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError, StorageLockedError
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.foreign_files import opened, readable_entries
 from rdchat.hub.endpoint import hub_path
-from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision
+from rdchat.hub.known_files import HubFile, RepositoryFiles, is_commit, is_digest, is_repository, is_revision
 
 WORK = ".rdchat"
 # The name of a snapshot's temporary folder begins with this.

@@ -7,12 +7,19 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
+from rdchat.hub.endpoint import AnswerLimits, Endpoint, HubError, MissingError, check_online
 from rdchat.hub.hub_client import HubReader
-from rdchat.hub.hub_errors import HubError, MissingError
 from rdchat.hub.hub_model import EXPANDED_FIELDS, HubModel, SortBy, parse_model
-from rdchat.hub.known_files import MAX_FILE_BYTES, HubFile, RepositoryFiles, chosen_files
-from rdchat.hub.names import check_names, is_commit, is_digest, is_repository
+from rdchat.hub.known_files import (
+    MAX_FILE_BYTES,
+    HubFile,
+    RepositoryFiles,
+    check_names,
+    chosen_files,
+    is_commit,
+    is_digest,
+    is_repository,
+)
 
 _CARD = "README.md"
 _MAX_CARD_BYTES = 200_000

@@ -13,8 +13,7 @@ import httpx2
 from socksio import SOCKSError
 
 from rdchat import __version__
-from rdchat.hub.endpoint import AnswerLimits, Endpoint
-from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
+from rdchat.hub.endpoint import AnswerLimits, Endpoint, HubError, TemporaryHubError, refusal
 
 _STALL_S = 30.0
 _CONNECT_S = 15.0

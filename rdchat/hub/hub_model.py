@@ -6,9 +6,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Literal
 
-from rdchat.hub.known_files import HubFile
-from rdchat.hub.names import is_repository
-from rdchat.hub.packed_weights import unpackable
+from rdchat.hub.known_files import HubFile, is_repository, unpackable
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 # What a search asks of each model, beside its name.

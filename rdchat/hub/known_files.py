@@ -2,20 +2,56 @@
 
 Safetensors, JSON, known tokenizer files, GGUF files of supported types, README and licence: all of them are data.
 Pickles and code are never downloaded.
+
+Checks names that become paths: of repositories, revisions, commits, checksums and files.
+
+Weights that other tools packed: which families mlx-lm can unpack, as far as config.json tells before a download.
 """
 
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rdchat.files.foreign_files import max_bytes, opened
-from rdchat.hub.hub_errors import HubError
-from rdchat.hub.names import TEMPLATES, is_safe_name
-from rdchat.hub.packed_weights import PACKED_HINT
+from rdchat.hub.endpoint import HubError
 
+# No lone surrogates, which cannot be in a path.
+_SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
+# The limit of file systems, in bytes of UTF-8.
+_LONGEST_NAME = 255
+TEMPLATES = "additional_chat_templates/"
+_REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
+_REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# The hub's own limit.
+_LONGEST_REPOSITORY = 96
+_DEEPSEEK = {"deepseek_v3", "joyai_llm_flash", "kimi_k2", "kimi_k25"}
+_MISTRAL = {"llava", "mistral3", "mistral4"}
+_FP8 = {"deepseek_v32", "deepseek_v41", "deepseek_v41_text", "glm_moe_dsa", "mimo_v2_flash", "minimax", "minimax_m2"}
+FAMILIES: Mapping[str, frozenset[str] | None] = {
+    # Every real file of GPTQ has group indices, which mlx-lm refuses.
+    "gptq": frozenset(),
+    "compressed-tensors": frozenset({*_DEEPSEEK, *_MISTRAL, "kimi_k3"}),
+    "fp8": frozenset({*_DEEPSEEK, *_MISTRAL, *_FP8, "minimax_m3_vl", "ministral3"}),
+    "modelopt": frozenset({"muse_spark"}),
+    "mxfp8": frozenset({"minimax_m3_vl"}),
+    "awq": None,
+    "bitnet": None,
+    "mxfp4": None,
+}
+"""Model types whose modules in mlx-lm unpack a method's weights; None where any does."""
+# Key and values of the settings that mlx-lm takes.
+_KINDS: Mapping[str, tuple[str, tuple[object, ...]]] = {
+    "awq": ("bits", (4,)),
+    "compressed-tensors": ("format", ("pack-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized")),
+    "modelopt": ("quant_algo", ("NVFP4",)),
+}
+PACKED_HINT = "Choose an MLX version of it, or convert the original, unquantised model with `mlx_lm.convert`."
 MAX_FILE_BYTES = 2**50
 _MAX_DOCUMENT_BYTES = 2**24
 # Further tokenizer files are *.json and *.tiktoken.
@@ -36,6 +72,68 @@ _NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
 _CHUNK_BYTES = 2**22
 _SHA256_LETTERS = 64
+
+
+def check_names(repository: str, revision: str) -> None:
+    """Refuse names that cannot be a hub id or a revision; both become paths.
+
+    Raises:
+        HubError: If one of them cannot be.
+    """
+    if not is_repository(repository):
+        raise HubError(f"{repository[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
+    if not is_revision(revision):
+        raise HubError(f"{revision[:200]} is not a revision.", "Give a branch, a tag or a commit.")
+
+
+def is_repository(name: str) -> bool:
+    """Return whether a name may be a hub id, `ORG/NAME`. Such a name is also a safe folder name."""
+    return (
+        bool(_REPOSITORY.fullmatch(name))
+        and len(name) <= _LONGEST_REPOSITORY
+        and not any(word in name for word in ("..", "--"))
+        and not any(part.endswith((".", "-", ".git")) for part in name.split("/"))
+    )
+
+
+def is_revision(name: str) -> bool:
+    """Return whether a name may be a branch, tag or commit, which becomes a path below `refs`."""
+    return bool(_REVISION.fullmatch(name)) and ".." not in name
+
+
+def is_commit(name: str) -> bool:
+    return bool(_COMMIT.fullmatch(name))
+
+
+def is_digest(text: str) -> bool:
+    return bool(_DIGEST.fullmatch(text))
+
+
+def is_safe_name(name: str) -> bool:
+    """Return whether a file's name may become a path in a snapshot: at the top, or of a chat template."""
+    last = name.removeprefix(TEMPLATES)
+    if not _SAFE_NAME.fullmatch(last) or last.startswith((".", "~", "-")) or last.strip() != last:
+        return False
+    return len(last.encode()) <= _LONGEST_NAME
+
+
+def unpackable(family: str, settings: Mapping[str, Any]) -> str:
+    """Return a sentence that says why a model's packed weights cannot be read; empty if mlx-lm can unpack them.
+
+    Args:
+        family: The model type in config.json.
+        settings: Its `quantization_config`.
+    """
+    if not settings.get("quant_method"):
+        return "The model's quantization_config does not say how its weights are packed: it has no quant_method."
+    method = str(settings["quant_method"])[:100]
+    families = FAMILIES.get(method, frozenset())
+    if families is not None and family not in families:
+        return f"mlx-lm cannot unpack weights of {method} for the architecture '{family[:60]}'."
+    key, known = _KINDS.get(method, ("", ()))
+    if (kind := settings.get(key)) is not None and kind not in known:
+        return f"mlx-lm cannot unpack weights of {method} with {key} {str(kind)[:60]}."
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

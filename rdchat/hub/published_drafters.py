@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.known_files import checksum
 

@@ -52,9 +52,13 @@ def newer_version(address: str) -> Update | None:
     Raises:
         NetworkError: If there is no such answer.
     """
-    from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online  # noqa: PLC0415
+    from rdchat.hub.endpoint import (  # noqa: PLC0415
+        AnswerLimits,
+        Endpoint,
+        HubError,
+        check_online,
+    )
     from rdchat.hub.hub_client import HubReader  # noqa: PLC0415  a quarter of a second
-    from rdchat.hub.hub_errors import HubError  # noqa: PLC0415
 
     check_online()
     parts = urlsplit(address)

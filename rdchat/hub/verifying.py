@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.endpoint import HubError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, chosen_files, is_document
 
 

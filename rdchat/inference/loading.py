@@ -19,7 +19,7 @@ from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import DoesNotFitError, ModelError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT
-from rdchat.hub.packed_weights import PACKED_HINT
+from rdchat.hub.known_files import PACKED_HINT
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,

@@ -9,8 +9,7 @@ from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
 from rdchat.commands import cluster
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.cluster.processes import facts_text
 from tests.commands.running import check_refused, printed_json

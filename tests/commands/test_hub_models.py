@@ -14,7 +14,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands.models.listing import card_of
+from rdchat.commands.models.hub_actions import card_of
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode

@@ -11,8 +11,7 @@ import pytest
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings

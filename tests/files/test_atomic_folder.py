@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageError, StorageFullError
-from rdchat.files.atomic_folder import build_folder, is_made
+from rdchat.files.atomic_file import build_folder, is_made
 from tests.disks import small_disk
 
 MAKE = """
 import sys
 from pathlib import Path
-from rdchat.files.atomic_folder import make_folder
+from rdchat.files.atomic_file import make_folder
 def build(folder):
     (folder / "half").write_text("half")
     print("building", flush=True)

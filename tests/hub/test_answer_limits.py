@@ -9,9 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from rdchat.hub import hub_client
-from rdchat.hub.endpoint import AnswerLimits, Tokens, find_endpoint
+from rdchat.hub.endpoint import AnswerLimits, HubError, TemporaryHubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError, TemporaryHubError
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hostile_answers import (
     HEAD,

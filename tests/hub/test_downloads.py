@@ -18,7 +18,7 @@ from rdchat.hub.downloads.download_record import (
     remove_unused_files,
     write_record,
 )
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
     NAME,
@@ -100,7 +100,7 @@ def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: P
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "a/b/c", "a--b/c", "a/..", "a/b.git", ""])
 def test_names_that_are_no_hub_ids_are_refused(hub: HubServer, name: str) -> None:
-    from rdchat.hub.names import check_names
+    from rdchat.hub.known_files import check_names
 
     with pytest.raises(HubError, match="is not the name of a model"):
         check_names(name, "main")

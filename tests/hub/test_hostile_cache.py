@@ -14,8 +14,7 @@ from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import HubFile, checksum
-from rdchat.hub.names import is_safe_name
+from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.grids import share
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files, uncounted

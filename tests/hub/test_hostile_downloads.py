@@ -16,8 +16,7 @@ from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import Tokens
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError, Tokens
 from tests.grids import share
 from tests.hub.downloading import (
     LIMITS,

@@ -10,9 +10,8 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageError, StorageFullError
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
-from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.endpoint import AccessRefusedError, HubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import AccessRefusedError, HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.model_library import library_models

@@ -4,9 +4,8 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import HOST_VARIABLE, Token, Tokens, find_endpoint
+from rdchat.hub.endpoint import HOST_VARIABLE, HubError, Token, Tokens, find_endpoint, wait_of
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError, wait_of
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
 from tests.hub.hub_server import Fault, HubServer, sha256
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from tests.hub.downloading import NAME, check_whole, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.socks_server import SocksServer, socks_server

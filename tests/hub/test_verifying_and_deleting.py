@@ -16,9 +16,8 @@ from rdchat.hub.deleting import (
     remove_folder,
 )
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError
 from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from tests.hub.downloading import (
     NAME,

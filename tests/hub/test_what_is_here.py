@@ -8,7 +8,7 @@ import pytest
 from rdchat.errors import StorageLockedError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import discard, records_of
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from tests.hub.downloading import (
     NAME,
     cached,

@@ -24,7 +24,7 @@ from rdchat.chat.storage.connections import (
 )
 from rdchat.chat.storage.file_check import MIGRATIONS, companion, file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock
 from rdchat.files.privacy import private_folder
 from rdchat.work.job import Job, SerialThread, outcome_of
 

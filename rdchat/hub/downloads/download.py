@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import RdchatError
-from rdchat.hub.hub_errors import AccessRefusedError
+from rdchat.hub.endpoint import AccessRefusedError
 from rdchat.hub.known_files import RepositoryFiles
 
 _SPEED_WINDOW_S = 5.0

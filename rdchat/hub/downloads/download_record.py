@@ -15,8 +15,15 @@ from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import STAGING, CachedRepository, cached_repositories, repository_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.known_files import MAX_FILE_BYTES, RepositoryFiles
-from rdchat.hub.names import is_commit, is_digest, is_repository, is_revision, is_safe_name
+from rdchat.hub.known_files import (
+    MAX_FILE_BYTES,
+    RepositoryFiles,
+    is_commit,
+    is_digest,
+    is_repository,
+    is_revision,
+    is_safe_name,
+)
 
 _START = "download-"
 _END = ".json"

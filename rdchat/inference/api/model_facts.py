@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 
-from rdchat.files.sizes import size_text
+from rdchat.files.foreign_files import size_text
 from rdchat.inference.api.requests import Dtype
 
 GATE_TOKENS = 4096

@@ -20,7 +20,7 @@ from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
 from rdchat.host import keep_awake
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.names import is_repository
+from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics

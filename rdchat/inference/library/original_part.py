@@ -15,11 +15,10 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import read_bytes
+from rdchat.hub.endpoint import HubError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import HubError
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.hub.names import is_safe_name
+from rdchat.hub.known_files import HubFile, RepositoryFiles, is_safe_name
 from rdchat.inference.api.model_facts import Part
 from rdchat.inference.models.mtp_families import is_mtp, unreadable
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes, read_header

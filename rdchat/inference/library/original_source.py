@@ -15,10 +15,9 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.endpoint import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
-from rdchat.hub.known_files import RepositoryFiles
-from rdchat.hub.names import is_repository
+from rdchat.hub.known_files import RepositoryFiles, is_repository
 from rdchat.inference.api.model_facts import ModelCard, Part
 from rdchat.inference.library.original_part import CONFIG, OTHER_HINT, check_lacks, files_with, parent_of
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config

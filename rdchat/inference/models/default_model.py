@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
-from rdchat.files.atomic_folder import build_folder, is_made
+from rdchat.files.atomic_file import build_folder, is_made
 from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf

@@ -10,7 +10,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
-from rdchat.files.atomic_folder import build_folder
+from rdchat.files.atomic_file import build_folder
 from rdchat.files.foreign_files import (
     REFETCH_HINT,
     check_entries,

@@ -17,8 +17,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import check_file, opened, read_bytes, read_errors, read_object, read_text
-from rdchat.hub.known_files import TOKENIZER_FILES
-from rdchat.hub.names import TEMPLATES
+from rdchat.hub.known_files import TEMPLATES, TOKENIZER_FILES
 
 _FILES = (
     *TOKENIZER_FILES,

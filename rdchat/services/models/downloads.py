@@ -13,9 +13,8 @@ from rdchat.hub.cache_layout import free_bytes, snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadLimits, DownloadState, with_drafter
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
-from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
-from rdchat.hub.hub_errors import AccessRefusedError
-from rdchat.hub.names import check_names
+from rdchat.hub.endpoint import AccessRefusedError, Endpoint, Token, Tokens, TokenSource, find_endpoint
+from rdchat.hub.known_files import check_names
 from rdchat.hub.newcomers import downloaded_with
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rdchat.files.sizes import size_text
+from rdchat.files.foreign_files import size_text
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
 

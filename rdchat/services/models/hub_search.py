@@ -11,8 +11,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.hub_errors import HubError, for_window
+from rdchat.hub.endpoint import HubError, Tokens, find_endpoint, for_window
 from rdchat.hub.hub_model import HubModel, SortBy
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.inference.api.model_facts import Fit

@@ -5,8 +5,8 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.hub.hub_errors import HubError, for_window
-from rdchat.hub.names import is_repository
+from rdchat.hub.endpoint import HubError, for_window
+from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
 from rdchat.services.models.hub_drafters import PartSearch
 from rdchat.services.models.training.training_control import TrainingState

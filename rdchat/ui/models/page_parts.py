@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import TrashedFolder
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.file_actions import RemovalQuestion

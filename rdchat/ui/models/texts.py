@@ -5,7 +5,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
+from rdchat.hub.endpoint import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.model_facts import DraftKind, ModelCard, Part

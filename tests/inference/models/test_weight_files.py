@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten
 from safetensors.numpy import save_file
 
 from rdchat.errors import ModelError
-from rdchat.hub.packed_weights import FAMILIES, unpackable
+from rdchat.hub.known_files import FAMILIES, unpackable
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.loading import Part, load_model, load_part
 from rdchat.inference.models.model_files import check_model_folder

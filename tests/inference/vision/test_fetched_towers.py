@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, NetworkError
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from rdchat.inference import loading
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role

@@ -9,7 +9,7 @@ from PySide6.QtCore import QCoreApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.app.start_request import StartRequest
 

@@ -9,8 +9,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.endpoint import Token, Tokens, find_endpoint
-from rdchat.hub.hub_errors import Lack
+from rdchat.hub.endpoint import Lack, Token, Tokens, find_endpoint
 from rdchat.services.models.downloads import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import (

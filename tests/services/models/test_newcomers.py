@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.hub.hub_model import PublishedKind
-from rdchat.hub.names import is_repository
+from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom, ModelCard
 from rdchat.services.models.fit import Machine, sizes_suggested

@@ -19,7 +19,7 @@ from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.downloads.downloads_child import DownloadQueue
-from rdchat.hub.hub_errors import HubError
+from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.original_part import make_part

@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
-from rdchat.hub.hub_errors import Lack
+from rdchat.hub.endpoint import Lack
 from rdchat.ui.models import texts
 from rdchat.ui.style import formatting
 

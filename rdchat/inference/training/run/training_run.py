@@ -11,8 +11,7 @@ from time import monotonic
 
 from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
-from rdchat.files.atomic_file import make_folder
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.training import Phase, TrainingProgress

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import make_folder, write_json
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock, make_folder, write_json
 from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
-from rdchat.files.file_lock import FileLock
+from rdchat.files.atomic_file import FileLock
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
