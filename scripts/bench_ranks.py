@@ -90,9 +90,9 @@ def run_rank(rank: int, addresses: list[str], model: str) -> None:
         SamplingParams,
     )
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
-    from rdchat.inference.ranks import follower, group  # noqa: PLC0415
+    from rdchat.inference.ranks import follower, messages  # noqa: PLC0415
 
-    ring = group.join(rank, addresses, "")
+    ring = messages.join(rank, addresses, "")
     if rank:
         follower.run(ring, model, lambda: None)
         return

@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     _let_threads_finish_their_slices()
     if not hasattr(config, "workerinput"):  # before the workers begin
-        from rdchat.inference.models.kernel_header import header_compiled
+        from rdchat.inference.loading import header_compiled
 
         with header_compiled():
             pass

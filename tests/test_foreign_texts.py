@@ -35,7 +35,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
 from rdchat.inference.remote.connection import Connection
-from rdchat.inference.remote.reply_delta import StreamedCalls, delta_texts
+from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import parse_body

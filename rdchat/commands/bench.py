@@ -13,10 +13,20 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
+from rdchat.inference.api.benchmark import (
+    EVERYDAY_PROMPTS,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    BenchRunner,
+    Prompt,
+    Sweep,
+    first_of_each_group,
+    read_prompts,
+    read_replies,
+)
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_address import remote_model
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import write_csv

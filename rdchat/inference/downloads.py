@@ -12,6 +12,6 @@ def main() -> int:
 
 
 def _make_drafter(files: RepositoryFiles, folder: Path) -> Path:
-    from rdchat.inference.library.original_part import make_part  # noqa: PLC0415  NumPy: other downloads need none
+    from rdchat.inference.library.original_source import make_part  # noqa: PLC0415  NumPy: other downloads need none
 
     return make_part(files, folder)

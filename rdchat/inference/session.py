@@ -32,13 +32,10 @@ from rdchat.inference.caches.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher
-from rdchat.inference.decoding.thought_limit import ThoughtLimit
-from rdchat.inference.drafters import Drafters
-from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher, ThoughtLimit
+from rdchat.inference.drafters import Drafters, ModeOptions
+from rdchat.inference.verification.device import device_errors, on_gpu
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.target import LoadedModel
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
 from rdchat.files.private_folder import private_folder
-from rdchat.inference.api.images import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage
-from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.messages import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage, ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.images import SentImage

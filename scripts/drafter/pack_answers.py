@@ -13,7 +13,7 @@ import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.training.data.shards import (
+from rdchat.inference.training.data.data_maker import (
     TEMPERATURE_STEPS,
     ShardFolder,
     TrainingConversation,

@@ -9,7 +9,7 @@ from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.inference.library.original_part import make_part
+from rdchat.inference.library.original_source import make_part
 
 NAME = "some-org/small-4bit"
 LIMITS = DownloadLimits(first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02)

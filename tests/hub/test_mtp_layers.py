@@ -16,7 +16,7 @@ from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.model_library import library_models
 from rdchat.inference.library.original_source import IncompleteModel, find_original, find_part, plan_part
-from rdchat.inference.models.mtp_families import is_mtp
+from rdchat.inference.models.model_config import is_mtp
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.disks import small_disk
 from tests.grids import share

@@ -11,7 +11,7 @@ import pytest
 from rdchat.hub.downloads import downloads_child
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.downloads_child import DownloadQueue
-from rdchat.inference.library.original_part import make_part
+from rdchat.inference.library.original_source import make_part
 from rdchat.work.job import Job
 from tests.hub.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import HubServer

@@ -20,15 +20,14 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
-from rdchat.inference.benchmark.differences import gap_of, score_gap
+from rdchat.inference.benchmark.runner import gap_of, score_gap
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.batched_decoding import check_batched_decoding, hidden_states
-from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.data.data_maker import TrainingConversation, check_batched_decoding, hidden_states
 from rdchat.inference.training.heads.samples import LogitCurve, Teacher
 from rdchat.inference.verification.capability import check_capability
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree

@@ -8,7 +8,7 @@ import mlx.core as mx
 from rdchat.inference.api.benchmark import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.benchmark.differences import score_gap
+from rdchat.inference.benchmark.runner import score_gap
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
@@ -16,7 +16,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic

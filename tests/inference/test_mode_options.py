@@ -12,8 +12,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.drafters import Drafters
-from rdchat.inference.mode_options import ModeOptions
+from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -71,7 +70,7 @@ def test_how_tokenizers_differ_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(_name: str, _target: LoadedModel) -> PairVerdict:
         raise ModelError("small cannot draft for tiny: Token 7 is 'a' in tiny and 'b' in small.", "Pick another.")
 
-    monkeypatch.setattr("rdchat.inference.mode_options.check_draft_model", check)
+    monkeypatch.setattr("rdchat.inference.drafters.check_draft_model", check)
     told = _told(fakes.tiny_llama(), DraftSettings(draft_model="small"))[Mode.SPECULATIVE]
     assert not told.available
     assert "Token 7 is 'a' in tiny and 'b' in small." in told.reason
@@ -84,7 +83,7 @@ def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatc
         compared.append(name)
         return PairVerdict("tiny", name, 31)
 
-    monkeypatch.setattr("rdchat.inference.mode_options.check_draft_model", check)
+    monkeypatch.setattr("rdchat.inference.drafters.check_draft_model", check)
     model = fakes.tiny_llama()
     options = ModeOptions(model, Drafters(model))
     settings = DraftSettings(draft_model="small")
@@ -104,8 +103,8 @@ def test_beams_are_of_no_use_to_a_model_that_verifies_a_single_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     match = TargetMatch(False, "It may be.")
-    monkeypatch.setattr("rdchat.inference.mode_options.inspect_drafter", lambda _: HeadKind.BLOCK)
-    monkeypatch.setattr("rdchat.inference.mode_options.check_drafter", lambda *_: match)
+    monkeypatch.setattr("rdchat.inference.drafters.inspect_drafter", lambda _: HeadKind.BLOCK)
+    monkeypatch.setattr("rdchat.inference.drafters.check_drafter", lambda *_: match)
     for kind, trees in ((DraftKind.TREE, True), (DraftKind.CHAIN, False)):
         model = replace(fakes.tiny_llama(), try_out=lambda kind=kind: Capability(kind, "it is so"))
         told = _told(model, DraftSettings(drafter=str(tmp_path)))[Mode.DRAFTER]

@@ -13,9 +13,9 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.batched_decoding import check_batched_decoding
+from rdchat.inference.training.data.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability
-from rdchat.inference.verification.memory_errors import is_device_error
+from rdchat.inference.verification.device import is_device_error
 from rdchat.inference.verification.target import PrefillPace
 from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama

@@ -15,14 +15,13 @@ import pytest
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.vision.eyes import ModelEyes
+from rdchat.inference.vision.image_rows import ModelEyes
 from tests.inference.caches.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama
 from tests.inference.plain_replies import plain

@@ -12,7 +12,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, Mode
-from rdchat.inference.decoding.thought_limit import ThoughtLimit
+from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import openings, split_thoughts

@@ -18,8 +18,8 @@ from rdchat.inference import session as session_module
 from rdchat.inference.api.events import LoadProgress, ReplyEnd, not_prepared
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
+from rdchat.inference.decoding.autoregressive import TreeLogProbs
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.session import ChatSession, warm, warmed_by
 from rdchat.inference.verification.target import LoadedModel

@@ -18,8 +18,7 @@ from PIL import Image
 
 from rdchat.errors import one_line
 from rdchat.inference.api.events import GenerationEvent
-from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote.chat_request import chat_request

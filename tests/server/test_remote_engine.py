@@ -25,8 +25,7 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.inference.engines import chosen_engine

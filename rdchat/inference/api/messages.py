@@ -1,4 +1,14 @@
-"""Messages of a conversation as the chat template sees them, and the limits of JSON from outside."""
+"""Messages of a conversation as the chat template sees them, and the limits of JSON from outside.
+
+Images of messages, and how many tokens an image may take.
+
+Where the images of a prompt stand among its tokens.
+
+There an image's tokens have negative ids below -1, made of the hash of the pixels that the model sees and of each
+token's place in them. So equal ids mean equal rows, and another image of the same size has other ids.
+
+What a model that does not see gets of images.
+"""
 
 import json
 import math
@@ -7,11 +17,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise, zip_longest
+from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.plain_data import is_nested_deeper
-from rdchat.inference.api.images import ChatImage
 
+# The most images of a prompt, and of a message.
+MAX_IMAGES = 100
+MAX_MESSAGE_IMAGES = 20
 # Levels of JSON from outside: code that walks along it calls itself for each level.
 _MAX_NESTED = 100
 MAX_CALLS = 128
@@ -23,6 +36,45 @@ MAX_ARGUMENTS = 2**20
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_LIMITS = f"It may be {_MAX_NESTED} deep, with no half characters (lone surrogates) and no infinite numbers."
 """The limits of JSON from outside, for people."""
+UNSEEN = "(an image that this model cannot see)"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatImage:
+    """An image of a message.
+
+    Attributes:
+        path: The file as it was given; it stays on this machine.
+        digest: SHA-256 of the file, in hexadecimal.
+        width: Width in pixels, after the turning that the file's EXIF asks for.
+        height: Height in pixels, as `width`.
+        name: The file's name for people.
+    """
+
+    path: Path
+    digest: str
+    width: int
+    height: int
+    name: str = ""
+
+
+class ImageCap(StrEnum):
+    """How many tokens an image may take; an image that is small takes fewer.
+
+    Attributes:
+        SMALL: About 256.
+        MEDIUM: About 1,024.
+        FULL: As many as the model takes.
+    """
+
+    SMALL = "small"
+    MEDIUM = "medium"
+    FULL = "full"
+
+    @property
+    def tokens(self) -> int | None:
+        """The number of tokens; None for the model's own limit."""
+        return {ImageCap.SMALL: 256, ImageCap.MEDIUM: 1024}.get(self)
 
 
 class Role(StrEnum):
@@ -182,3 +234,38 @@ def join_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
         else:
             turns.append(message)
     return turns
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """The tokens of one image in a prompt, or of one tile of it.
+
+    Attributes:
+        start: Index of the first.
+        count: Their number.
+        shift: Is added to the positions of all tokens behind the image. An image of r x c tokens that takes max(r, c)
+            positions has max(r, c) - r * c.
+        whole: Whether the rows see each other, so that a cache holds all of them or none.
+        columns: Tokens in a row of it.
+    """
+
+    start: int
+    count: int
+    shift: int = 0
+    whole: bool = False
+    columns: int = 1
+
+    @property
+    def end(self) -> int:
+        """Index behind the last token."""
+        return self.start + self.count
+
+
+def shift_before(images: Iterable[ImageSpan], index: int) -> int:
+    """Return what the images that end at or before an index add to the position of the token there."""
+    return sum(image.shift for image in images if image.end <= index)
+
+
+def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return a conversation for a model that does not see: a line stands for each image."""
+    return [each.with_lines([UNSEEN] * len(each.images)) for each in messages]

@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role, parsed_json
+from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, parsed_json
 
 # Tokens that a draft model or prompt lookup drafts in a round.
 MAX_DRAFT_TOKENS = 64

@@ -10,8 +10,7 @@ from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source
 from rdchat.inference.auto.state import AutoState
-from rdchat.inference.decoding.accepted_path import LazyPath
-from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource
 from rdchat.inference.decoding.ledger import TimedPolicy
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModelDrafter

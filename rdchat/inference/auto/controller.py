@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import EarlierReplies, Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
-from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
+from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, Source, explanation, lookup_drafts
 from rdchat.inference.decoding.loop import Call, CallResult
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 

@@ -15,7 +15,6 @@ from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Costs, Part, usable
 from rdchat.inference.auto.measuring import (
     DEEP_ROWS,
@@ -28,14 +27,14 @@ from rdchat.inference.auto.measuring import (
     measure_readings,
 )
 from rdchat.inference.auto.plan import MAX_ROWS, WIDTH
-from rdchat.inference.auto.planner import Planner
+from rdchat.inference.auto.planner import AcceptanceEstimates, Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.models.safetensors_file import target_hash
+from rdchat.inference.verification.device import device_errors, is_device_error
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.memory_errors import device_errors, is_device_error
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 

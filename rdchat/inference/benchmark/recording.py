@@ -12,10 +12,9 @@ from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.benchmark import BenchPiece, BenchRun
+from rdchat.inference.api.benchmark import BenchPiece, BenchRun, Prompt
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession

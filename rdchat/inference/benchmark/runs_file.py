@@ -14,9 +14,8 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
 from rdchat.files.foreign_files import opened, read_bytes
 from rdchat.files.plain_data import json_or_none, plain
-from rdchat.inference.api.benchmark import BenchPlan, BenchRun
+from rdchat.inference.api.benchmark import BenchPlan, BenchRun, Prompt
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.benchmark.result import BenchResult, environment
 
 _MAX_BYTES = 2**31

@@ -20,7 +20,7 @@ from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.inference.caches.segments import ROWS, CacheLayout, Segment, digests_of
-from rdchat.inference.models.fact_cache import stamp_of
+from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import UnsupportedCacheError

@@ -1,16 +1,22 @@
-"""Reads calls of the families that write a name, and the arguments as JSON or in a form like it."""
+"""Reads calls of the families that write a name, and the arguments as JSON or in a form like it.
+
+Reads calls whose arguments stand between tags, as Qwen3-Coder, GLM, MiniMax and others write them.
+
+Reads calls that are JSON, with each value as it was written: numbers are never made and written anew.
+"""
 
 import ast
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.calls.json_form import after_blanks, json_calls, value_end
 from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
 
+_BLANK = re.compile(r"\s*")
 _MISTRAL = re.compile(
     r"\s*(?:\[TOOL_CALLS\]\s*)?(?P<name>[^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*(?P<id>\w+)\s*)?(?:\[ARGS\]\s*)?(?={)"
 )
@@ -20,6 +26,110 @@ _KIMI = re.compile(
 _CHANNEL = re.compile(
     r"(?P<name>[^\s<]++)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
 )
+
+
+def after_blanks(text: str, at: int) -> int:
+    """Return where something other than blanks follows."""
+    match = _BLANK.match(text, at)
+    assert match is not None
+    return match.end()
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(made := dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice")
+    return made
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_twins)
+
+
+def value_end(text: str, at: int) -> int:
+    """Return where the JSON value that begins at an offset ends; raise ValueError if it is none."""
+    return _DECODER.raw_decode(text, at)[1]
+
+
+def json_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
+    """Return the calls of a text that is nothing but JSON: objects one after the other, or a list of them.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    text = text.strip()
+    listed = (value for _, value in _values(text)) if text[:1] == "[" else _objects(text)
+    return [_call(each, tools) for each in listed]
+
+
+def _objects(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        end = value_end(text, at)
+        yield text[at:end]
+        at = after_blanks(text, end)
+
+
+def objects_end(text: str, at: int) -> tuple[int, bool]:
+    """Return where JSON objects one after the other end, with the blanks behind them, and whether all are whole.
+
+    Where one is not, the end is where it breaks off.
+    """
+    while text.startswith("{", at):
+        try:
+            at = after_blanks(text, value_end(text, at))
+        except json.JSONDecodeError as error:
+            return max(error.pos, at + 1), False
+        except ValueError:
+            return at + 1, False
+        except RecursionError:
+            return len(text), False
+    return at, True
+
+
+def members(text: str) -> dict[str, str]:
+    """Return the names of a JSON object, each with its value as it was written.
+
+    Raises:
+        ValueError: If it is no object, or a name stands twice.
+    """
+    if text[:1] != "{":
+        raise ValueError("no object")
+    return dict(_values(text))
+
+
+def _values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a JSON object or list as they were written, each behind its name; in a list that is empty."""
+    if value_end(text, 0) != len(text):
+        raise ValueError("text behind the value")
+    at = after_blanks(text, 1)
+    while text[at] not in "]}":
+        name = ""
+        if text[0] == "{":
+            name, at = _DECODER.raw_decode(text, at)
+            at = after_blanks(text, after_blanks(text, at) + 1)
+        end = value_end(text, at)
+        yield name, text[at:end]
+        at = after_blanks(text, end)
+        at = after_blanks(text, at + 1) if text[at] == "," else at
+
+
+def _call(text: str, tools: OfferedTools) -> ToolCall:
+    fields = members(text)
+    fields.pop("type", None)
+    call_id = json.loads(fields.pop("id", '""'))
+    if "function" in fields and fields["function"][:1] == "{" and len(fields) == 1:
+        fields = members(fields["function"])
+    elif "function" in fields and "name" not in fields:
+        fields["name"] = fields.pop("function")
+    name = json.loads(fields.pop("name"))
+    (arguments,) = [fields.pop(each) for each in ("arguments", "parameters") if each in fields] or ["{}"]
+    if fields:
+        raise ValueError("more than a call")
+    # Some templates write the arguments as a text of JSON.
+    return tools.call(name, json.loads(arguments) if arguments[:1] == '"' else arguments, str(call_id or ""))
 
 
 def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
@@ -69,9 +179,15 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
 # Gemma
 
 _CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
+
+
 _KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
+
+
 # A text in the quotes of Python; in those of JSON it is read as JSON.
 _SINGLE = re.compile(r"'[^'\\\n]*'")
+
+
 _WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
 
 
@@ -196,3 +312,125 @@ def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str
     if NUMBER.fullmatch(number) is None:
         raise ValueError("no literal")
     return number
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedForm:
+    """The tags of a family.
+
+    A value ends at the last end tag before the next argument, so that it may spell the tag itself.
+
+    Attributes:
+        call: Begins a call; its group is `name`.
+        call_end: Ends it; empty where the block's own end does.
+        argument: Begins an argument; its groups are `name`, and perhaps `type`, that of the value.
+        argument_end: Ends it.
+        lines: Whether the values of a call stand on lines of their own, all or none.
+    """
+
+    call: re.Pattern[str]
+    call_end: str
+    argument: re.Pattern[str]
+    argument_end: str
+    lines: bool = False
+
+    def __call__(self, text: str, tools: OfferedTools) -> list[ToolCall]:
+        """Return the calls of a text that is nothing but calls; raise ValueError if it is anything else."""
+        if text.lstrip()[:1] in {"{", "["}:
+            return json_calls(text, tools)
+        heads = list(self.call.finditer(text))
+        if not heads or text[: heads[0].start()].strip():
+            raise ValueError("no call")
+        ends = [*(head.start() for head in heads[1:]), len(text)]
+        return [
+            self._call(head["name"], text[head.end() : end].rstrip(), tools)
+            for head, end in zip(heads, ends, strict=True)
+        ]
+
+    def _call(self, name: str, body: str, tools: OfferedTools) -> ToolCall:
+        if not body.endswith(self.call_end):
+            raise ValueError("a call without an end")
+        body = body[: len(body) - len(self.call_end)]
+        found = list(self.argument.finditer(body))
+        starts = [*(each.start() for each in found), len(body)]
+        if body[: starts[0]].strip():
+            raise ValueError("text between the arguments")
+        values = []
+        for argument, end in zip(found, starts[1:], strict=True):
+            value, mark, behind = body[argument.end() : end].rpartition(self.argument_end)
+            if not mark or behind.strip():
+                raise ValueError("an argument without an end")
+            values.append(value)
+        if self.lines and any(each.startswith("\n") for each in values):
+            if not all(len(each) > 1 and each[0] == each[-1] == "\n" for each in values):
+                raise ValueError("a value on half a line")
+            values = [each[1:-1] for each in values]
+        arguments = list[tuple[str, str]]()
+        for each, value in zip(found, values, strict=True):
+            key = each["name"].strip()
+            arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
+        return tools.call(name, arguments)
+
+    def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
+        if (data := _CDATA.fullmatch(value)) is not None:
+            value = data[1]
+        if kind == "string":
+            return json.dumps(value, ensure_ascii=False)
+        return value.strip() if kind else tools.value(name, key, value)
+
+
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
+
+
+_NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
+
+
+def _form(call: str, call_end: str, argument: str, argument_end: str, *, lines: bool = False) -> TaggedForm:
+    return TaggedForm(re.compile(call), call_end, re.compile(argument), argument_end, lines)
+
+
+QWEN = _form(
+    r"<function=(?P<name>[^<>\s]+)>", "</function>", r"<parameter=(?P<name>[^<>\n]+)>", "</parameter>", lines=True
+)
+
+
+GLM, LONGCAT = (
+    _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
+          rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
+    for mark in ("arg", "longcat_arg")
+)  # fmt: skip
+
+
+MINIMAX = _form(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
+
+
+MUSE = _form(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
+
+
+# The block's own marks are those of the call.
+MINICPM = _form(r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>")
+
+
+_KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
+
+
+_KIMI_CALL = _form(
+    _KIMI_HEAD, "<|close|>call<|sep|>",
+    r'<\|open\|>argument\skey="(?P<name>[^"]++)"(?:\s++type="(?P<type>\w++)")?[^<]*+<\|sep\|>',
+    "<|close|>argument<|sep|>",
+)  # fmt: skip
+
+
+_KIMI_JSON = re.compile(
+    rf"\s*{_KIMI_HEAD}\s*<\|open\|>json[^<]*<\|sep\|>"
+    r"(\{.*\})\s*<\|close\|>json<\|sep\|>\s*<\|close\|>call<\|sep\|>\s*",
+    re.DOTALL,
+)
+
+
+def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
+    """Return the calls of Kimi K3, whose arguments are typed, or one JSON object."""
+    if (whole := _KIMI_JSON.fullmatch(text)) is None:
+        return _KIMI_CALL(text, tools)
+    members(whole[2])
+    return [tools.call(whole[1], whole[2])]

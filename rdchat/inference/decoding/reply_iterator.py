@@ -15,14 +15,14 @@ from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.draft import Drafter
-from rdchat.inference.decoding.finite import check_finite
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, decode, make_round
+from rdchat.inference.decoding.reductions import check_finite
 from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.rounds import Rounds
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.verification.device import device_errors, was_stopped
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.memory_errors import device_errors, was_stopped
 from rdchat.inference.verification.target import Feed, LoadedModel
 
 _LOG = logging.getLogger(__name__)

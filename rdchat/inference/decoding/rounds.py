@@ -17,14 +17,12 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
 from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
-from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
-from rdchat.inference.decoding.autoregressive import Step
-from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
-from rdchat.inference.decoding.finite import check_finite, finite_rows
+from rdchat.inference.decoding.autoregressive import LikelyTokens, Step, TreeLogProbs, likely_tokens, round_tree
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource, accepted_path, seen_on_paths
+from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser, masked
-from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 

@@ -9,18 +9,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.calls import tagged_form as tagged
-from rdchat.inference.calls.json_form import after_blanks, json_calls, objects_end
+from rdchat.inference.calls import marked_forms as tagged
 from rdchat.inference.calls.marked_forms import (
     Gemma,
+    after_blanks,
     channel_calls,
+    json_calls,
     kimi_k2_calls,
     mistral_calls,
     mistral_end,
+    objects_end,
     pythonic_calls,
 )
-from rdchat.inference.calls.offered import OfferedTools
-from rdchat.inference.calls.repair import repaired
+from rdchat.inference.calls.offered import OfferedTools, repaired
 
 _LOG = logging.getLogger(__name__)
 

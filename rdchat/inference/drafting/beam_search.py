@@ -23,9 +23,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, SamplingParams
-from rdchat.inference.decoding.noise import gumbel_of, noise_keys
 from rdchat.inference.decoding.reductions import log_denominator, top_k
-from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
+from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree

@@ -9,8 +9,7 @@ import mlx.core as mx
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import BeamShape, DraftSettings, EarlierReplies, GenerationRequest, Mode
-from rdchat.inference.decoding.accepted_path import LazyPath
-from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root

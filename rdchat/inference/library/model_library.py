@@ -19,12 +19,20 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.hub.known_files import RepositoryFiles, checksum
 from rdchat.inference.api.model_facts import FolderFacts, ModelCard
-from rdchat.inference.models.fact_cache import cache_facts, cached_facts, stamp_of, stored_capability
 from rdchat.inference.models.gguf_header import read_gguf_header
-from rdchat.inference.models.model_config import check_architecture, read_config
+from rdchat.inference.models.model_config import check_architecture, read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
-from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_parts
-from rdchat.inference.models.mtp_families import stated_layers, unreadable
+from rdchat.inference.models.model_locations import (
+    HUB,
+    cache_facts,
+    cached_facts,
+    is_drafter,
+    model_cards,
+    other_revisions,
+    own_parts,
+    stamp_of,
+    stored_capability,
+)
 from rdchat.inference.prompts.tokenizer_files import has_template
 from rdchat.inference.vision.families import vision_of
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits

@@ -2,6 +2,10 @@
 
 mlx-lm builds a network from the config before it reads the weights: a million layers, or a list of a billion experts,
 would be created in memory first. So a count or size that is too large for the weight files is refused.
+
+The families of models that are published with MTP layers, by mlx-lm's model types, and those that rdchat reads.
+
+The layers are told by the names of their tensors: configurations are silent in some families.
 """
 
 import ast
@@ -46,6 +50,33 @@ _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 _TEXT_MODELS = {"idefics3": "llama", "smolvlm": "llama", "lfm2_vl": "lfm2"}
 # Usual bits of other tools' methods; the others have 4.
 _FOREIGN_BITS = {"bitnet": 2, "fp8": 8, "mxfp8": 8}
+QWEN = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
+# DeepSeek-V3, and families with its names.
+DEEPSEEK = ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa")
+MIMO = ("mimo",)
+# Published without MTP layers; others train such layers for them.
+PLAIN = ("llama", "qwen2", "qwen3")
+FLOAT8 = "F8_E4M3"
+SCALES = "_scale_inv"
+# mlx-lm's `sanitize` multiplies block scales in.
+FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
+# Repositories that have nothing else end their model type so.
+BARE = "_mtp"
+_ANY_MTP = re.compile(r"(?<![^.])mtp\w*\.", re.ASCII)
+_LAYER = re.compile(r"(?:(?:model|language_model)\.)*layers\.(\d{1,5})\.", re.ASCII)
+# Copies of the model's own tables.
+_COPIES = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head|shared_head\.head)\.")
+_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
+_REFUSED = {
+    "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
+    "bailing_moe_v3": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
+    "ernie4_5_moe": "its sources disagree on a norm before the output rows",
+    "exaone_moe": "the window of its MTP layer is not certain",
+    "longcat_flash": "its MTP layer is not one of the model's own decoder layers",
+    "mimo_v2_flash": "its MTP layers have another attention than the model's",
+    "nemotron_h": "its MTP part is a list of blocks of several kinds",
+    "step3p5": "its MTP layers have output rows and norms of their own kind",
+}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -199,26 +230,51 @@ def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
 
 # The deepest known models have about 130.
 MAX_LAYERS = 1000
+
+
 # Numbers up to here are accepted with any weights: they may not be sizes.
 _MIN_LIMIT = 2**20
+
+
 # Maximum of one kind in all layers: the most known are 900 experts in 93 layers.
 _MAX_MODULES = 250_000
+
+
 _MAX_DEPTH = 50
+
+
 # Weights may have 2 bits.
 _VALUES_PER_BYTE = 4
+
+
 _RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
 
+
 _INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
+
+
 _LAYER_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(layers?|loops)$|^loop_num$|_iters$")
+
+
 _LAYER_LISTS = re.compile(r"layer|block|pattern")
+
+
 _COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(experts?|heads?|groups?|inputs|blocks)$")
+
+
 # Positions, token ids, rope's numbers and so on may be as large as they like.
 _NO_SIZE = re.compile(
     r"position|context|ctx|window|length|seq|theta|base|(^|_)ids?$|token|seed|freq|version|max_|image|video|audio|"
     r"chunk|corpus|train|step|scale|scaling|factor|multiplier"
 )
+
+
 _FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
+
+
 _NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
+
+
 _POSITIVE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
 
 
@@ -333,3 +389,30 @@ def _check_packing(settings: Mapping[str, Any], tensors: Mapping[str, StoredTens
         biases = tensors.get(f"{module}.biases")
         if biases is not None and biases.shape != scales.shape:
             raise ModelError(f"The biases of {module[:100]} do not fit its quantised weights.", REFETCH_HINT)
+
+
+def stated_layers(config: Mapping[str, Any]) -> int:
+    """Return the number of MTP layers that a model's configuration states."""
+    counts = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
+    return next((count for count in counts if type(count) is int and count > 0), 0)
+
+
+def unreadable(architecture: str) -> str:
+    """Return why the MTP layers of a model type cannot be used, a clause; empty where they can."""
+    known = {*QWEN, *DEEPSEEK, *MIMO, *PLAIN}
+    return "" if architecture in known else _REFUSED.get(architecture, "rdchat does not know their layout")
+
+
+def is_mtp(name: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a tensor is of an MTP layer: by its name, or by its number where they follow the other layers.
+
+    Copies of the model's token tables are not.
+    """
+    if _COPIES.search(name):
+        return False
+    if _ANY_MTP.search(name) or str(config.get("model_type")).endswith(BARE):
+        return True
+    counted = _LAYER.match(name)
+    counts = (text_config(config).get(key) for key in LAYER_KEYS)
+    layers = next((count for count in counts if type(count) is int), None)
+    return counted is not None and layers is not None and int(counted[1]) >= layers

@@ -25,7 +25,6 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
-from rdchat.inference.models.fact_cache import sha256_of
 from rdchat.inference.models.gguf_header import GgufHeader, read_gguf_header
 from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf, plan_conversion
 from rdchat.inference.models.model_config import (
@@ -36,7 +35,7 @@ from rdchat.inference.models.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.models.model_locations import find_card
+from rdchat.inference.models.model_locations import find_card, sha256_of
 from rdchat.inference.models.safetensors_file import (
     StoredTensor,
     is_weights,

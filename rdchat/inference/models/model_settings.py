@@ -1,25 +1,31 @@
-"""The step from a folder's config.json to mlx-lm's module: what it is told, what is mended, and what is named."""
+"""The step from a folder's config.json to mlx-lm's module: what it is told, what is mended, and what is named.
 
-import inspect
-import re
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+Reads generation_config.json: the sampling that a model's authors recommend, and what a reply may not contain.
+"""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
 import mlx.nn as nn
 import numpy as np
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.errors import ModelError
-from rdchat.files.foreign_files import entries_of, opened
-from rdchat.inference.models.fact_cache import kept
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.foreign_files import entries_of, opened, read_object
+from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import own_config, read_config, text_config
+from rdchat.inference.models.model_locations import kept
 from rdchat.inference.models.module_faults import mend
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
@@ -31,16 +37,64 @@ _WINDOW_KINDS = ("sliding", "chunked")
 _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
 # Settings that a module reads, but computes something else with.
 _MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
+# Smaller models lose the thread at the usual temperature.
+_SMALL_PARAMETERS = 500_000_000
+_SMALL_TEMPERATURE = 0.2
+_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+# Maximum of a recommendation; more is a mistake in the file.
+_HIGHEST = {"temperature": 2.0, "top_k": 1000}
+# The end of a reply is compared with all of them after each token.
+_MOST_STOPS = 64
+_LONGEST_STOP = 1000
+# They choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
+_HARMLESS = {
+    "bos_token_id", "cache_config", "cache_implementation", "chat_format", "compile_config",
+    "continuous_batching_config", "decoder_start_token_id", "disable_compile", "diversity_penalty", "early_stopping",
+    "is_assistant", "length_penalty", "low_memory", "num_beam_groups", "num_return_sequences", "pad_token_id",
+    "prefill_chunk_size", "prompt_lookup_num_tokens", "remove_invalid_values", "renormalize_logits",
+    "return_dict_in_generate", "speculation_type", "target_lookbehind", "transformers_version", "use_cache", "use_mtp",
+    "user_token_id",
+}  # fmt: skip
+_HARMLESS_PREFIXES = ("_", "assistant_", "max_", "num_assistant_", "output_")
+# Values that change nothing, besides those that are false.
+_NEUTRAL = {
+    "do_sample": True,
+    "encoder_repetition_penalty": 1,
+    "guidance_scale": 1,
+    "num_beams": 1,
+    "top_k": -1,
+    "typical_p": 1,
+}
+
+
 _MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
+
+
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
+
+
 _SAMPLED_ROWS = 64
+
+
 _ROWS_AT_ONCE = 8192
+
+
 _LENGTH_BYTES = 8
+
+
 _MOST_STRETCHED = 2**10
+
+
 # What classes of transformers always compute, where a module of mlx-lm must be told.
 _ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
+
+
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
+
+
 _ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
+
+
 _NEEDED = inspect.Parameter.empty
 
 
@@ -265,3 +319,101 @@ def model_classes(config: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], 
             "Choose another model.",
         ) from error
     return classes
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    """What a generation_config.json means.
+
+    Attributes:
+        sampling: The sampling where the person chose none.
+        suppressed: Tokens that a reply never has.
+        stop: Strings that end a reply, as an end token does.
+        unread: Settings that change which tokens are written, and that are not followed, or not in full.
+    """
+
+    sampling: SamplingDefaults
+    suppressed: frozenset[int]
+    stop: tuple[str, ...]
+    unread: tuple[str, ...]
+
+    @property
+    def warning(self) -> str:
+        """A sentence that names the settings that are not followed; empty where there are none."""
+        named = ", ".join(name[:60] for name in self.unread)
+        return f"rdchat does not follow {named} of its generation_config.json: replies can differ." if named else ""
+
+
+def read_generation_settings(folder: Path, parameters: int, end_tokens: Collection[int] = ()) -> GenerationSettings:
+    """Return what the generation_config.json of a folder means. What is wrong in it is not followed.
+
+    Args:
+        folder: The model's.
+        parameters: Number of weights.
+        end_tokens: Tokens that end a reply. As bad words they are allowed, as in transformers.
+    """
+    path = folder / "generation_config.json"
+    written: dict[str, Any] = {}
+    with suppress(RdchatError, OSError):
+        written = read_object(path) if path.exists() else {}
+    sampling = _sampling(written, parameters)
+    parts = {name: _listed(written.get(name)) for name in _PARTS}
+    used = {name: list(filter(fits, parts[name])) for name, fits in _PARTS.items()}
+    used["stop_strings"] = used["stop_strings"][:_MOST_STOPS]
+    followed = sampling.from_model.union(name for name in _PARTS if used[name] == parts[name])
+    unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
+    bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)
+    suppressed = bad.union(used["suppress_tokens"])
+    return GenerationSettings(sampling, frozenset(suppressed), tuple(used["stop_strings"]), tuple(sorted(unread)))
+
+
+def _is_token(part: object) -> bool:
+    return type(part) is int
+
+
+def _is_one_token(word: object) -> bool:
+    return isinstance(word, list) and len(word) == 1 and _is_token(word[0])
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP
+
+
+_PARTS = {
+    "suppress_tokens": _is_token,
+    "eos_token_id": _is_token,
+    "bad_words_ids": _is_one_token,
+    "stop_strings": _is_text,
+}
+
+
+"""What the parts of settings must be to be followed."""
+
+
+def _listed(value: object) -> list[Any]:
+    """Return the parts of a setting that is a list, or one part of it alone; none where it is absent or empty."""
+    if isinstance(value, list):
+        return value
+    return [value] if value or type(value) is int else []
+
+
+def _changes_text(name: str, value: object) -> bool:
+    """Return whether a setting that is not followed may change a reply: any that is not known to be harmless."""
+    known = name in _HARMLESS or name.startswith(_HARMLESS_PREFIXES)
+    return bool(value) and not known and value != _NEUTRAL.get(name)
+
+
+def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
+    small = parameters < _SMALL_PARAMETERS
+    params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
+    if written.get("do_sample") is False:
+        written = {**written, "temperature": 0.0}
+    from_model = set[str]()
+    for name in _NUMBERS:
+        value: Any = written.get(name)
+        is_number = type(value) is int or (type(value) is float and name != "top_k")
+        if is_number and value <= _HIGHEST.get(name, math.inf):
+            with suppress(RdchatError, OverflowError):
+                params = replace(params, **{name: value if name == "top_k" else float(value)})  # type: ignore[arg-type]
+                from_model.add(name)
+    return SamplingDefaults(params, frozenset(from_model), small)

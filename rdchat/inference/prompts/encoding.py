@@ -4,6 +4,8 @@ Chat templates join messages and control tokens into one string, in which a type
 own. So control tokens in a message are put between two private-use characters before the template sees it; the text
 between them is encoded as ordinary text afterwards. (transformers' `sanitize_control_tokens` works similarly. Here
 tokens that the model itself wrote stay tokens, and no character of a message is dropped.)
+
+Finds the texts of a conversation in the prompt that a chat template made of it.
 """
 
 import json
@@ -14,10 +16,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError, reason_of
-from rdchat.inference.prompts.whole_prompts import lacking
 
 Turns = list[dict[str, Any]]
-
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat."
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
@@ -31,6 +31,45 @@ _MAX_GROWTH = 8
 _SMALL_RESULT = 2**22
 # What a template writes that prints a part of a message: a character that no text should have.
 _PRINTED = "\U000ffffe"
+
+
+def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], mark: str) -> str:
+    """Return the role of the first message of which a prompt lacks the text or a call; empty if it has all.
+
+    They stand one behind the other, but a system message may stand elsewhere, and the values of a call in any order.
+
+    Args:
+        prompt: The rendered text.
+        turns: The messages that the chat template got.
+        texts: The text of each message that the prompt must have, with two marks for each image.
+        mark: What stands before a control token in a text.
+    """
+    ends = {True: 0, False: 0}
+    for turn, text in zip(turns, texts, strict=True):
+        is_system = turn["role"] == "system"
+        pieces = ([piece] for piece in text.split(mark * 2))
+        for values in (*pieces, *(_leaves(call["function"]) for call in turn.get("tool_calls", ()))):
+            found = [_end_of(value, prompt, ends[is_system], mark) for value in values]
+            if -1 in found:
+                return str(turn["role"])
+            ends[is_system] = max(found)
+    return ""
+
+
+def _leaves(value: Any) -> list[Any]:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inside is None else [leaf for each in inside for leaf in _leaves(each)]
+
+
+def _end_of(value: Any, prompt: str, start: int, mark: str) -> int:
+    """Return where a value that begins behind `start` ends; -1 if there is none as it is, in JSON or in Python."""
+    text = value.strip() if isinstance(value, str) else json.dumps(value)
+    if (at := prompt.find(text, start)) >= 0:
+        return at + len(text)
+    spelled = [json.dumps(text, ensure_ascii=False)[1:-1]]
+    # These spell the marks around a control token in other characters, so that it would be one.
+    spelled += [json.dumps(text)[1:-1], repr(text)[1:-1], str(value)] if mark not in text else []
+    return next((at + len(each) for each in spelled if (at := prompt.find(each, start)) >= 0), -1)
 
 
 def is_control(text: str, special: bool, template: str) -> bool:

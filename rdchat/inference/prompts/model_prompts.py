@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, TemplateRefusedError
-from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role, images_of
+from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role, images_of, without_images
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.generic_tools import CALL_MARKERS, CHANNEL_MARKERS, tools_as_text
 from rdchat.inference.prompts.template_fitting import answers_only, fitted, marked, said, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
-from rdchat.inference.prompts.unseen_images import without_images
 from rdchat.thoughts import PAIRS, fit_opening, own_markers
 
 # Conversations that are longer than so many contexts are not counted to their end.

@@ -8,8 +8,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 
 _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}

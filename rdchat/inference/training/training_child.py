@@ -30,9 +30,8 @@ from rdchat.inference.api.training import (
 )
 from rdchat.inference.loading import load_model
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.evaluation import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
 from rdchat.inference.verification.device import unwire_memory
 from rdchat.work.job import Job
 from rdchat.work.served import serve

@@ -30,10 +30,9 @@ import numpy.typing as npt
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.device import fetch, is_device_error
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.verification.verifier import PackedTree

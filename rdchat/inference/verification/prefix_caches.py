@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.inference.api.events import PrefixCacheFacts
-from rdchat.inference.api.image_spans import ImageSpan
+from rdchat.inference.api.messages import ImageSpan
 from rdchat.inference.verification.device import total_memory_bytes
 from rdchat.inference.verification.kv_cache import KVCache, check_images, shared_prefix
 

@@ -11,8 +11,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.image_spans import ImageSpan
-from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.messages import ChatMessage, ImageSpan
 from rdchat.inference.api.model_facts import Capability
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts

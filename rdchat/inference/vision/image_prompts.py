@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError, PromptTooLongError
-from rdchat.inference.api.image_spans import ImageSpan
-from rdchat.inference.api.images import MAX_IMAGES, ChatImage, ImageCap
-from rdchat.inference.models.fact_cache import stamp_of
+from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ImageCap, ImageSpan
 from rdchat.inference.models.model_config import read_config
+from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.vision.families import Family, image_token
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.inference.vision.positions import with_images

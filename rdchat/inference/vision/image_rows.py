@@ -1,29 +1,46 @@
-"""The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a prompt's calls."""
+"""The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a prompt's calls.
 
-import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+What a loaded model sees with: the images of a prompt become rows that an unmodified network takes.
+
+What an unmodified network needs beside embeddings in a call with image rows: rope by axis, and DeepStack.
+
+Qwen's models rotate some frequencies of a head by the time of a row, some by its row and some by its column in the
+image. mlx-lm's rope modules rotate all by one number, so each axis gets a call of its own, and each feature is taken
+from the call of its axis. Qwen3-VL also adds features of the tower's inner layers to the outputs of the network's first
+layers. Calls without image rows are computed as if the seam were not there.
+"""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
-from rdchat.inference.api.image_spans import ImageSpan
+from rdchat.inference.api.messages import ChatImage, ImageCap, ImageSpan, images_of
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.safetensors_file import weight_files
-from rdchat.inference.verification.device import on_gpu
-from rdchat.inference.verification.memory_errors import is_device_error, memory_errors
+from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.state_layers import wrap_call
+from rdchat.inference.verification.target import Feed, TargetEmbeddings
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
+from rdchat.inference.vision.image_process import Waiting
+from rdchat.inference.vision.image_prompts import ImagePrompts
 from rdchat.inference.vision.positions import positions_by_axis
 from rdchat.inference.vision.prepared import Prepared
-from rdchat.inference.vision.seam import CallRows
 from rdchat.inference.vision.towers import gemma4, qwen, siglip
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
@@ -35,6 +52,81 @@ TOWERS = {
     "gemma4": gemma4.rows,
 }
 """The functions that families name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRows:
+    """What a call with image rows gets for all of its rows.
+
+    Attributes:
+        embeddings: (1, n, width): the argument `input_embeddings` of the network.
+        positions: (3, n) int32 time, row and column of each; None where the caches' offsets are the positions.
+        deep: For each of the first layers (n, width): what is added to its output, 0 for text.
+        blocks: (n,) for `KVCache.seeing`; None where the rows of an image do not see each other.
+    """
+
+    embeddings: mx.array
+    positions: mx.array | None = None
+    deep: tuple[mx.array, ...] = ()
+    blocks: mx.array | None = None
+
+
+class Seam:
+    """The hooks of one network for calls with image rows; it does not refer to the network.
+
+    Args:
+        network: An mlx-lm model that already has rdchat's other hooks: its rope modules and first layers get a subclass
+            that knows this object.
+        sections: For time, row and column, the number of frequencies that it turns; empty for plain positions.
+        deep: Number of layers to which features are added.
+    """
+
+    def __init__(self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0) -> None:
+        self._rows: CallRows | None = None
+        for name, module in network.named_modules() if sections else ():
+            if "rope" in name.rsplit(".", 1)[-1] and callable(module):
+                dims = 2 * module._freqs.size if hasattr(module, "_freqs") else module.dims
+                wrap_call(module, partial(self._rotate, cache(partial(_axes, tuple(sections), dims))))
+        for number, layer in enumerate(network.layers[:deep]):
+            wrap_call(layer, partial(self._add, number))
+
+    @contextmanager
+    def call(self, rows: CallRows | None) -> Iterator[None]:
+        """Within the block, calls of the network have these rows; None for text alone."""
+        self._rows = rows
+        try:
+            yield
+        finally:
+            self._rows = None
+
+    def _rotate(
+        self, axes: Callable[[int], mx.array], plain: Callable[..., mx.array], x: mx.array, *rest: Any, **named: Any
+    ) -> mx.array:
+        if self._rows is None or self._rows.positions is None:
+            return plain(x, *rest, **named)
+        # Rows become a batch, so that each has a position of its own.
+        rows = x.transpose(2, 1, 0, 3)
+        axis = axes(x.shape[-1])
+        time, row, column = (plain(rows, offset=each) for each in self._rows.positions)
+        return mx.where(axis == 0, time, mx.where(axis == 1, row, column)).transpose(2, 1, 0, 3)
+
+    def _add(self, number: int, plain: Callable[..., mx.array], *arguments: Any, **named: Any) -> mx.array:
+        output = plain(*arguments, **named)
+        deep = self._rows.deep if self._rows is not None else ()
+        return output + deep[number].astype(output.dtype) if deep else output
+
+
+def _axes(sections: Sequence[int], dims: int, width: int) -> mx.array:
+    """Return (width,): the axis by which each feature of a head turns; those that do not turn have the first.
+
+    Features i and i + dims / 2 turn together. Frequencies 1, 4, 7 and so on are the row's and 2, 5, 8 and so on the
+    column's, as many as their sections have.
+    """
+    frequency = np.arange(width) % (dims // 2)
+    axis = np.zeros(width, np.int32)
+    for number in (1, 2):
+        axis[(frequency % 3 == number) & (frequency < 3 * sections[number])] = number
+    return mx.array(axis)
 
 
 class SeenImage(NamedTuple):
@@ -204,3 +296,79 @@ class SeenPrompt:
         image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")
         blocks = mx.array(np.where(inside, image, 0) - 1) if self.spans[0].whole else None
         return CallRows(mx.where(is_image, rows, text)[None], positions, deep, blocks)
+
+
+class ModelEyes:
+    """Implements `Eyes`.
+
+    Args:
+        folder: The model's folder.
+        vision: What it has to see with (`vision_of`); it has a family.
+        network: The network, with rdchat's other hooks.
+        vocabulary_size: Columns of its logits.
+
+    Attributes:
+        prompts: The images of its prompts.
+    """
+
+    def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
+        assert vision.family is not None
+        self.prompts = ImagePrompts(vision.folder, vision.family)
+        self._rows = ImageRows(folder, vision)
+        self._network = network
+        self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
+        table = TargetEmbeddings(network, vocabulary_size)
+        if vision.width != table.width:
+            widths = f"gives rows of {vision.width} numbers; its text model takes {table.width}"
+            raise ModelError(f"The vision of {folder.name} {widths}.", REFETCH_HINT)
+        self._embed = table.embed
+
+    @property
+    def token(self) -> int:
+        """See `Eyes`."""
+        return self.prompts.token
+
+    def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
+        """See `Eyes`."""
+        images = images_of(request.messages)
+        return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
+
+    def see(
+        self, ids: list[int], spans: Sequence[ImageSpan], request: GenerationRequest, waiting: Waiting, *, start: int
+    ) -> Feed:
+        """See `Eyes`."""
+        images = images_of(request.messages)
+        cap = request.image_cap
+        pixels = [index for index, token in enumerate(ids) if token < 0]
+        # Those that are not fed count as text.
+        fed = list(ids)
+        seen = list[SeenImage]()
+        for image in images:
+            count = self.prompts.tokens(image, cap)
+            own = pixels[:count]
+            pixels = pixels[count:]
+            if own[-1] >= start:
+                seen.append(self._see(image, cap, waiting))
+            else:
+                for index in own:
+                    fed[index] = 0
+        if sum(len(each.rows) for each in seen) != sum(token < 0 for token in fed):
+            raise ModelError("An image of this chat has changed on the disk.", "Attach it again.")
+        prompt = self._rows.prompt(fed, spans, seen)
+
+        def feed(cache: KVCache, start: int, end: int) -> None:
+            rows = prompt.call(start, end, self._embed)
+            tokens = mx.maximum(mx.array(fed[start:end])[None], 0)
+            if rows is None:
+                self._network(tokens, cache=cache.layers)
+                return
+            windows_only = self.prompts.family.windows_only
+            seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
+            with self._seam.call(rows), seeing:
+                self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
+
+        return feed
+
+    def _see(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> SeenImage:
+        key = self.prompts.key(image, cap)
+        return self._rows.find(key) or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.image_spans import ImageSpan, shift_before
+from rdchat.inference.api.messages import ImageSpan, shift_before
 from rdchat.inference.vision.families import Family
 from rdchat.inference.vision.prepared import Layout
 

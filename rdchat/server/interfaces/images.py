@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.images import ChatImage, ImageCap
+from rdchat.inference.api.messages import ChatImage, ImageCap
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.fields import without_numbers
 

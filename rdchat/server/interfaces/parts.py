@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rdchat.inference.api.images import MAX_MESSAGE_IMAGES
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import MAX_MESSAGE_IMAGES, ChatMessage, Role
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import check_length, object_of
 from rdchat.server.interfaces.images import SentImage, image_of

@@ -7,8 +7,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, images_of
+from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, ToolCall, images_of
 from rdchat.inference.api.requests import (
     DraftSettings,
     GenerationRequest,

@@ -8,8 +8,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.message_path import cut_of, uncut
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.images import MAX_IMAGES, ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 
 _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
 

@@ -10,8 +10,7 @@ from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
-from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import ImageCap, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.services.caches.earlier_replies import EarlierReplyIndex

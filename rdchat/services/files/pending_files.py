@@ -22,8 +22,7 @@ from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import RdchatError
-from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot

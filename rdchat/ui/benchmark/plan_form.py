@@ -8,8 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, Sweep
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, Prompt, Sweep, first_of_each_group, read_prompts
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION

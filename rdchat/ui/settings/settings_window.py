@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabW
 from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Settings
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api.images import ImageCap
+from rdchat.inference.api.messages import ImageCap
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.presets_page import PresetsPage

@@ -5,9 +5,9 @@ import pytest
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH
+from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.verification.target import LoadedModel

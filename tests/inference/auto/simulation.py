@@ -6,11 +6,10 @@ from typing import Any, cast
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
-from rdchat.inference.auto.planner import Planner, Source, head_source
+from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, Planner, Source, head_source
 from rdchat.inference.decoding.loop import Call, CallResult, decode
 from rdchat.inference.drafting.beam_search import NodePool
 from tests.inference.auto.chips import STEP_MS, Chip

@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.acceptance import (
-    AcceptanceEstimates,
-    DraftEstimate,
-    usual_accepted,
-)
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, ROWS
+from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, usual_accepted
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate, Rate
+from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, Rate
 from tests.inference.auto.simulation import Drafting, estimate_of
 
 DRAFTED = [length - 1 for length in LENGTHS]

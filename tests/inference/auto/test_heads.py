@@ -7,12 +7,11 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
-from rdchat.inference.auto.planner import Planner, head_source
+from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.verification.kv_cache import KVCache

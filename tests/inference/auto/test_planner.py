@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate, usual_table
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
-from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
+from rdchat.inference.auto.planner import (
+    AcceptanceEstimates,
+    DraftEstimate,
+    Planner,
+    Source,
+    draft_model_source,
+    explanation,
+    lookup_drafts,
+    usual_table,
+)
 from rdchat.inference.drafting.lookup_index import LookupTree
 from tests.grids import pairs, share
 from tests.inference.auto.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip

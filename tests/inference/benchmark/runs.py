@@ -1,7 +1,6 @@
 """Runs of a benchmark with known figures."""
 
-from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun
-from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 

@@ -9,13 +9,20 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, BenchRun
-from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.benchmark import (
+    MLX_LM,
+    BenchCell,
+    BenchEvent,
+    BenchPiece,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Prompt,
+)
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
-from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import BLANK, measure_rounds, record
-from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.benchmark.runner import InterleavedRunner, first_difference, score_gap
 from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.loading import load_model
 from rdchat.inference.local_engine import LocalEngine

@@ -11,8 +11,7 @@ import pytest
 
 from rdchat.commands.bench import bench_table
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.benchmark import Difference
-from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.benchmark import Difference, Prompt
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment

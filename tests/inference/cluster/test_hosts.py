@@ -11,7 +11,7 @@ import pytest
 from rdchat import host
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.benchmark import BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress
+from rdchat.inference.api.benchmark import BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, Prompt
 from rdchat.inference.api.events import (
     FinishReason,
     GenerationEvent,
@@ -22,7 +22,6 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 from rdchat.inference.cluster.hosts import Host, found_host, ring_hosts

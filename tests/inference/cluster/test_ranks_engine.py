@@ -14,11 +14,10 @@ import pytest
 from rdchat import host
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress
+from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress, Prompt
 from rdchat.inference.api.events import FinishReason, LikelyToken, LoadProgress, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_address import ranked_address
-from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.cluster.hosts import Host

@@ -14,7 +14,7 @@ import pytest
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path
+from rdchat.inference.decoding.draft import LazyPath, accepted_path
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser

@@ -6,7 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.decoding import finite
+from rdchat.inference.decoding import reductions
 
 NAN, INF = float("nan"), float("inf")
 # What is known of each row: a token cannot be chosen from NaN, or where the largest logit is infinite.
@@ -27,10 +27,10 @@ ROWS = [
 def test_rows_are_finite_as_isfinite_says_in_few_launches(
     gpu: bool, launches: int, dtype: mx.Dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finite, "on_gpu", lambda: gpu)
+    monkeypatch.setattr(reductions, "on_gpu", lambda: gpu)
     logits = mx.array([row for row, _ in ROWS]).astype(dtype)
     mx.eval(logits)
-    rows = finite.finite_rows(logits)
+    rows = reductions.finite_rows(logits)
     graph = tmp_path / "graph.dot"
     mx.export_to_dot(str(graph), rows)
     # The others change shapes, or make a constant.

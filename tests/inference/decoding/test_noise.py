@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.decoding.noise import gumbel_noise
+from rdchat.inference.decoding.sampling import gumbel_noise
 from tests.grids import share
 
 VOCABULARY = 49152

@@ -6,8 +6,7 @@ import pytest
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding import reductions
-from rdchat.inference.decoding.noise import gumbel_noise, noise_keys, noise_of
-from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.decoding.sampling import TokenChooser, gumbel_noise, noise_keys, noise_of
 from tests.inference.launches import launches
 
 RNG = np.random.default_rng(2)

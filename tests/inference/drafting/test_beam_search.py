@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
-from rdchat.inference.decoding.noise import gumbel_noise
+from rdchat.inference.decoding.sampling import gumbel_noise
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root

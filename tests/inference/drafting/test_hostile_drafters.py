@@ -15,12 +15,11 @@ from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import CostFile
-from rdchat.inference.drafters import Drafters
+from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.head import Head
-from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel

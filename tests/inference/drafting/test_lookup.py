@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.requests import LookupMatch
-from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, max_nodes
+from rdchat.inference.drafting.lookup_index import (
+    DEEPEST,
+    LONGEST_MATCH,
+    LookupEstimate,
+    LookupIndex,
+    LookupTree,
+    Occurrences,
+    max_nodes,
+)
 
 
 def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:

@@ -19,8 +19,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork
-from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share

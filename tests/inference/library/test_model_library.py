@@ -20,9 +20,9 @@ from rdchat.inference.library.model_library import (
     problem_of,
     read_facts,
 )
-from rdchat.inference.models.fact_cache import stamp_of, store_capability, stored_capability
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.models.model_locations import stamp_of, store_capability, stored_capability
 from rdchat.work.child_limits import Limits
 from rdchat.work.child_process import ChildProcess
 from tests.grids import share

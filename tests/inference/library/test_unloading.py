@@ -16,7 +16,7 @@ from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryN
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.models.fact_cache import stamp_of, stored_capability
+from rdchat.inference.models.model_locations import stamp_of, stored_capability
 from rdchat.inference.verification import device
 from rdchat.inference.verification.device import machine_memory
 from tests.inference.fakes import ask

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from transformers import GenerationConfig
 
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
-from rdchat.inference.models.generation_settings import GenerationSettings, read_generation_settings
+from rdchat.inference.models.model_settings import GenerationSettings, read_generation_settings
 
 _SMALL, _LARGE = 135_000_000, 8_000_000_000
 

@@ -17,8 +17,8 @@ from rdchat import host
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import convert_gguf
+from rdchat.inference.models.model_config import stated_layers
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.mtp_families import stated_layers
 from tests.grids import share
 from tests.inference import gguf_samples
 from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, mlx_name, permute, write_gguf

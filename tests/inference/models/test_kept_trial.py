@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.inference import loading
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.loading import load_model
-from rdchat.inference.models import fact_cache
+from rdchat.inference.models import model_locations
 from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
@@ -61,7 +61,7 @@ def test_a_change_tries_it_again(
         case "mlx":
             monkeypatch.setattr(loading, "version", lambda _name: "other")
         case "mlx-lm" | "rdchat":
-            monkeypatch.setattr(fact_cache, "_versions", lambda: "other")
+            monkeypatch.setattr(model_locations, "_versions", lambda: "other")
         case "device":
             monkeypatch.setattr(loading, "device_name", lambda: "Apple M9")
         case "code":

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat import host
-from rdchat.inference import blas
-from rdchat.inference.models import kernel_header
-from rdchat.inference.models.kernel_header import header_compiled
+from rdchat.inference import blas, loading
+from rdchat.inference.loading import header_compiled
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "$LOG"
@@ -30,8 +29,8 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", f"{compiler.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setenv("STATUS", "0")
-    monkeypatch.setattr(kernel_header, "kernel_folder", lambda: tmp_path / "kernels")
-    monkeypatch.setattr(kernel_header, "on_gpu", lambda: False)
+    monkeypatch.setattr(loading, "kernel_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(loading, "on_gpu", lambda: False)
     return tmp_path / "log"
 
 
@@ -70,7 +69,7 @@ def test_a_machine_without_a_compiler_goes_on(log: Path, tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("where", ["a GPU", "macOS"])
 def test_other_devices_have_no_such_header(log: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_header, "on_gpu", lambda: where == "a GPU")
+    monkeypatch.setattr(loading, "on_gpu", lambda: where == "a GPU")
     monkeypatch.setattr(host, "MACOS", where == "macOS")
     with header_compiled():
         pass

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_settings
-from rdchat.inference.models.fact_cache import cached_facts, stamp_of
+from rdchat.inference.models.model_locations import cached_facts, stamp_of
 from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.prompts.class_settings import class_settings
 from tests.grids import share

@@ -16,12 +16,10 @@ from hypothesis import strategies as some
 from transformers import AutoTokenizer
 
 from rdchat.errors import TemplateRefusedError
-from rdchat.inference.api.images import ChatImage, ImageCap
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import UNSEEN, ChatImage, ChatMessage, ImageCap, Role, without_images
 from rdchat.inference.prompts.generic_tools import tools_as_text
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.inference.prompts.unseen_images import UNSEEN, without_images
 from tests.inference.prompts.folders import prompts_of, with_template
 
 _PARTS = (

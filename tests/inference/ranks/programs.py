@@ -29,9 +29,8 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.ranks import follower, leader
 from rdchat.inference.ranks.follower import Follower
-from rdchat.inference.ranks.group import join
 from rdchat.inference.ranks.leader import Leader
-from rdchat.inference.ranks.messages import Kind, receive, send
+from rdchat.inference.ranks.messages import Kind, join, receive, send
 from rdchat.inference.ranks.sharding import Split, shard
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.hooks import ModelHooks

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rdchat.inference.remote.token_estimate import estimated_tokens
+from rdchat.inference.remote.remote_engine import estimated_tokens
 from tests.growth import SHAPES, assert_grows_no_faster
 
 _DRAW = random.Random(1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import training_child
-from rdchat.inference.training.run import evaluation, phases
+from rdchat.inference.training.run import phases, training_run
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
@@ -22,9 +22,9 @@ def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) 
 def main() -> None:
     """Be the training process."""
     training_child.settings_of = _short
-    evaluation._EVALUATED = 1
-    evaluation._EVALUATED_TOKENS = evaluation._COMPARED_TOKENS = 8
-    evaluation.EVERYDAY_PROMPTS = evaluation.EVERYDAY_PROMPTS[:2]
+    training_run._EVALUATED = 1
+    training_run._EVALUATED_TOKENS = training_run._COMPARED_TOKENS = 8
+    training_run.EVERYDAY_PROMPTS = training_run.EVERYDAY_PROMPTS[:2]
     phases._EVALUATE_EVERY = 0.5
     Pace.EVERY = 0.05
     training_child.main()

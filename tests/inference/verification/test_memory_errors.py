@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import DeviceError, OutOfMemoryError, RanksError
-from rdchat.inference.verification.memory_errors import device_errors, is_device_error, memory_errors
+from rdchat.inference.verification.device import device_errors, is_device_error, memory_errors
 
 METAL = (
     "[METAL] Command buffer execution failed: Insufficient Memory "

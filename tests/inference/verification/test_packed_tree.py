@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.decoding.accepted_path import accepted_path
+from rdchat.inference.decoding.draft import accepted_path
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches import disk_caches
 from rdchat.inference.loading import load_model

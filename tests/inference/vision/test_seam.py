@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.inference.models.ropes import rope_of
-from rdchat.inference.vision.seam import CallRows, Seam
+from rdchat.inference.vision.image_rows import CallRows, Seam
 
 LONG = {"rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
 KINDS: dict[str, dict[str, Any]] = {

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.api.image_spans import ImageSpan
+from rdchat.inference.api.messages import ImageSpan
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.inference.vision.families import image_token
-from rdchat.inference.vision.image_rows import SeenImage, SeenPrompt
-from rdchat.inference.vision.seam import CallRows
+from rdchat.inference.vision.image_rows import CallRows, SeenImage, SeenPrompt
 from tests.inference.vision.golden_models import GOLDEN, SeeingModel, apart, expected, golden_folder
 
 # Parts of the span of the logits.

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.images import ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
 from rdchat.inference.api.requests import DRAFTERS, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession

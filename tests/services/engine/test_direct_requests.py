@@ -6,10 +6,9 @@ from collections.abc import Callable
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan
+from rdchat.inference.api.benchmark import BenchCell, BenchPlan, Prompt
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefixCacheFacts, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import (

@@ -7,8 +7,7 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_IMAGE_BYTES, image_file
 from rdchat.chat.conversation import ContextCut, Message
-from rdchat.inference.api.images import MAX_IMAGES, ChatImage
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import Budget, ChatPrompt, cut_position, ends_with_question, text_before
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult

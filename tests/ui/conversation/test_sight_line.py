@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.images import ImageCap
-from rdchat.inference.api.messages import ChatMessage, images_of
+from rdchat.inference.api.messages import ChatMessage, ImageCap, images_of
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import FolderSearch

@@ -27,8 +27,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import (
     inspect_drafter,
 )
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
-from rdchat.inference.models.fact_cache import stamp_of
-from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
+from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import (
     cached_snapshot,
     is_hub_id,
@@ -42,8 +41,8 @@ from rdchat.inference.models.model_locations import (
     model_cards,
     own_drafters,
     shipped_drafters,
+    stamp_of,
 )
-from rdchat.inference.models.mtp_families import unreadable
 from rdchat.inference.models.safetensors_file import target_hash
 
 NEAR_MODEL = "Beside the model"

@@ -39,8 +39,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpConfig, MtpNetwork, Weights
-from rdchat.inference.models.model_config import text_config
-from rdchat.inference.models.mtp_families import (
+from rdchat.inference.models.model_config import (
     BARE,
     DEEPSEEK,
     FLOAT8,
@@ -49,6 +48,7 @@ from rdchat.inference.models.mtp_families import (
     PLAIN,
     QWEN,
     SCALES,
+    text_config,
     unreadable,
 )
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header

@@ -10,11 +10,10 @@ import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
+from rdchat.inference.drafting.heads.head import BoundNetwork
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.verification.device import on_gpu
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.device import fetch, on_gpu
 from rdchat.inference.verification.target import LoadedModel
 
 _MAX_LIST = 1000

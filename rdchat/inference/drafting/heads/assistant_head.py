@@ -22,9 +22,8 @@ from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.decoder import RopeConfig
-from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache, mirror_of
 from rdchat.inference.verification.round_cache import RoundKVCache

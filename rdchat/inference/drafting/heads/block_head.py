@@ -9,18 +9,18 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_corrections import (
+from rdchat.inference.drafting.heads.block_network import (
+    BlockConfig,
+    BlockNetwork,
     CandidateSelector,
     CausalRefiner,
     MarkovHead,
     TokenGru,
     joined,
 )
-from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows, bounded
-from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
 # Position that is inside every window: a block's rows see one another.

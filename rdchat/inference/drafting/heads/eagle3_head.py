@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
-from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
@@ -34,7 +33,7 @@ from rdchat.inference.drafting.heads.decoder import (
     below,
     bounded,
 )
-from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 
 

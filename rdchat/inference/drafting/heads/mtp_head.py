@@ -24,7 +24,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
-from rdchat.inference.api.image_spans import ImageSpan, shift_before
+from rdchat.inference.api.messages import ImageSpan, shift_before
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows

@@ -2,24 +2,295 @@
 
 Zhang et al. 2024 train on answers of the target itself. Without a corpus of questions, the chat template's user prefix
 makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464).
+
+Conversations on disk: the shards of a training, each written completely or not at all, and answers of the package.
+
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's conversations: an `npz` of
+the columns of a shard, compressed by LZMA, named by the target's hash.
+
+Decodes many sequences at a time with mlx-lm's batch generator, and reads the hidden states of many.
 """
 
-from collections.abc import Callable, Generator, Sequence
+import io
+import lzma
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import batched, count
+from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.sample_utils import make_sampler
 
-from rdchat.errors import ModelError
+import rdchat
+from rdchat.errors import ModelError, StorageError
+from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.training.data.batched_decoding import write_on
+from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
+from rdchat.inference.verification.device import fetch, is_device_error
+from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 
+SHARDS = "shards"
+"""The folder of a training's conversations in its own folder."""
+_COLUMNS = ("tokens", "facts", "temperatures")
+_HASH_DIGITS = 16
+# Shipped answers store temperatures in hundredths.
+TEMPERATURE_STEPS = 100
+Halves = npt.NDArray[np.float16]
+# Draws among tokens with a mass of 0.95 (Holtzman et al. 2020, arXiv 1904.09751), the default of chats, too.
+_nucleus = make_sampler(1.0, 0.95)
+# Most likely tokens among which one is drawn: on a CPU, sorting a whole vocabulary takes ten times as long.
+_CANDIDATES = 512
+# A text loops if this many consecutive runs of this many tokens were all seen before.
+_LOOP_RUN = 8
+_LOOP_LENGTH = 8
+# Tokens of a prompt in one call, which reads up to 8 prompts.
+_CALL_TOKENS = 256
+# Conversations of one call that reads hidden states.
+_STATE_SEQUENCES = 4
+# Prompts to try a model with, and how many tokens to write after each; they end in different calls.
+_PROMPTS = [[1, 2, 3], [1, 2, 4, 5, 6, 7, 8], [1, 2, 9, 3, 7], [1, 2, 6, 4]]
+_LIMITS = [3, 5, 2, 4]
+_TRIED_TOKENS = 3
 _QUESTION_TEMPERATURE = 0.8
 MAX_ANSWER_TOKENS = 224
 # Room in a conversation for an article or search results, a task, and an answer.
 MAX_SEQUENCE_TOKENS = 1408
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConversation:
+    """One question and its answer.
+
+    Attributes:
+        number: Number of the conversation in the training, from which its seed prompt is drawn.
+        tokens: Question and answer as the target saw them, the chat template's tokens included.
+        answer_start: Index of the answer's first token.
+        temperature: Temperature of the answer.
+    """
+
+    number: int
+    tokens: list[int]
+    answer_start: int
+    temperature: float
+
+    @property
+    def answer(self) -> list[int]:
+        return self.tokens[self.answer_start :]
+
+
+def answer_tokens(made: Sequence[TrainingConversation]) -> int:
+    """Return the number of answer tokens in conversations."""
+    return sum(len(item.answer) for item in made)
+
+
+class ShardFolder:
+    """Shards in order, in one folder.
+
+    Args:
+        folder: Created if it does not exist.
+        vocabulary_size: Decides whether ids are stored in 2 bytes.
+
+    Raises:
+        StorageFullError: If the disk is full; so do all methods that write.
+        StorageError: If a file cannot be written.
+    """
+
+    def __init__(self, folder: Path, vocabulary_size: int) -> None:
+        self._folder = folder
+        self._dtype = np.uint16 if vocabulary_size <= 2**16 else np.uint32
+        make_folder(folder)
+
+    def __len__(self) -> int:
+        return next(number for number in count() if not self._path(number).exists())
+
+    def read(self, number: int) -> list[TrainingConversation]:
+        """Return the conversations of shard `number`, from 0."""
+        return _conversations(self._path(number))
+
+    def append(self, made: Sequence[TrainingConversation]) -> None:
+        """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
+        tokens, facts = columns(made, self._dtype)
+        temperatures = np.array([item.temperature for item in made], np.float64)
+        with atomic_file(self._path(len(self))) as temporary, temporary.open("wb") as file:
+            np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:05d}.npz"
+
+
+def columns(
+    made: Sequence[TrainingConversation], dtype: npt.DTypeLike
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
+    facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
+    return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
+
+
+def _conversations(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
+    """Read a shard, whose temperatures are counted in `steps` of 1."""
+    with np.load(file) as stored:
+        tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
+    ends = np.cumsum(facts[:, 1]).tolist()
+    rows = zip(ends, facts.tolist(), (temperatures / steps).tolist(), strict=True)
+    return [
+        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
+        for end, (number, length, answer_start), temperature in rows
+    ]
+
+
+def shipped_path(target_hash: str) -> Path:
+    """Return the path of the shipped answers of a target, whether or not they exist."""
+    return Path(rdchat.__file__).parent / "training_texts" / "answers" / f"{target_hash[:_HASH_DIGITS]}.xz"
+
+
+def read_answers(path: Path) -> list[TrainingConversation]:
+    """Return the conversations in a file made by `scripts/drafter/pack_answers.py`; none where there is no file.
+
+    Raises:
+        StorageError: If it is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        return _conversations(io.BytesIO(lzma.decompress(path.read_bytes())), TEMPERATURE_STEPS)
+    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
+
+
+def write_on(
+    model: LoadedModel,
+    texts: Sequence[list[int]],
+    limits: Sequence[int],
+    temperatures: Sequence[float],
+    ends: Set[int],
+) -> Generator[None]:
+    """Let the target continue texts together, each until it ends, loops or reaches its limit; yield after each call.
+
+    What is drawn depends on the seed of `mx.random`. Closing the generator frees the memory.
+
+    Args:
+        model: The target.
+        texts: Token ids, at least one each; new tokens are added to them, the one that ends a text included.
+        limits: The most tokens to add to each text; at least 1.
+        temperatures: Temperature of each text; 0 takes the most likely token.
+        ends: Tokens that end a text.
+    """
+    starts = [len(text) for text in texts]
+    stops = [[token] for token in ends]
+    generator = BatchGenerator(
+        model.network, stop_tokens=stops, completion_batch_size=len(texts), prefill_step_size=_CALL_TOKENS
+    )
+    generator.insert(texts, limits, samplers=[partial(_draw, each) for each in temperatures])
+    with closing(generator):
+        while _step(generator, texts, starts):
+            yield
+
+
+def _draw(temperature: float, logprobs: mx.array) -> mx.array:
+    """Draw a token for each row of (n, vocabulary) from the nucleus after the temperature; at 0 take the argmax."""
+    if not temperature:
+        return mx.argmax(logprobs, axis=-1)
+    ids, values = top_k(logprobs.astype(mx.float32), min(_CANDIDATES, logprobs.shape[-1]))
+    return mx.take_along_axis(ids, _nucleus(values / temperature)[:, None], axis=-1)[:, 0]
+
+
+def _step(generator: BatchGenerator, texts: Sequence[list[int]], starts: Sequence[int]) -> bool:
+    """Make one call and add its tokens to the texts; return whether there was anything to do."""
+    read, written = generator.next()
+    for each in written:
+        texts[each.uid].append(each.token)
+    over = [each.uid for each in written if each.finish_reason or loops(texts[each.uid][starts[each.uid] :])]
+    if over:
+        generator.remove(over)  # Those that it ended itself are no longer there.
+        mx.clear_cache()
+    return bool(read or written)
+
+
+def loops(tokens: Sequence[int]) -> bool:
+    """Return whether the last `_LOOP_LENGTH` runs of `_LOOP_RUN` tokens all occurred before."""
+    runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
+    return bool(runs) and set(runs[:-_LOOP_LENGTH]).issuperset(runs[-_LOOP_LENGTH:])
+
+
+def check_batched_decoding(model: LoadedModel) -> None:
+    """Refuse a model whose logits in a batch differ from those of each sequence alone, tried on a few tokens.
+
+    Feeding sequences at once and token by token shows how much rounding alone explains.
+
+    Raises:
+        ModelError: If the model keeps more than keys and values between tokens, or has its own way of reading positions
+            or masks; the message says so.
+    """
+    if any(not hasattr(layer, "keys") for layer in make_prompt_cache(model.network)):
+        raise _refusal(model, "it keeps more than keys and values between tokens")
+    try:
+        error, limit = _compare(model)
+    except Exception as failure:  # Models may use caches and masks in any way.
+        if is_device_error(failure):
+            raise
+        raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
+    if not error <= limit:  # Also where it is NaN.
+        raise _refusal(model, f"its logits in a batch were different (off by {error:.2g} deviations)")
+
+
+def _refusal(model: LoadedModel, reason: str) -> ModelError:
+    return ModelError(
+        f"{model.info.name} cannot answer several questions at once, so no drafter can be trained for it: {reason}.",
+        "Choose another model.",
+    )
+
+
+def _compare(model: LoadedModel) -> tuple[float, float]:
+    """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
+    errors = list[float]()
+    noise = list[float]()
+    with closing(BatchGenerator(model.network, prefill_step_size=_TRIED_TOKENS)) as generator:
+        generator.insert(_PROMPTS, _LIMITS)
+        while responses := generator.next_generated():
+            for each in responses:
+                if each.finish_reason:
+                    *tokens, _ = each.all_tokens
+                    expected = _alone(model, [tokens])
+                    errors += row_errors(on_host(each.logprobs[None]), expected)
+                    noise += row_errors(_alone(model, [[token] for token in tokens]), expected)
+                    dtype = each.logprobs.dtype
+    return median_error(errors), rounding_limit(noise, dtype)
+
+
+def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    """Return the (1, vocabulary) log-probabilities after the last token of a sequence fed in several calls."""
+    caches = make_prompt_cache(model.network)
+    for tokens in calls:
+        logits = model.network(mx.array([tokens]), cache=caches)[:, -1]
+    return on_host(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+
+
+def hidden_states(
+    model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
+) -> Iterator[tuple[int, Halves]]:
+    """Yield the index of each conversation with its (tokens, width) states; those of similar length share a call."""
+    model.hooks.read(reads)
+    order = sorted(range(len(conversations)), key=lambda index: len(conversations[index].tokens))
+    for group in batched(order, _STATE_SEQUENCES):
+        width = len(conversations[group[-1]].tokens)
+        rows = [conversations[index].tokens for index in group]
+        # Padded on the right: later tokens cannot change a token's state.
+        model.network(mx.array([[*row, *[0] * (width - len(row))] for row in rows]))
+        assert model.hooks.hidden is not None
+        states = fetch(model.hooks.hidden.astype(mx.float16))
+        for index, row, state in zip(group, rows, states, strict=True):
+            yield index, state[: len(row)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +310,20 @@ class Template:
 
 # Answers of consecutive conversations take these temperatures in turn.
 _ANSWER_TEMPERATURES = (0.0, 0.7)
+
+
 # Every fourth batch asks about long texts; a batch's longest sequence decides the cost of a step.
 _LONG_BATCHES = 4
+
+
 # Length of answers that serve as passages later, cut at the upper end.
 _PASSAGE_TOKENS = (40, 110)
+
+
 # Number of latest passages to draw from.
 _PASSAGES = 600
+
+
 _MARK = "xquestionx"
 
 

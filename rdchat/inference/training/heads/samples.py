@@ -13,8 +13,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.training.data.data_maker import TrainingConversation
+from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # The k of the teacher's top-k.

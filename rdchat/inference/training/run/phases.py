@@ -14,12 +14,12 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.training.data.batched_decoding import hidden_states
-from rdchat.inference.training.data.data_maker import DataMaker
-from rdchat.inference.training.data.shards import (
+from rdchat.inference.training.data.data_maker import (
+    DataMaker,
     ShardFolder,
     TrainingConversation,
     answer_tokens,
+    hidden_states,
     read_answers,
     shipped_path,
 )

@@ -1,35 +1,181 @@
-"""The plan of a training: settings, budget, and the checks before it begins."""
+"""The plan of a training: settings, budget, and the checks before it begins.
+
+Computes the disk space and memory of a training before it begins.
+
+The record of a training, from which later runs continue.
+"""
 
 import hashlib
 import json
+import shutil
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat import paths
-from rdchat.errors import ModelError, RdchatError, file_errors
+from rdchat.errors import DoesNotFitError, ModelError, RdchatError, StorageFullError, file_errors
+from rdchat.files.atomic_file import write_json
+from rdchat.files.foreign_files import read_json
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.data.batched_decoding import check_batched_decoding
-from rdchat.inference.training.data.data_maker import chat_template
-from rdchat.inference.training.data.shards import SHARDS
+from rdchat.inference.training.data.data_maker import (
+    MAX_SEQUENCE_TOKENS,
+    SHARDS,
+    Template,
+    chat_template,
+    check_batched_decoding,
+)
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.budget import Budget, check_disk, make_budget
-from rdchat.inference.training.run.run_record import RunRecord
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS
+from rdchat.inference.verification.device import memory_room, total_memory_bytes
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
+# Share of the machine's memory for sequences and weights.
+_BATCH_SHARE = 0.6
+# Bytes that are left free on the disk.
+_SPARE_BYTES = 500_000_000
+# Memory for hidden states: a share of the machine's, at least this. Data that fits is read once, not every epoch.
+_WINDOW_BYTES = 512 * 2**20
+_WINDOW_SHARE = 0.2
+# On disk for each answer token, with its share of the question.
+_DATA_TOKEN_BYTES = 10
+# In memory for each answer token: ids of it and its question as Python objects, facts, the teacher's top-k.
+_TRAINING_TOKEN_BYTES = 80 + 4 * TEACHER_TOKENS
+# Memory for whitening, batches and the optimiser.
+_MEASURED_BYTES = 200_000_000
+_FILE = "begun.json"
 _MIN_TOKENS = 1000
 _MAX_TOKENS = 100_000_000
 _MAX_EPOCHS = 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Disk space and memory of a training.
+
+    Attributes:
+        sequences: Conversations decoded together; the same at every start.
+        disk_bytes: Disk space of the conversations.
+        window_tokens: Tokens whose hidden states are in memory at a time.
+        memory_bytes: Limit of the memory, without the model's.
+    """
+
+    sequences: int
+    disk_bytes: int
+    window_tokens: int
+    memory_bytes: int
+
+
+def check_disk(folder: Path, data_bytes: int) -> None:
+    """Check that the disk has room for the data of a training that a folder lacks; it may not exist yet.
+
+    Raises:
+        StorageFullError: If there is no room.
+    """
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    needed = max(data_bytes - sum(path.stat().st_size for path in folder.glob("*")), 0)
+    room = max(shutil.disk_usage(existing).free - _SPARE_BYTES, 0)
+    if needed > room:
+        raise StorageFullError(
+            f"The training data needs {needed / 1e9:.1f} GB on the disk of {folder}, which has room for "
+            f"{room / 1e9:.1f} GB.",
+            "Free some space, or train on fewer tokens.",
+        )
+
+
+def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, anyway: bool = False) -> Budget:
+    """Return the budget of a training that fits in memory, measured on a call of one token.
+
+    Args:
+        model: The target.
+        width: Width of the hidden states that the drafter reads.
+        tokens: Answer tokens to train on.
+        sequences: Conversations to decode together, if so many fit.
+        anyway: Whether to continue with too little memory.
+
+    Raises:
+        DoesNotFitError: If there is not enough memory.
+    """
+    size = model.info.vocabulary_size
+    total_bytes = total_memory_bytes()
+    caches = make_prompt_cache(model.network)
+    model.network(mx.array([[0]]), cache=caches)
+    token_bytes = sum(array.nbytes // array.shape[2] for layer in caches for array in (layer.keys, layer.values))
+    logits_bytes = 3 * 4 * size  # Logits, and log-probabilities of this step and the last.
+    sequence_bytes = MAX_SEQUENCE_TOKENS * token_bytes + logits_bytes
+    sequences = max(min(sequences, (int(total_bytes * _BATCH_SHARE) - model.info.weights_bytes) // sequence_bytes), 1)
+    state_bytes = 2 * width
+    window_bytes = max(_WINDOW_BYTES, int(total_bytes * _WINDOW_SHARE))
+    table_bytes = 4 * size * TargetEmbeddings(model.network, size).width
+    states_bytes = min(tokens * state_bytes, window_bytes)
+    training_bytes = 3 * table_bytes + states_bytes + tokens * _TRAINING_TOKEN_BYTES + _MEASURED_BYTES
+    memory_bytes = max(sequences * sequence_bytes, training_bytes)
+    if memory_bytes > (limit := memory_room().limit_bytes) and not anyway:
+        raise DoesNotFitError(
+            f"The training needs {memory_bytes / 1e9:.1f} GB of memory besides the model, but only "
+            f"{limit / 1e9:.1f} GB are free.",
+            "Close other apps, train on fewer tokens, or choose a smaller model.",
+        )
+    return Budget(sequences, tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The record of a training, stored as `begun.json` in its folder.
+
+    Attributes:
+        dtype: Precision of the target.
+        before, after: Tokens around a question; some chat templates include the date.
+        chat_questions: Questions from stored chats, fixed at the start since chats change.
+        trained: Steps done and planned of each recipe whose training has ended.
+    """
+
+    dtype: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    chat_questions: tuple[str, ...] = ()
+    trained: dict[str, list[int]] = field(default_factory=dict)
+
+    def template(self, model: LoadedModel) -> Template:
+        """Return the tokens around a question, with those that end a turn."""
+        return Template(self.before, self.after, model.end_tokens)
+
+    def write(self, folder: Path) -> None:
+        """Write the record to a training's folder; see `write_json`."""
+        write_json(folder / _FILE, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path, model: LoadedModel) -> "RunRecord | None":
+        """Return the record in a folder; None where no training has begun.
+
+        Raises:
+            RdchatError: If the record is damaged, or the training began in another precision.
+        """
+        path = folder / _FILE
+        hint = f"Delete {folder} to start again."
+        if not path.exists():
+            return None
+        try:
+            record = plain(cls, read_json(path, hint))
+        except (ValueError, TypeError) as error:
+            raise RdchatError(f"{path} is damaged: {error}.", hint) from error
+        if record.dtype != model.info.dtype:
+            raise RdchatError(
+                f"The training in {folder} began with the model in {record.dtype}, not {model.info.dtype}.",
+                f"Load the model in {record.dtype}, or begin another training with another seed.",
+            )
+        return record
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_quantised_target_is_drafted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.drafting.heads.bound_network.on_gpu", lambda: True)
+    monkeypatch.setattr("rdchat.inference.drafting.heads.head.on_gpu", lambda: True)
     model, request = shared_gemma("4bit"), ask(temperature=0.9, max_tokens=16)
     end = drafted_by_beams(HeadModel(model, stored(assistant_folder(tmp_path), model)), model, request, TREE)
     assert end.token_ids == plain(model, request).token_ids

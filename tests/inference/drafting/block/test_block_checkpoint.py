@@ -100,7 +100,7 @@ def test_floats_are_not_all_in_memory_beside_their_quantised_copies(
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    monkeypatch.setattr("rdchat.inference.drafting.heads.bound_network.on_gpu", lambda: True)
+    monkeypatch.setattr("rdchat.inference.drafting.heads.head.on_gpu", lambda: True)
     bound = load_drafter(folder, model)
     assert isinstance(bound, BoundBlockHead)
     assert bound.network.layers[0].mlp.down_proj.bits == 4

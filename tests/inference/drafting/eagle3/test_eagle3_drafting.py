@@ -51,7 +51,7 @@ def test_families_are_drafted_for(
 ) -> None:
     """As trees, or as chains where the target keeps recurrent state; with weights of 4 bits where the target's are."""
     model = shared_family(family, dtype)
-    monkeypatch.setattr("rdchat.inference.drafting.heads.bound_network.on_gpu", lambda: dtype == "4bit")
+    monkeypatch.setattr("rdchat.inference.drafting.heads.head.on_gpu", lambda: dtype == "4bit")
     head = load_drafter(eagle3_folder(tmp_path, model, "speculators"), model)
     request = ask(temperature=temperature, max_tokens=16)
     end = drafted_by_beams(HeadModel(model, head), model, request, TREE)

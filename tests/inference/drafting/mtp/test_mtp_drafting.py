@@ -15,7 +15,7 @@ from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpNetwork, Reading
-from rdchat.inference.models.mtp_families import PLAIN
+from rdchat.inference.models.model_config import PLAIN
 from tests.grids import share
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask

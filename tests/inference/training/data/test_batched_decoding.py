@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.training.data import batched_decoding
-from rdchat.inference.training.data.batched_decoding import loops, write_on
+from rdchat.inference.training.data import data_maker
+from rdchat.inference.training.data.data_maker import loops, write_on
 from tests.inference.fakes import tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -33,8 +33,8 @@ def test_each_text_sees_its_own_tokens_only(
     window: int | None, call_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of different lengths, some dropped on the way, prompts read in several calls; windows count tokens."""
-    monkeypatch.setattr(batched_decoding, "_CALL_TOKENS", call_tokens)
-    monkeypatch.setattr(batched_decoding, "loops", lambda _tokens: False)
+    monkeypatch.setattr(data_maker, "_CALL_TOKENS", call_tokens)
+    monkeypatch.setattr(data_maker, "loops", lambda _tokens: False)
     texts, limits, model = (
         [*SHORT * 2, LONG, [5, 6]],
         [70, 5, 6, 69, 1, 2, 30, 7, 70, 40],
@@ -52,8 +52,8 @@ def test_a_text_ends_with_its_end_token_or_at_its_limit_or_when_it_loops(monkeyp
     ended = written(SHORT, [60, 60, 60, 2], ends=frozenset({end}))
     assert ended[1] == free[1][: free[1].index(end) + 1]
     assert len(ended[3]) == 2
-    monkeypatch.setattr(batched_decoding, "_LOOP_RUN", 1)
-    monkeypatch.setattr(batched_decoding, "_LOOP_LENGTH", 2)
+    monkeypatch.setattr(data_maker, "_LOOP_RUN", 1)
+    monkeypatch.setattr(data_maker, "_LOOP_LENGTH", 2)
     for alone, looping in zip(free, written(SHORT, [60] * 4), strict=True):
         assert looping == alone[: next(length for length in range(61) if loops(alone[:length]))]
 
@@ -77,7 +77,7 @@ def test_tokens_are_drawn_with_their_probabilities_among_those_that_top_p_keeps(
     """Probabilities 0.5, 0.3, 0.16, 0.04 at temperature 0.5: the last is beyond the 0.95 that are kept."""
     row = 0.5 * mx.log(mx.array([[0.16, 0.5, 0.04, 0.3]]))
     mx.random.seed(3)
-    drawn = np.array(batched_decoding._draw(0.5, mx.repeat(row, 20_000, axis=0)))
+    drawn = np.array(data_maker._draw(0.5, mx.repeat(row, 20_000, axis=0)))
     counts = np.bincount(drawn, minlength=4) / 20_000
     np.testing.assert_allclose(counts, [0.16 / 0.96, 0.5 / 0.96, 0, 0.3 / 0.96], atol=0.015)
-    assert batched_decoding._draw(0.0, row).tolist() == [1]
+    assert data_maker._draw(0.0, row).tolist() == [1]

@@ -10,10 +10,16 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.inference.training.data.batched_decoding import hidden_states
-from rdchat.inference.training.data.data_maker import MAX_ANSWER_TOKENS, DataMaker, chat_template
+from rdchat.inference.training.data.data_maker import (
+    MAX_ANSWER_TOKENS,
+    DataMaker,
+    ShardFolder,
+    TrainingConversation,
+    answer_tokens,
+    chat_template,
+    hidden_states,
+)
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share

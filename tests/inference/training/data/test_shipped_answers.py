@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import StorageError
-from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
+from rdchat.inference.training.data.data_maker import TrainingConversation, answer_tokens, read_answers, shipped_path
 from scripts.drafter.pack_answers import write_answers
 
 

@@ -4,12 +4,12 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.benchmark import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.run.evaluation import evaluate, pooled
+from rdchat.inference.training.run.training_run import evaluate, pooled
 from tests.clocks import ManualClock
 from tests.inference.fakes import ALPHABET, tiny_llama
 from tests.inference.stored_heads import StoredDrafter

@@ -18,7 +18,7 @@ from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.training.data.shards import ShardFolder
+from rdchat.inference.training.data.data_maker import ShardFolder
 from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel

@@ -174,7 +174,7 @@ def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: T
 def test_sequences_are_fewer_where_memory_is_small(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.training.run.budget.total_memory_bytes", lambda: 10 * LANE_BYTES)
+    monkeypatch.setattr("rdchat.inference.training.run.training_plan.total_memory_bytes", lambda: 10 * LANE_BYTES)
     plan = make_plan(model, settings, resume=False)
     assert plan.settings.sequences == 5  # 0.6 of it, logits counted as well
     monkeypatch.undo()
@@ -182,7 +182,7 @@ def test_sequences_are_fewer_where_memory_is_small(
 
 def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     room = MemoryRoom(limit_bytes=10**6, free_bytes=10**12)
-    monkeypatch.setattr("rdchat.inference.training.run.budget.memory_room", lambda: room)
+    monkeypatch.setattr("rdchat.inference.training.run.training_plan.memory_room", lambda: room)
     with pytest.raises(DoesNotFitError, match=r"needs .* GB of memory .* 0\.0 GB are free"):
         make_plan(model, settings, resume=False)
     assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6

@@ -13,12 +13,11 @@ from rdchat.files.atomic_file import FileLock
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.training.data import batched_decoding
-from rdchat.inference.training.data.data_maker import DataMaker
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data import data_maker
+from rdchat.inference.training.data.data_maker import DataMaker, ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import evaluation, phases
+from rdchat.inference.training.run import phases, training_run
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -231,11 +230,11 @@ def test_a_pause_keeps_whole_batches_and_all_steps(
 def test_two_drafters_are_measured_on_the_same_questions(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "EVERYDAY_PROMPTS", evaluation.EVERYDAY_PROMPTS[:2])
-    monkeypatch.setattr(evaluation, "_COMPARED_TOKENS", 8)
+    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:2])
+    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 8)
     shutil.copytree(finished.settings.out, tmp_path / "old")
     told: list[float] = []
-    found = evaluation.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), told.append)
+    found = training_run.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), told.append)
     assert (found.old, found.problem) == ("old", "")
     assert [group.group for group in found.groups] == ["explaining", "code", "all"]
     assert all(group.new is not None and group.new == group.old for group in found.groups)
@@ -246,10 +245,10 @@ def test_two_drafters_are_measured_on_the_same_questions(
 def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "EVERYDAY_PROMPTS", evaluation.EVERYDAY_PROMPTS[:1])
-    monkeypatch.setattr(evaluation, "_COMPARED_TOKENS", 4)
+    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:1])
+    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 4)
     gone = str(tmp_path / "gone")
-    found = evaluation.compare_drafters(model, finished.settings.out, gone, lambda _: None)
+    found = training_run.compare_drafters(model, finished.settings.out, gone, lambda _: None)
     assert found.old == "gone"
     assert "There is no drafter at" in found.problem
     assert all(group.new is not None and group.old is None for group in found.groups)
@@ -280,7 +279,7 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     monkeypatch.setattr(phases, "_SAVE_EVERY", 0.0)
     (tmp_path / "cache").mkdir()
     with small_disk(tmp_path / "cache", kibibytes=4096) as disk:
-        monkeypatch.setattr("rdchat.inference.training.run.budget._SPARE_BYTES", 0)
+        monkeypatch.setattr("rdchat.inference.training.run.training_plan._SPARE_BYTES", 0)
         run = DrafterTraining(model, make_plan(model, settings, resume=True)).run()
         next(event for event in run if event.phase is phase)
         disk.fill()
@@ -327,6 +326,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr(batched_decoding, "_draw", lambda _, rows: mx.full(len(rows), END, mx.uint32))
+    monkeypatch.setattr(data_maker, "_draw", lambda _, rows: mx.full(len(rows), END, mx.uint32))
     with pytest.raises(ModelError, match="The answers of tiny are not enough to learn from"):
         train(mute, replace(settings, sequences=128))
