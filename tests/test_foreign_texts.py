@@ -37,10 +37,9 @@ from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expande
 from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_list import RemoteServer
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.fields import parse_body
+from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
-from rdchat.services.models.card_text import plain_card
+from rdchat.services.models.hub_search import plain_card
 from rdchat.tools.definitions import listed_tools
 from rdchat.tools.messages import parse_messages
 from rdchat.tools.results import result_fields

@@ -18,10 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from rdchat.inference.api.events import ModelInfo, PrefillProgress
 from rdchat.server.guard import Guard, cors_headers
-from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
-from rdchat.server.interfaces.chat_completions import ChatCompletions
-from rdchat.server.interfaces.completions import Completions
-from rdchat.server.interfaces.fields import Fields, parse_body
+from rdchat.server.interfaces.chat_completions import ChatCompletions, Completions
+from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError, Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyFormat
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest

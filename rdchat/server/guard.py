@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.settings import ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

@@ -12,8 +12,8 @@ from rdchat.errors import ImageRefusedError
 from rdchat.files.private_folder import private_folder
 from rdchat.inference.api.messages import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage, ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.images import SentImage
+from rdchat.server.interfaces.fields import ApiError
+from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.interfaces.reply_request import ReplyRequest
 from rdchat.server.response import DisconnectedError
 

@@ -9,7 +9,7 @@ from rdchat.errors import one_line
 from rdchat.inference.api.events import GenerationEvent, ModelInfo
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.settings import ServerSettings
 
 # How long a list of the installed models is used.

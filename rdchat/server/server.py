@@ -14,11 +14,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rdchat.errors import RdchatError
 from rdchat.server.certificate import server_tls
 from rdchat.server.endpoints import Endpoints
-from rdchat.server.facts import ServerFacts
 from rdchat.server.guard import Guard
 from rdchat.server.request_queue import RequestQueue
 from rdchat.server.served_models import ServerEngine
-from rdchat.server.settings import ServerSettings
+from rdchat.server.settings import ServerFacts, ServerSettings
 
 # Connections that the system holds until they are accepted.
 _BACKLOG = 128

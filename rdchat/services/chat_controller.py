@@ -17,8 +17,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.services.caches.earlier_replies import EarlierReplyIndex
-from rdchat.services.caches.kept_caches import KeptCacheControl
-from rdchat.services.caches.prefix_caches import PrefixCacheControl
+from rdchat.services.caches.kept_caches import KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
@@ -37,8 +36,7 @@ from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.server.server_control import ServerControl
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.tools.tool_servers import ToolServers
 
 _LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from rdchat.inference.api.model_address import remote_address
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of, store_key
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 
 class RemoteServers(QObject):

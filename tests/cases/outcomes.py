@@ -35,10 +35,9 @@ from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
-from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.chat_messages import call_for_client
-from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.responses import Responses

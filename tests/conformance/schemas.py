@@ -27,8 +27,7 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.shapes import read_shape
 
 _DATA = Path(__file__).parent / "data"

@@ -10,7 +10,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from tests.told import told
 

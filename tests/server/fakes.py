@@ -14,7 +14,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.thoughts import Part, Thoughts
 from tests.services.fakes import Gate

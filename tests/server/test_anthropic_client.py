@@ -12,8 +12,8 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import reply_seed
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.images import SentImage
+from rdchat.server.interfaces.fields import ApiError
+from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.settings import Limits
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed

@@ -24,7 +24,7 @@ from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
 from tests.inference.vision.pictures import encoded, photo, stored

@@ -37,7 +37,7 @@ from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
 from rdchat.server import certificate
 from rdchat.server.certificate import fingerprint, own_certificate
-from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
+from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.server import Server
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.settings import ServerSettings

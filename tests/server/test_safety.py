@@ -16,13 +16,12 @@ import pytest
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.server.facts import Phase
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import RequestQueue
 from rdchat.server.response import inflated
 from rdchat.server.served_models import ServedModels
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits, ServerSettings, host_names
+from rdchat.server.settings import Limits, Phase, ServerSettings, host_names
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
 

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import GenerationEvent, ModelInfo
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings
 from tests.inference.vision.pictures import encoded, photo

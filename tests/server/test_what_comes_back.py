@@ -12,12 +12,10 @@ from hypothesis import strategies as some
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.interfaces import kept_items
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.kept_items import KeptItems
+from rdchat.server.interfaces import responses
+from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice, Delta
-from rdchat.server.interfaces.responses import Responses
+from rdchat.server.interfaces.responses import KeptItems, Responses
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client
 from tests.server.fakes import Script, ScriptedGate
@@ -132,7 +130,7 @@ def test_an_item_that_is_not_there_is_refused(make_server: MakeServer, store: bo
 
 
 def test_the_oldest_items_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_items, "MAX_KEPT", 200)
+    monkeypatch.setattr(responses, "MAX_KEPT", 200)
     kept = KeptItems()
     for at in range(50):
         kept.keep({"id": f"msg_{at}", "type": "message", "text": "x" * at})

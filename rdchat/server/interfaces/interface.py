@@ -1,13 +1,18 @@
-"""The protocol of an API: it reads requests, and writes replies and errors in its own form."""
+"""The protocol of an API: it reads requests, and writes replies and errors in its own form.
+
+The common parts of OpenAI's two interfaces.
+"""
 
 import json
+import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from rdchat.inference.api.events import PrefillProgress
-from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
+from rdchat.inference.api.events import FinishReason, PrefillProgress
+from rdchat.server.interfaces.fields import ApiError, Fields, wrong
+from rdchat.server.interfaces.reply_request import EFFORTS, Choice, Delta, ReplyRequest, drafting_usage, read_common
+
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
 
 class ReplyFormat(Protocol):
@@ -52,3 +57,91 @@ def event(data: dict[str, Any] | str, name: str = "") -> str:
     """Return a server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
+
+
+def read_effort(fields: Fields, field: str) -> str:
+    """Read how much to think; empty where it is left to the model."""
+    effort = fields.text(field, "")
+    if effort and effort not in EFFORTS:
+        raise wrong(fields.name(field), f"must be one of {', '.join(EFFORTS)}.")
+    return effort
+
+
+def read_openai(fields: Fields) -> dict[str, Any]:
+    """Read what both interfaces have; return it as fields of `ReplyRequest`."""
+    common = read_common(fields, "stop", *SAMPLING)
+    fields.refuse("a token's chance cannot be changed.", "logit_bias")
+    include_usage = fields.part("stream_options").flag("include_usage")
+    return common | {"choices": fields.whole_number("n", 1, 128) or 1, "include_usage": include_usage}
+
+
+class OpenAIInterface:
+    """Pings are comments, which OpenAI's clients ignore."""
+
+    ping = ": please wait\n\n"
+
+
+class OpenAIFormat:
+    """The replies to one request, with the counters last.
+
+    Attributes:
+        id_prefix: The beginning of the reply's id.
+        kind: `object` of a complete answer.
+        chunk_kind: `object` of a chunk.
+    """
+
+    id_prefix: ClassVar[str]
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
+        self._request = request
+        self._reply_id = reply_id
+        ids = {"id": f"{self.id_prefix}-{reply_id}", "object": self.chunk_kind}
+        self._head = ids | {"created": int(time.time()), "model": model}
+
+    def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        listed = [self._complete_choice(choice) | self._request.ids_of(choice) for choice in choices]
+        return self._head | {"object": self.kind, "choices": listed, "usage": self._usage(choices)}
+
+    def _complete_choice(self, choice: Choice) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def begin(self, _prompt: PrefillProgress) -> str:
+        return ""
+
+    def end(self, choices: Sequence[Choice]) -> str:
+        """Return the counters, if they are requested, and the mark of the end."""
+        usage = (
+            event(self._head | {"choices": [], "usage": self._usage(choices)}) if self._request.include_usage else ""
+        )
+        return usage + event("[DONE]")
+
+    def fail(self, error: ApiError) -> str:
+        """Return the event for a failure; the clients raise it."""
+        return event(error.openai())
+
+    def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """Return the counters: each prompt counts once, whatever the number of its replies."""
+        first = [choice.last.statistics for choice in choices if choice.index % self._request.choices == 0]
+        prompt = sum(one.prompt_tokens for one in first)
+        completion = sum(len(choice.last.token_ids) for choice in choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "completion_tokens_details": {"reasoning_tokens": sum(choice.thought_tokens for choice in choices)},
+            "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in first)},
+            "rdchat": drafting_usage(choices),
+        }
+
+    def _chunk(self, choice: dict[str, Any]) -> str:
+        usage = {"usage": None} if self._request.include_usage else {}
+        return event(self._head | {"choices": [choice]} | usage)
+
+
+def finish_of(choice: Choice) -> str:
+    """Return OpenAI's word for why a reply ended."""
+    if choice.calls:
+        return "tool_calls"
+    return "length" if choice.finish in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"

@@ -8,11 +8,9 @@ from typing import Any
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of
-from rdchat.server.interfaces.fields import Fields, check_length, object_of
-from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.openai_format import read_effort
+from rdchat.server.interfaces.chat_messages import arguments_of, read_anthropic_tools
+from rdchat.server.interfaces.fields import ApiError, Fields, check_length, object_of, unsupported, wrong
+from rdchat.server.interfaces.interface import event, read_effort
 from rdchat.server.interfaces.parts import content_of, in_order, is_foreign, part_text, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
@@ -25,7 +23,6 @@ from rdchat.server.interfaces.reply_request import (
     read_thinking,
 )
 from rdchat.server.interfaces.shapes import read_answer, read_shape
-from rdchat.server.interfaces.tools import read_anthropic_tools
 
 _ROLES = ("user", "assistant", "system", "developer")
 # The last two and `seed` are our own.

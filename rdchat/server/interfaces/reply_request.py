@@ -17,10 +17,8 @@ from rdchat.inference.api.requests import (
     reply_seed,
 )
 from rdchat.inference.prompts.template_fitting import short_id
-from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.images import SentImage
-from rdchat.server.interfaces.parts import notes_in
+from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
+from rdchat.server.interfaces.parts import SentImage, notes_in
 from rdchat.server.interfaces.shapes import for_template
 
 MAX_TOKENS = 2**31 - 1

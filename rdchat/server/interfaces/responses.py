@@ -1,8 +1,13 @@
-"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation, or names items of it."""
+"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation, or names items of it.
+
+The parts of a response that a client sends back instead of its text: ids of items, and sealed thoughts.
+"""
 
 import json
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
@@ -10,13 +15,10 @@ from typing import Any
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import MAX_LOG_PROBS
-from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.chat_completions import log_probs
-from rdchat.server.interfaces.chat_messages import arguments_of, read_message
-from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.kept_items import KeptItems, sealed, unsealed
-from rdchat.server.interfaces.openai_format import SAMPLING, OpenAIInterface, finish_of, read_effort
+from rdchat.server.interfaces.chat_messages import arguments_of, input_of, origin_of, read_message, read_tools
+from rdchat.server.interfaces.fields import ApiError, Fields, wrong
+from rdchat.server.interfaces.interface import SAMPLING, OpenAIInterface, event, finish_of, read_effort
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
@@ -29,8 +31,10 @@ from rdchat.server.interfaces.reply_request import (
     read_thinking,
 )
 from rdchat.server.interfaces.shapes import read_answer, read_shape
-from rdchat.server.interfaces.tools import input_of, origin_of, read_tools
 
+# Characters of all items together, as JSON.
+MAX_KEPT = 4 * 2**20
+_SEAL = "rdchat:"
 # Kind of an item's text.
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
 # The beginning of an item's id.
@@ -57,6 +61,50 @@ _FIXED = {
     "store": False,
     "truncation": "disabled",
 }
+
+
+class KeptItems:
+    """The items of the last responses, in memory, for the clients with the server's one key."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, str] = {}
+        self._size = 0
+
+    def keep(self, item: dict[str, Any]) -> None:
+        """Keep a copy of an item; the oldest ones go where they are too many."""
+        self._items[item["id"]] = json.dumps(item)
+        self._size += len(self._items[item["id"]])
+        while self._size > MAX_KEPT:
+            self._size -= len(self._items.pop(next(iter(self._items))))
+
+    def resolved(self, item: Fields) -> Fields:
+        """Return the item that an `item_reference` names; other items as they are.
+
+        Raises:
+            ApiError: If it is not there.
+        """
+        if item.take("type") != "item_reference":
+            return item
+        name = item.text("id")
+        if name not in self._items:
+            why = "Only those of the last responses are kept: with `store: false` clients send the items themselves."
+            raise ApiError(400, f"There is no item {name[:50]!r} here. {why}", item.name("id"))
+        return Fields(json.loads(self._items[name]), item.name(""))
+
+
+def sealed(thought: str) -> str:
+    """Return a thought as `encrypted_content`. It is no secret to the client, so it is only encoded."""
+    return _SEAL + b64encode(thought.encode(errors="replace")).decode()
+
+
+def unsealed(item: Fields) -> str:
+    """Return the thought in an item's `encrypted_content`; what was not made here counts as ignored."""
+    given = item.text("encrypted_content", "")
+    with suppress(ValueError):
+        if given.startswith(_SEAL):
+            return b64decode(given.removeprefix(_SEAL), validate=True).decode()
+    item.ignored += ["encrypted_content"] if given else []
+    return ""
 
 
 class ResponseFormat:

@@ -10,9 +10,8 @@ from rdchat.files.plain_data import is_nested_deeper
 from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
-from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.tools import Tools
+from rdchat.server.interfaces.chat_messages import Tools
+from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
 
 _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.hub.updates import Update, newer_version
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 _LOG = logging.getLogger(__name__)
 # The app may stay open for days.

@@ -16,8 +16,7 @@ from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.events import ModelInfo
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.work.job import Job
 
 if TYPE_CHECKING:

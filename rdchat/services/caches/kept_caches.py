@@ -1,4 +1,7 @@
-"""The KV caches of chats on disk: where they are kept, and when they are removed."""
+"""The KV caches of chats on disk: where they are kept, and when they are removed.
+
+The limit of the KV caches in memory.
+"""
 
 from contextlib import suppress
 from functools import partial
@@ -8,12 +11,16 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
 from rdchat.chat.conversation import Conversation
+from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.files import cache_folders
+from rdchat.inference.api.events import PrefixCacheFacts
 from rdchat.inference.api.requests import CacheFolder
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.settings import SettingsControl
+from rdchat.services.engine.engine_client import ModelSlot
+from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
+from rdchat.services.storage_watch import SettingsControl
 
 # After a change of the chats.
 _TIDY_MS = 500
@@ -96,3 +103,42 @@ class KeptCacheControl(QObject):
         """End the work."""
         self._timer.stop()
         self._work.close()
+
+
+class PrefixCacheControl(QObject):
+    """Limits the memory of the KV caches to the value in the settings.
+
+    Args:
+        slot: The model.
+        settings: The settings.
+        parent: The Qt parent.
+
+    Attributes:
+        facts: The last answer of the engine; None before that.
+    """
+
+    changed = Signal()
+
+    def __init__(self, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._slot = slot
+        self._settings = settings
+        self._limit = settings.values.prefix_cache_bytes
+        self.facts: PrefixCacheFacts | None = None
+        slot.loaded.connect(self.look)
+        settings.changed.connect(self._on_settings)
+
+    def look(self) -> None:
+        """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
+        if self._slot.info is not None:
+            self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
+
+    def _on_settings(self, settings: Settings) -> None:
+        if settings.prefix_cache_bytes != self._limit:
+            self._limit = settings.prefix_cache_bytes
+            self.look()
+
+    def _take(self, event: EngineEvent) -> None:
+        if isinstance(event, PrefixCacheFacts):
+            self.facts = event
+            self.changed.emit()

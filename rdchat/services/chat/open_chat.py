@@ -27,8 +27,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 
 
 class OpenChat(QObject):

@@ -16,8 +16,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 
 
 class QuickChat(QObject):

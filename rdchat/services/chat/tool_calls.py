@@ -21,8 +21,7 @@ from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt
 from rdchat.services.chat.chat_tools import NO_TOOLS
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply import Reply
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.tools.definitions import ToolDefinition, ToolResult
 from rdchat.work.job import CancelledError, Job
 

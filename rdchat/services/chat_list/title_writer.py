@@ -14,7 +14,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 _MIN_PARAMETERS = 1_000_000_000
 # After the last event: the person may be about to go on.

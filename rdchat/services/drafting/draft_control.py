@@ -13,7 +13,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 _REMEMBERED_MODELS = 50
 _RECENT = 8

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
+from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.served_models import Stop
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress

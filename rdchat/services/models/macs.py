@@ -13,7 +13,7 @@ from rdchat.inference.cluster.hosts import THIS_MAC, Host, found_host
 from rdchat.inference.cluster.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.fit import Machine
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 
 class Macs(QObject):

@@ -14,13 +14,12 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.server.facts import ServerFacts
-from rdchat.server.settings import DEFAULT_HOST, ServerSettings
+from rdchat.server.settings import DEFAULT_HOST, ServerFacts, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 
 if TYPE_CHECKING:
     from rdchat.server.server import Server

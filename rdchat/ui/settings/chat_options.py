@@ -11,7 +11,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 from rdchat.thoughts import openings
 from rdchat.ui.settings.sampling_form import CHANGED, COMMON, SamplingForm
 from rdchat.ui.style.buttons import SectionHead, push_button

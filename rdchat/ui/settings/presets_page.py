@@ -11,7 +11,7 @@ from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets,
 from rdchat.chat.settings import Settings
 from rdchat.errors import StorageError
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import counted, listed

@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication, QFrame, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.services.settings import SettingsControl
+from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.style.labels import Popover, Separator, cut
 from rdchat.ui.style.layouts import SearchField, column
 from rdchat.ui.style.opening import announce

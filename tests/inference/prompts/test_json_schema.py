@@ -11,7 +11,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.shapes import call_shape
 from tests.grids import share
 

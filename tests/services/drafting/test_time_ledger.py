@@ -16,8 +16,7 @@ from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.settings import SettingsControl
-from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
 

@@ -14,7 +14,7 @@ from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
-from rdchat.services.engine import idle_timers
+from rdchat.services.engine import engine_client
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress
 from tests.services.conftest import AwakeLog
@@ -176,7 +176,7 @@ def test_nothing_is_measured_while_the_window_is_hidden(
 def test_the_engine_rests_after_some_minutes(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_timers, "_REST_AFTER_MS", 0)
+    monkeypatch.setattr(engine_client, "_REST_AFTER_MS", 0)
     client = make_client()
     record = Recorder(client)
     record.generate(request(1))
@@ -197,10 +197,10 @@ def asleep_client(qtbot: QtBot, make_client: MakeClient, minutes: int | None) ->
 def test_a_model_that_nobody_uses_is_unloaded_and_loaded_by_a_key_press(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle_timers, "_MINUTE_MS", 0)
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 0)
     client = asleep_client(qtbot, make_client, 5)
     qtbot.waitUntil(lambda: client.asleep and engine.naps == 1)
-    monkeypatch.setattr(idle_timers, "_MINUTE_MS", 60_000)
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 60_000)
     with qtbot.waitSignal(client.asleep_changed):
         client.wake()
     client.wake()
@@ -214,7 +214,7 @@ def test_unless_the_person_chose_it_is_unloaded_on_battery_or_if_memory_is_short
     qtbot: QtBot, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, battery: bool, free: int, sleeps: bool
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(idle_timers, "_MINUTE_MS", 1)
+    monkeypatch.setattr(engine_client, "_MINUTE_MS", 1)
     monkeypatch.setattr(machine, "on_battery", lambda: battery)
     monkeypatch.setattr(machine, "available_bytes", lambda: looks.append(1) or free)
     monkeypatch.setattr(machine, "total_bytes", lambda: 100)

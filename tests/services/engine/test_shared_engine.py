@@ -14,7 +14,7 @@ from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import ApiError
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
 from tests.services.fakes import Reply, ScriptedEngine

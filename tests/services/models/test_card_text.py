@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rdchat.services.models.card_text import plain_card
+from rdchat.services.models.hub_search import plain_card
 
 CASES = {
     "front matter": ("---\nlicense: mit\ntags:\n- a\n---\n# Title\n", "# Title"),

@@ -17,8 +17,15 @@ from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
 from rdchat.services.models.service_base import ModelSources
-from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
-from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
+from rdchat.services.models.training.training_control import (
+    STOPPED_WITH_THE_APP,
+    CurvePoint,
+    JobFolder,
+    TrainingControl,
+    TrainingRecord,
+    TrainingState,
+    add_point,
+)
 from rdchat.services.models.window_services import Models
 from rdchat.work.job import Job
 from tests.disks import small_disk

@@ -12,8 +12,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.server.facts import Phase
-from rdchat.server.settings import DEFAULT_PORT
+from rdchat.server.settings import DEFAULT_PORT, Phase
 from rdchat.services.server.server_control import ServerControl
 from tests.services.fakes import ScriptedEngine
 from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test

@@ -11,8 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.server.facts import Phase, RequestFacts, ServerFacts
-from rdchat.server.settings import DEFAULT_PORT
+from rdchat.server.settings import DEFAULT_PORT, Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.settings.agent_setup import AGENTS
 from rdchat.ui.settings.settings_pages import ServerPage

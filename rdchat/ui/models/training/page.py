@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainingOrder
 from rdchat.services.models.library import Library
-from rdchat.services.models.training.job_folder import CurvePoint
-from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.services.models.training.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.models.training import texts
 from rdchat.ui.plots.plot_view import PlotView

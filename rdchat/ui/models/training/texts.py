@@ -14,8 +14,7 @@ from rdchat.inference.api.training import (
     TrainingProgress,
     TrainingStart,
 )
-from rdchat.services.models.training.job_folder import CurvePoint
-from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.services.models.training.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.style.definitions import TRAINING
 from rdchat.ui.style.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
