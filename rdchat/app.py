@@ -37,9 +37,8 @@ from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import Theme, app_icon
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow

@@ -40,10 +40,9 @@ from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.services.models.hub_search import plain_card
-from rdchat.tools.definitions import listed_tools
-from rdchat.tools.messages import parse_messages
+from rdchat.tools.definitions import listed_tools, read_servers
+from rdchat.tools.http_streams import parse_messages
 from rdchat.tools.results import result_fields
-from rdchat.tools.server_list import read_servers
 from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser

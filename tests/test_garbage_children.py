@@ -28,8 +28,8 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision.image_process import ImageProcess
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.work import frames
-from rdchat.work.child_limits import ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildLimitError, Limits
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import grid, share
 from tests.hub.downloading import LIMITS

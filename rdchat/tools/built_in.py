@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import BUILT_IN, ToolServer
-from rdchat.tools.result_text import cut_text
+from rdchat.tools.definitions import BUILT_IN, ToolServer, cut_text
 
 FOLDER = f"{BUILT_IN}folder"
 TIME = f"{BUILT_IN}time"

@@ -32,8 +32,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
 from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
-from rdchat.tools.http_streams import http_streams
-from rdchat.tools.messages import error_answer, error_text, parse_messages
+from rdchat.tools.http_streams import error_answer, error_text, http_streams, parse_messages
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
 from rdchat.tools.results import result_fields
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from rdchat.files.plain_data import as_text, json_or_none
-from rdchat.tools.result_text import MAX_TEXT, cut_text
+from rdchat.tools.definitions import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8
 # More parts make a text that is cut.

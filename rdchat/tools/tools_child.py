@@ -9,8 +9,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.tools.built_in import BuiltInServer
 from rdchat.tools.definitions import ServerLimits, SessionEndedError, ToolServer
-from rdchat.tools.login_path import read_login_path
-from rdchat.tools.process_guard import ProcessGuard
+from rdchat.tools.process_guard import ProcessGuard, read_login_path
 from rdchat.work.job import Job, StopWork
 from rdchat.work.served import serve_together
 

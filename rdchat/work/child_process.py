@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rdchat.work.child_limits import ChildClosedError, ChildError, Limits
-from rdchat.work.child_run import ChildRun, Request
+from rdchat.work.child_run import ChildClosedError, ChildError, ChildRun, Limits, Request
 from rdchat.work.frames import Message
 from rdchat.work.job import Job, outcome_of
 

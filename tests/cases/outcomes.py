@@ -44,8 +44,8 @@ from rdchat.server.interfaces.responses import Responses
 from rdchat.server.interfaces.shapes import call_shape
 from rdchat.server.settings import ServerSettings
 from rdchat.thoughts import split_thoughts
+from rdchat.tools.definitions import read_servers
 from rdchat.tools.results import result_fields
-from rdchat.tools.server_list import read_servers
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from tests.told import client_of

@@ -12,8 +12,7 @@ from hypothesis import strategies as some
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.tools.built_in import BUILT_IN_SERVERS
-from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools
-from rdchat.tools.server_list import read_servers
+from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools, read_servers
 from tests.tools.damage import ODD
 
 TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")

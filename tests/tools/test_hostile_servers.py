@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import MAX_TOOLS, ServerLimits, ToolServer
-from rdchat.tools.result_text import MAX_TEXT
+from rdchat.tools.definitions import MAX_TEXT, MAX_TOOLS, ServerLimits, ToolServer
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError
 from tests.tools.running import Run, hostile, processes_below, tools_child, wait_until_gone

@@ -24,14 +24,14 @@ from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.listed_model import Model
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
-from rdchat.ui.files import image_window, pictures
+from rdchat.ui.files import chips, image_window
 from rdchat.ui.files.attaching import FileView
+from rdchat.ui.files.chips import Picture
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
-from rdchat.ui.files.pictures import Picture
-from rdchat.ui.models.downloads_page import TokenSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.window import TokenSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of
@@ -167,9 +167,9 @@ def desk(
     QImage(4, 4, QImage.Format.Format_RGB32).save(buffer, "PNG")
     held = HeldThread("pictures")
     monkeypatch.setattr(background_work, "SerialThread", HeldThread)
-    monkeypatch.setattr(pictures, "PICTURES", held)
+    monkeypatch.setattr(chips, "PICTURES", held)
     monkeypatch.setattr(image_window, "PICTURES", held)
-    monkeypatch.setattr(pictures, "drawn", lambda *_arguments: bytes(buffer.data().data()))
+    monkeypatch.setattr(chips, "drawn", lambda *_arguments: bytes(buffer.data().data()))
     monkeypatch.setattr(HubAccount, "_found", lambda *_arguments: (None, None))
     monkeypatch.setattr(RemovalQuestion, "of", lambda model: RemovalQuestion(model, PLAN))
     chat.engine.replies = [Reply(("One",)), Reply(("Two",))]

@@ -13,8 +13,8 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import RdchatError
-from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildEndedError, ChildLimitError, Limits
 from rdchat.work.frames import MAX_BYTES, FrameError
 from rdchat.work.job import CancelledError
 

@@ -16,8 +16,8 @@ from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
 from rdchat.errors import StorageError
 from rdchat.files.plain_data import from_plain
-from rdchat.work.child_limits import ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildError, ChildLimitError, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

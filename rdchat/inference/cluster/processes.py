@@ -13,8 +13,8 @@ from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_
 from rdchat.files.foreign_files import size_text
 from rdchat.host import local_network_hint
 from rdchat.inference.cluster.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.work.child_limits import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.job import Job
 
 DEADLINE_S = 90.0

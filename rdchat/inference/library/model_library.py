@@ -35,8 +35,8 @@ from rdchat.inference.models.model_locations import (
 )
 from rdchat.inference.prompts.tokenizer_files import has_template
 from rdchat.inference.vision.families import vision_of
-from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -13,8 +13,8 @@ from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
-from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildEndedError, ChildError, Limits
 from rdchat.work.frames import FrameError
 
 # The largest tokenizers, with 260,000 tokens, take 2 s and half a gigabyte.

@@ -10,8 +10,8 @@ from typing import Any
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files.private_folder import private_folder
 from rdchat.inference.vision.prepared import Layout, Prepared, Settings
-from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import ChildError, Limits
 
 # Images of 100 megapixels take up to 5 s, and up to 1.7 GB (WebP).
 _LIMITS = Limits(30.0, 2 * 2**30)

@@ -13,7 +13,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
-from rdchat.ui.files.dragged_data import has_image, image_in, local_files
+from rdchat.ui.files.file_drops import has_image, image_in, local_files
 from rdchat.ui.style.buttons import IconButton, RoundButton
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row

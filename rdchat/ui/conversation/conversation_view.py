@@ -18,11 +18,10 @@ from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.sight_line import SightLine
 from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
-from rdchat.ui.settings.chat_tools import ChatToolsPopover
+from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.definitions import ENGINE_STATES, WAITING
-from rdchat.ui.style.labels import Card, ElidedLabel, Ground, ThemedLabel
+from rdchat.ui.style.labels import ENGINE_STATES, WAITING, Card, ElidedLabel, Ground, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import MessageEditor

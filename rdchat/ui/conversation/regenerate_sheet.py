@@ -10,8 +10,7 @@ from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.ui.style.labels import ThemedLabel, button_text, cut, set_tip
-from rdchat.ui.style.layouts import form_layout, text_field
-from rdchat.ui.style.sheet import Sheet, nothing
+from rdchat.ui.style.layouts import Sheet, form_layout, nothing, text_field
 from rdchat.ui.style.theme import SMALL, Theme
 
 _NOTE = "For this one reply. The chat's own options stay as they are."

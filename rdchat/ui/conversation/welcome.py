@@ -14,10 +14,9 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.newcomers import LargerModel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import Action, IconButton, TextButton, push_button
-from rdchat.ui.style.icons import app_pixmap
 from rdchat.ui.style.labels import Card, Ground, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row, scrolled
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, app_pixmap
 
 SMALL_STARTERS = (
     "What is photosynthesis?",

@@ -17,10 +17,9 @@ from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
-from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
+from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, picture_of
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
-from rdchat.ui.files.pictures import Picture, picture_of
 from rdchat.ui.style.buttons import add_action, pop_up
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled

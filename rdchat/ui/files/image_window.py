@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.errors import RdchatError, file_errors
 from rdchat.services.background.background_work import MainThread
-from rdchat.ui.files.pictures import NO_LIMIT, PICTURES, Picture, ask, drawn, size_text
+from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, drawn, size_text
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, row

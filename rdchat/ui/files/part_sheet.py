@@ -9,8 +9,7 @@ from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
 from rdchat.ui.style.labels import ThemedLabel, set_tip
-from rdchat.ui.style.layouts import form_layout, row, text_field
-from rdchat.ui.style.sheet import Sheet, nothing
+from rdchat.ui.style.layouts import Sheet, form_layout, nothing, row, text_field
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 
 _PREVIEW_LINES = 7

@@ -19,9 +19,8 @@ from rdchat.services.transfers import Transfers
 from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.style.layouts import ThinBar, form_layout, row, show_share
+from rdchat.ui.style.layouts import Answer, Sheet, ThinBar, form_layout, nothing, row, show_share
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
-from rdchat.ui.style.sheet import Answer, Sheet, nothing
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow

@@ -14,7 +14,7 @@ from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, s
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
@@ -57,7 +57,7 @@ class SuggestionBox(Ground):
             return
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        self.check.setText(texts.check_text(suggestion))
+        self.check.setText(entries.check_text(suggestion))
 
     def show_progress(self, is_here: bool) -> None:
         """Show the drafter; if the model is here without it, with a button, and how far its download is."""
@@ -65,7 +65,7 @@ class SuggestionBox(Ground):
             return
         drafter = self._suggestion.drafter
         has_drafter = drafter.repository in self._models.here.results
-        facts = f"{drafter.repository} ({drafter.kind}, {texts.size(drafter.weight_bytes)})"
+        facts = f"{drafter.repository} ({drafter.kind}, {entries.size(drafter.weight_bytes)})"
         missing = "not installed" if is_here else "downloaded with the model, and Auto uses it"
         self.drafter.setText(f"Drafter: {facts}. It is {'installed, and Auto uses it' if has_drafter else missing}.")
         self.download.setVisible(is_here and not has_drafter)
@@ -79,7 +79,7 @@ class FactsForm(QWidget):
     def __init__(self, theme: Theme, heading: str) -> None:
         super().__init__()
         self._theme = theme
-        self._rows: Sequence[texts.Fact] = ()
+        self._rows: Sequence[entries.Fact] = ()
         self._labels: list[ThemedLabel] = []
         # A QFormLayout would cut values of several lines.
         self._table = QGridLayout()
@@ -88,7 +88,7 @@ class FactsForm(QWidget):
         self._table.setColumnStretch(1, 1)
         column(ThemedLabel(theme, heading, "muted", -1, bold=True), self._table, within=self, spacing=TIGHT)
 
-    def show_rows(self, rows: Sequence[texts.Fact]) -> None:
+    def show_rows(self, rows: Sequence[entries.Fact]) -> None:
         """Show a row for each fact."""
         if rows == self._rows:
             return
@@ -185,7 +185,7 @@ class DetailsPane(QStackedWidget):
             text += " Verify finds the damaged files and can download them again."
         self.problem.show_text(text, "danger" if model.problem else "muted")
         self.vision.setVisible(text == NO_VISION)
-        self._show_model(model.name, f"{model.origin}{texts.DOT}{model.path}", "", texts.facts_of(model))
+        self._show_model(model.name, f"{model.origin}{entries.DOT}{model.path}", "", entries.facts_of(model))
         for part in (self.gguf, self.suggestion, self._card_parts, self.token, self.again):
             part.hide()
         self.row.show()
@@ -198,14 +198,14 @@ class DetailsPane(QStackedWidget):
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
         """Show the drafters for a model on this machine; None while they are searched."""
-        support, reason = texts.support_text(model)
+        support, reason = entries.support_text(model)
         rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
         if heads is None:
             rows.append(("Drafters", "Searching…", ""))
         else:
             matches = dict.fromkeys(head.match.text for head in heads if head.match and head.match.text)
             named = "\n".join(_head_text(head, model) for head in heads) or "None on this machine"
-            models = "\n".join(texts.short_name(other.name) for other in draft_models) or "None on this machine"
+            models = "\n".join(entries.short_name(other.name) for other in draft_models) or "None on this machine"
             rows.append(("Drafters", named, "\n".join(matches)))
             rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
         self.drafts.show_rows(rows)
@@ -232,7 +232,7 @@ class DetailsPane(QStackedWidget):
         self.again.setVisible(bool(trouble))
         self.vision.hide()
         self.token.setVisible(gated)
-        facts = texts.hub_facts(hub) if hub is not None else []
+        facts = entries.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
         idle = machine.idle if (machine := self._models.machine) is not None else None
         sizes = _sizes(model, suggestion)
@@ -259,7 +259,7 @@ class DetailsPane(QStackedWidget):
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
                 return
 
-    def _show_model(self, name: str, source: str, page: str, facts: Sequence[texts.Fact]) -> None:
+    def _show_model(self, name: str, source: str, page: str, facts: Sequence[entries.Fact]) -> None:
         """Show what each model has; another one than before is shown from its top."""
         if (name, source) != (self.name.text(), self.source.text()):
             self.area.verticalScrollBar().setValue(0)
@@ -277,7 +277,7 @@ class DetailsPane(QStackedWidget):
     def _show_download(self, model: ModelDetails) -> None:
         files = model.files
         several = len(model.ggufs) > 1
-        named = ((f"{file.name}{texts.DOT}{texts.size(file.size)}", file.name) for file in model.ggufs)
+        named = ((f"{file.name}{entries.DOT}{entries.size(file.size)}", file.name) for file in model.ggufs)
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)
         self.row.setVisible(not (model.problem or model.trouble))
@@ -302,7 +302,7 @@ class DetailsPane(QStackedWidget):
         listed = [DownloadFile(file.name, file.size, file.size) for file in by_size]
         # While the row lists the files with their progress, a second list would only repeat them.
         repeats = self.row.files.fold.isVisibleTo(self)
-        self.files.show_files([] if repeats else listed, more, texts.left_out_text(left_out))
+        self.files.show_files([] if repeats else listed, more, entries.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:
@@ -329,4 +329,4 @@ def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | N
 
 def _head_text(head: ModelCard, model: ModelCard) -> str:
     kind = f" ({head.kind.label})" if head.kind is not None else ""
-    return f"{texts.drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"
+    return f"{entries.drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

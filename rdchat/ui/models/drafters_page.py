@@ -13,15 +13,13 @@ from rdchat.services.models.training.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
-from rdchat.ui.models.training.page import TrainingPage
-from rdchat.ui.models.training.texts import state_title
+from rdchat.ui.models.training.page import TrainingPage, state_title
 from rdchat.ui.speed.fields import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, fill_box, row, scrolled
+from rdchat.ui.style.layouts import Sheet, column, fill_box, nothing, row, scrolled
 from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.sheet import Sheet, nothing
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _TITLES = {Part.MTP: "MTP layers for {}", Part.VISION: "Vision for {}"}

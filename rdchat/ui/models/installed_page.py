@@ -16,9 +16,8 @@ from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.drafters_page import PartSheet
-from rdchat.ui.models.entries import SortBy, entries_of, key_of
+from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, verdict_text
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
-from rdchat.ui.models.texts import short_name, verdict_text
 from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.formatting import counted, file_size, load_text
 from rdchat.ui.style.labels import ThemedLabel, set_tip

@@ -17,7 +17,7 @@ from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_d
 from rdchat.services.models.library import figures_of
 from rdchat.services.models.listed_model import Model, ModelState
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size, listed
@@ -154,8 +154,8 @@ class ModelRow(QWidget):
         model = self._model
         chosen = self._models.library.chosen
         if model.is_in_downloads:
-            return texts.download_title(self._download)
-        return texts.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
+            return entries.download_title(self._download)
+        return entries.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
 
     @property
     def _download(self) -> Download:
@@ -167,7 +167,7 @@ class ModelRow(QWidget):
         used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
-        self.facts.show_text(texts.drafter_facts(model) if model.drafts else model.facts)
+        self.facts.show_text(entries.drafter_facts(model) if model.drafts else model.facts)
         figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
@@ -180,10 +180,10 @@ class ModelRow(QWidget):
         running = state is ModelState.DOWNLOADING
         failed = download.state is DownloadState.FAILED
         has_bytes = state is ModelState.STOPPED and download.done_bytes > 0
-        show_share(self.bar, texts.share(download))
+        show_share(self.bar, entries.share(download))
         self.bar.setVisible(running or has_bytes)
         if state in {ModelState.DOWNLOADING, ModelState.STOPPED} or model.is_in_downloads:
-            self.state.show_text(texts.state_text(download), _COLORS.get(download.state, "muted"))
+            self.state.show_text(entries.state_text(download), _COLORS.get(download.state, "muted"))
             self.files.show_files(download.files)
         else:
             text = "Installed." if model.card is None and not model.facts else ""
@@ -206,12 +206,12 @@ class ModelRow(QWidget):
         if self._start_problem:
             return self._start_problem, ""
         if model.state is ModelState.STOPPED:
-            return texts.problem_text(download)
+            return entries.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
-            return texts.note_text(download), ""
+            return entries.note_text(download), ""
         if not model.drafts:
             return download.problem, download.hint
-        return texts.drafter_problem(model, self._models.library.problem_of(model)), ""
+        return entries.drafter_problem(model, self._models.library.problem_of(model)), ""
 
     def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
         """Return the texts of the two buttons, and what they do; an empty text hides a button."""
@@ -295,7 +295,7 @@ class ModelRow(QWidget):
         """Show what a deletion does, and delete the model after a yes."""
         models = self._models
         model = question.model
-        name = texts.short_name(question.model.name)
+        name = entries.short_name(question.model.name)
         loaded = models.library.is_loaded(model)
         in_use = loaded or models.library.is_used(model)
         sentences = question.text(in_use, models.library.targets_of(model))
@@ -327,7 +327,7 @@ class ModelRow(QWidget):
             slot.load(name)
             return
         over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
-        question = f"{texts.short_name(self._name)} is too large. Load it anyway?"
+        question = f"{entries.short_name(self._name)} is too large. Load it anyway?"
         risk = f"It may make {MACHINE} slow, and the system may quit rdchat."
         detail = f"It needs {over} more memory than is available. {risk}"
         ask(self, question, detail, "Load Anyway", lambda: slot.load(name, anyway=True))
@@ -344,7 +344,7 @@ class ModelRow(QWidget):
             # The download ended before it could be stopped.
             return
         # Of a pair whose model is complete, only the drafter's files are removed.
-        part = f"{texts.short_name(download.companion)}/" if download.folder else ""
+        part = f"{entries.short_name(download.companion)}/" if download.folder else ""
         done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
         # By the answer, the row may show another download.
         remove = partial(self._remove, download.id)
@@ -353,7 +353,7 @@ class ModelRow(QWidget):
             return
         size = file_size(done_bytes)
         question = f"Keep the {size} so you can resume later?"
-        title = texts.download_title(download)
+        title = entries.download_title(download)
         title = f"{download.companion}. The model stays." if part else title
         ask(self, question, title, f"Remove {size}", remove, leave="Keep", removes=True)
 
@@ -451,5 +451,5 @@ class FileList(ThemedLabel):
 
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in self._files] if self._open else []
+        lines = [f"{file.name}: {file.note or entries.file_text(file)}" for file in self._files] if self._open else []
         self.show_text(f"{listed(lines, _MAX_LISTED_FILES, '\n')}\n{self._note}".strip() if lines else "")

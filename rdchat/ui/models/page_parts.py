@@ -20,8 +20,7 @@ from rdchat.hub.endpoint import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.file_actions import Removal, RemovalQuestion
-from rdchat.ui.models.entries import Entry
-from rdchat.ui.models.texts import short_name
+from rdchat.ui.models.entries import Entry, short_name
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
 from rdchat.ui.style.layouts import Part, column, row, splitter

@@ -1,6 +1,12 @@
-"""Places where models run: what the Remote and Macs pages share."""
+"""Places where models run: what the Remote and Macs pages share.
+
+The Macs page: Macs that run a model together with this one, and the models with where they fit.
+
+The Remote page: other computers, the models of the chosen one, and the sheet that adds one.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -8,18 +14,39 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 from shiboken6 import isValid
 
-from rdchat.errors import RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
 from rdchat.services.models.listed_model import Model
+from rdchat.services.models.macs import Macs
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.entries import Entry
+from rdchat.services.remote_servers import RemoteServers
+from rdchat.ui.models.entries import Entry, joined
 from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.formatting import LEAVES, MACHINE, counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, visible_text
-from rdchat.ui.style.layouts import add_row, column, form_layout, row, scrolled
-from rdchat.ui.style.sheet import Sheet, nothing
+from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row, scrolled
+from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+
+_MACS_NOTE = (
+    "Several Macs can run a model that is too large for one. Each needs the same version of rdchat, and ssh without a "
+    "password. What they send each other is not encrypted: connect them by a cable, or at home. "
+    "They stay awake while a model is loaded on them."
+)
+_SERVERS_NOTE = (
+    "Use models of another computer, such as one that runs rdchat serve. What you send them leaves "
+    f"{MACHINE}: your messages, files and results of tools."
+)
+_GOES_THERE = "What you send to its models goes there: your messages, files and results of tools."
+# Each row takes milliseconds to make, and some servers have hundreds of models.
+_MAX_ROWS = 50
+_UNENCRYPTED = "Everyone in the network between could read your chats, and the key. Use it only in a network you trust."
+_FINGERPRINT = "Go on only if rdchat serve prints the same fingerprint there:\n\n{}"
 
 
 class PlacePage(QWidget):
@@ -155,3 +182,170 @@ class PlaceSheet(Sheet):
         self.status.show_text(text, color)
         self.buttons[-1].setEnabled(color == "danger")
         self.fit()
+
+
+class MacSheet(PlaceSheet):
+    """Adds a Mac that has an address.
+
+    Args:
+        macs: The Macs.
+        theme: The appearance to follow.
+        window: The sheet stands in front of it.
+    """
+
+    def __init__(self, macs: Macs, theme: Theme, window: QWidget) -> None:
+        self._macs = macs
+        self.name = QLineEdit(placeholderText="studio.local", maxLength=255)
+        self.address = QLineEdit(placeholderText="Optional", maxLength=15)
+        fields = (("Name", self.name, "Its name for ssh"), ("Address", self.address, "If its name is not found"))
+        super().__init__(window, theme, ("Add a Mac", _MACS_NOTE), fields)
+
+    def _add(self) -> None:
+        if name := self.name.text().strip():
+            self.say(f"Looking for {visible_text(name)}…", "muted")
+            self._macs.add(name, self.address.text().strip(), self.take_answer)
+
+
+class MacsPage(PlacePage):
+    """Checks and removes Macs, and loads a model on all that are ready.
+
+    Args:
+        models: The window's services.
+        links: Lead to other pages.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+        self._models = models
+        self._macs = models.macs
+        self.check = push_button(
+            "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check(self.chosen)
+        )
+        self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove(self.chosen))
+        texts = "Macs", "No other Macs yet.", _MACS_NOTE, "Add a Mac…"
+        super().__init__(models, links, theme, texts, self.check, self.remove)
+        self.heading.setText("Models on all Macs that are ready")
+        for changed in (self._macs.changed, models.library.changed, models.memory.changed):
+            changed.connect(self._refresh)
+        self._refresh()
+
+    def look(self) -> None:
+        self._models.library.look()
+
+    def _refresh(self) -> None:
+        self.show_places([self._entry(host) for host in self._macs.hosts])
+
+    def _entry(self, host: Host) -> Entry:
+        text = visible_text(self._macs.text(host)).removeprefix("ready, ")
+        marks = (("Ready", "success"),) if host in self._macs.ready else ()
+        return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
+
+    def show_place(self, place: Entry) -> list[Model]:
+        self.source.setText(", ".join(place.item.ips))
+        self.state.show_text(place.facts)
+        cards = [card for card in self._models.library.models if card.can_be_loaded] if self._macs.ready else []
+        return [self._model(card) for card in cards]
+
+    def _model(self, card: ModelCard) -> Model:
+        facts = joined(file_size(card.disk_bytes), self._macs.fit_text(card, self._models.machine))
+        return Model(card.name, is_installed=True, load_name=self._macs.address(card), facts=facts)
+
+    def open_sheet(self) -> None:
+        MacSheet(self._macs, self._theme, self.window()).open()
+
+
+class ServerSheet(PlaceSheet):
+    """Adds a server that answers.
+
+    Args:
+        servers: The servers.
+        theme: The appearance to follow.
+        window: The sheet stands in front of it.
+    """
+
+    def __init__(self, servers: RemoteServers, theme: Theme, window: QWidget) -> None:
+        self._servers = servers
+        self.name = QLineEdit(maxLength=24)
+        self.address = QLineEdit(placeholderText=EXAMPLE)
+        self.key = QLineEdit(echoMode=QLineEdit.EchoMode.Password)
+        fields = (
+            ("Name", self.name, "Your name for it: letters, digits and hyphens"),
+            ("Address", self.address, "As rdchat serve prints it"),
+            ("Key", self.key, "It goes to the keychain, and only to this address"),
+        )
+        super().__init__(window, theme, ("Add a Computer", _SERVERS_NOTE), fields)
+
+    def _add(self) -> None:
+        self._try(self.name.text().strip(), self.address.text().strip())
+
+    def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:
+        """Ask a server, after the person has confirmed what is not safe."""
+        self.say("")
+        if not plain and is_address(address) and needs_confirmation(address):
+            accept = partial(self._try, name, address, plain=True)
+            ask(self, f"Connect to {address} without encryption?", _UNENCRYPTED, "Connect", accept)
+            return
+        try:
+            server = RemoteServer(name, address, fingerprint, plain)
+            self.say(f"Asking {server.host}…", "muted")
+            self._servers.add(server, self.key.text().strip(), partial(self._on_answer, server))
+        except InvalidSettingError as error:
+            self.say(str(error))
+
+    def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
+        self.take_answer(problem)
+        fingerprint = getattr(problem, "fingerprint", "")
+        if fingerprint and problem is not None and isValid(self):
+            accept = partial(self._try, server.name, server.address, fingerprint=fingerprint)
+            ask(self, problem.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
+
+
+class RemotePage(PlacePage):
+    """Lists the servers, and uses models of the chosen one.
+
+    Args:
+        models: The window's services.
+        links: Lead to other pages.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+        self._servers = servers = models.remote
+        self.again = push_button("Look Again", "Ask the computers for their models", servers.look)
+        self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
+        texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"
+        super().__init__(models, links, theme, texts, self.again, self.remove)
+        servers.changed.connect(self._refresh)
+        self._refresh()
+
+    def look(self) -> None:
+        self._servers.look()
+
+    def _refresh(self) -> None:
+        self.show_places([_entry(state) for state in self._servers.states])
+
+    def show_place(self, place: Entry) -> list[Model]:
+        self.source.setText(place.facts)
+        cards = [card for card in self._servers.cards if card.origin == place.key]
+        facts = f"On {place.key} {LEAVES}"
+        more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
+        self.state.show_text(place.tip + more, "danger" if place.item.problem else "muted")
+        shown = cards[:_MAX_ROWS]
+        return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in shown]
+
+    def open_sheet(self) -> None:
+        ServerSheet(self._servers, self._theme, self.window()).open()
+
+    def _ask_to_remove(self) -> None:
+        server = self.chosen.server
+        text = "Its key is removed from the keychain. Your chats stay."
+        remove = partial(self._servers.remove, server)
+        ask(self.window(), f"Remove {server.name}?", text, "Remove", remove, removes=True)
+
+
+def _entry(state: ServerState) -> Entry:
+    server = state.server
+    count = counted(len(state.models), "model") if state.models else ""
+    mark = ("Not available", "warning") if state.problem else (count, "muted")
+    tip = visible_text(state.problem) or (_GOES_THERE if count else "Not asked yet.")
+    return Entry(server.name, server.name, server.address, marks=(mark,), tip=tip, item=state)

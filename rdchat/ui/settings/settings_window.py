@@ -12,8 +12,8 @@ from rdchat.hub.updates import updates_address
 from rdchat.inference.api.messages import ImageCap
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
+from rdchat.ui.settings.chat_options import SamplingForm
 from rdchat.ui.settings.presets_page import PresetsPage
-from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import formatting

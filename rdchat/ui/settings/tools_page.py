@@ -1,4 +1,7 @@
-"""The page of servers of tools in Settings."""
+"""The page of servers of tools in Settings.
+
+The popover with switches for one chat's servers of tools, and their tools.
+"""
 
 import shlex
 from collections.abc import Mapping
@@ -9,23 +12,22 @@ from textwrap import shorten
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QWidget
+from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files.foreign_files import opened
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.code_field import CodeField
-from rdchat.ui.style.consent import ConsentPause
+from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, listed
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, visible_text
-from rdchat.ui.style.layouts import add_row, form_layout, row, text_field
-from rdchat.ui.style.opening import FileMode, ask, ask_to_open
-from rdchat.ui.style.sheet import WIDTH, Answer, Sheet, nothing
-from rdchat.ui.style.theme import SMALL, Theme
+from rdchat.ui.style.labels import CodeField, ElidedLabel, Popover, ThemedLabel, tip_text, visible_text
+from rdchat.ui.style.layouts import WIDTH, Answer, Sheet, add_row, column, form_layout, nothing, row, text_field
+from rdchat.ui.style.opening import ConsentPause, FileMode, ask, ask_to_open, open_beside
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."
@@ -43,6 +45,13 @@ _PROGRAM = "This program runs with your rights: it can read and change your file
 _ADDRESS = "The server at this address gets what the model writes in calls. Connect to it only if you trust it."
 _REMOVED = "Its keys are removed from the keychain. Results in your chats stay."
 _JSON = ("Servers (*.json)",)
+_SIZE = (320, 200)
+_NAMES = 150
+# Tools that the line at the message field names.
+_NAMED = 3
+_KEY = Qt.ItemDataRole.UserRole
+_NONE = "No tool is on in Settings. Tools read files, search the web, or use other programs."
+_UNTRAINED = "This model was not trained to call tools."
 
 
 def state_text(server: ToolServer, state: ServerState) -> str:
@@ -287,3 +296,104 @@ class ToolsPage(SettingsPage):
             return
         added = f"Imported the tools of {counted(len(imported.servers), 'server')}, off until you switch them on."
         self.result.show_text(visible_text(" ".join([added, *imported.problems])))
+
+
+class ChatToolsPopover(Popover):
+    """Switches servers on in the open chat, and some of their tools off; its button shows whether one is on.
+
+    Args:
+        chat: The open chat.
+        servers: The servers.
+        model: The loaded model.
+        button: Opens it.
+        theme: The appearance to follow.
+
+    Attributes:
+        settings_requested: The person wants to set servers up.
+        items: The switches, by the names of servers and the full names of tools.
+        line: Says that the model was not trained to call the tools that are on; it stands at the message field.
+    """
+
+    def __init__(
+        self, chat: OpenChat, servers: ToolServers, model: ModelSlot, button: IconButton, theme: Theme
+    ) -> None:
+        super().__init__(theme, "window", button)
+        self._chat = chat
+        self._servers = servers
+        self._model = model
+        self._button = button
+        button.clicked.connect(self._open)
+        self.items: dict[str, QTreeWidgetItem] = {}
+        self.tree = QTreeWidget(columnCount=2)
+        self.tree.setHeaderHidden(True)
+        self.tree.setAccessibleName("Tools of this chat")
+        self.tree.setFixedSize(*_SIZE)
+        self.tree.setColumnWidth(0, _NAMES)
+        self.tree.itemChanged.connect(self._switch)
+        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.line = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.settings = push_button("Tool Settings…")
+        self.settings.clicked.connect(self.close)
+        parts = ThemedLabel(theme, "Tools", bold=True), self.tree, self.note, row(None, self.settings)
+        column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
+        for changed in (chat.opened, chat.options_changed, servers.changed, model.loaded, model.load_started):
+            # Later: Qt may be about to use the item that was switched.
+            changed.connect(self.refresh, Qt.ConnectionType.QueuedConnection)
+        self.refresh()
+
+    def _open(self) -> None:
+        open_beside(self, self._button)
+        self.tree.setFocus()
+
+    def refresh(self) -> None:
+        """Show which servers and tools there are, and which are on."""
+        own = self._chat.conversation.own
+        tree = self.tree
+        usable = self._servers.usable
+        unfolded = {key for key, item in self.items.items() if item.isExpanded()}
+        current = {key for key, item in self.items.items() if item.isSelected()}
+        self.items = {}
+        with QSignalBlocker(tree):
+            tree.clear()
+            for server in usable:
+                state = self._servers.state(server.name)
+                on = server.name in own.tools
+                item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
+                item.setText(1, visible_text(state_text(server, state)))
+                item.setToolTip(1, tip_text(state_text(server, state)))
+                for tool in state.definitions if on else ():
+                    child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
+                    child.setToolTip(0, tip_text(visible_text(tool.description)))
+                item.setExpanded(server.name in unfolded)
+        used = [server_title(server.name) for server in usable if server.name in own.tools]
+        name, color = ("Tools, on in this chat", "accent") if used else ("Tools", "muted")
+        self._button.show_as("tools", name, color)
+        remote = [server.name for server in usable if server.is_remote and server.name in own.tools]
+        untrained = self._model.info is not None and not self._model.info.trained_for_tools
+        notes = _UNTRAINED if untrained else "", f"{', '.join(remote)}: {LEAVES}" if remote else ""
+        self.note.show_text("\n".join(filter(None, notes)) if usable else _NONE)
+        may_not_call = f"{_UNTRAINED} It may answer without {listed(used, _NAMED)}."
+        self.line.show_text(visible_text(may_not_call) if untrained and used else "")
+        tree.setVisible(bool(usable))
+
+    def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:
+        item = self.items[key] = QTreeWidgetItem(above, [visible_text(name)])
+        item.setData(0, _KEY, key)
+        item.setCheckState(0, Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
+        if key in current:
+            self.tree.setCurrentItem(item)
+        return item
+
+    def _switch(self, item: QTreeWidgetItem) -> None:
+        own = self._chat.conversation.own
+        key = item.data(0, _KEY)
+        is_server = item.parent() is None
+        is_on = item.checkState(0) is Qt.CheckState.Checked
+        named = own.tools if is_server else own.tools_off
+        named = (*(each for each in named if each != key), *([key] if is_on is is_server else []))
+        if is_server:
+            self._chat.set_tools(named, own.tools_off)
+            if is_on:
+                self._servers.start(key)
+        else:
+            self._chat.set_tools(own.tools, named)

@@ -13,9 +13,17 @@ from rdchat.errors import StorageError
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions
 from rdchat.ui.style.formatting import counted, day_text
-from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.labels import tip_text, utf16_spans
-from rdchat.ui.style.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
+from rdchat.ui.style.theme import (
+    ROW_RADIUS,
+    SMALL,
+    TIGHT,
+    Theme,
+    control_font,
+    line_pixmap,
+    paint_row_ground,
+    text_look,
+)
 
 _Index = QModelIndex | QPersistentModelIndex
 # Characters of a title that gets a tooltip.

@@ -8,9 +8,8 @@ from PySide6.QtCore import QRectF
 from rdchat.inference.api.reply_statistics import Spent
 from rdchat.ui.plots.drawing import Drawing
 from rdchat.ui.plots.plot_view import Chart
-from rdchat.ui.style.definitions import STAGES
 from rdchat.ui.style.formatting import share as share_text
-from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.labels import STAGES, set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
 # Distances in a bar chart, in pixels.

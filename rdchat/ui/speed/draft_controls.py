@@ -15,8 +15,7 @@ from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
-from rdchat.ui.style.definitions import DRAFT_SETTINGS, MODES
-from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.labels import DRAFT_SETTINGS, MODES, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, fill_box, form_layout, row
 from rdchat.ui.style.theme import TIGHT, Theme
 

@@ -9,8 +9,8 @@ from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
-from rdchat.ui.style.definitions import ENDS
 from rdchat.ui.style.formatting import NONE, count, counted, decimal, duration, memory, rate
+from rdchat.ui.style.labels import ENDS
 
 # A percentage of fewer tokens would mean nothing.
 _FEW_DRAFTED = 20

@@ -14,8 +14,7 @@ from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.definitions import LEDGER_COLUMNS, STAGES
-from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
+from rdchat.ui.style.labels import LEDGER_COLUMNS, STAGES, ThemedLabel, set_tip, tip_text
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme

@@ -32,12 +32,12 @@ from rdchat.ui.speed.sections import (
     SpeedSection,
     StatusLine,
     TimeSection,
+    Verdict,
+    verdict,
 )
-from rdchat.ui.speed.verdict import Verdict, verdict
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.definitions import DEFINITIONS, REQUEST_PHASES
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, set_tip
+from rdchat.ui.style.labels import DEFINITIONS, REQUEST_PHASES, ElidedLabel, Ground, Separator, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle

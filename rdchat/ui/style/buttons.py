@@ -17,9 +17,8 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import without_controls
-from rdchat.ui.style.icons import line_icon, line_pixmap
 from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.theme import Theme, control_font, paint_focus, set_role
+from rdchat.ui.style.theme import Theme, control_font, line_icon, line_pixmap, paint_focus, set_role
 
 type Action = Callable[[], object]
 

@@ -3,17 +3,33 @@
 Qt treats a text that looks like HTML as rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
 through here; `tests/ui/style/test_plain_text_only.py` checks that.
+
+Names and explanations of what the windows show: `resources/definitions.toml`.
+
+A stranger's text, whole and as it is: arguments of a call, a command, the error output of a program.
 """
 
 import re
+import tomllib
 from bisect import bisect_left
+from collections.abc import Mapping
 from html import escape
+from importlib import resources
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, QUrl
-from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat
-from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QToolTip, QWidget
+from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextOption
+from PySide6.QtWidgets import (
+    QGraphicsItem,
+    QLabel,
+    QMessageBox,
+    QPlainTextEdit,
+    QSizePolicy,
+    QTextBrowser,
+    QToolTip,
+    QWidget,
+)
 
-from rdchat.ui.style.theme import RADIUS, Theme, control_font, paint_card, set_role
+from rdchat.ui.style.theme import RADIUS, SMALL, Theme, control_font, paint_card, set_role
 
 # The characters of a tooltip's line that is not broken, and the lines of a tooltip.
 _LINE = 80
@@ -25,6 +41,26 @@ _MAX_OF_BUTTON = 200
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
+_TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
+STAGES: Mapping[str, tuple[str, str]] = _TEXTS.pop("Stages")
+"""The name and the definition of each row of the time ledger."""
+LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
+DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
+TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
+MODES: Mapping[str, str] = _TEXTS.pop("Modes")
+ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
+WAITING = "Waiting…"
+"""What is shown in place of the state until a reply is asked of the model."""
+REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
+LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
+ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
+SAMPLING: Mapping[str, tuple[str, str]] = _TEXTS.pop("Sampling")
+TRAINING: Mapping[str, Mapping[str, str]] = _TEXTS.pop("Training")
+_ENDED = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
+DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDED}"}
+"""The definition of each figure."""
+# Laying out a longer line blocks the window.
+_LONG_LINE = re.compile(r"(.{2000})(?=.)")
 
 
 def cut(text: str, limit: int = _MAX) -> str:
@@ -274,3 +310,38 @@ class Separator(Ground):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "border")
         self.setFixedHeight(1)
+
+
+class CodeField(QPlainTextEdit):
+    """Shows a text that can be copied, with what is invisible made visible; one of many lines scrolls.
+
+    Args:
+        theme: The appearance to follow.
+        name: Its name for screen readers.
+        max_lines: The lines that it shows at once.
+    """
+
+    def __init__(self, theme: Theme, name: str, max_lines: int) -> None:
+        super().__init__(readOnly=True, undoRedoEnabled=False, tabChangesFocus=True)
+        self.setAccessibleName(name)
+        self.setFont(theme.code_font())
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
+        # So that the order of characters is that of the text, also where it begins with another script.
+        self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
+        flags = Qt.TextInteractionFlag
+        self.setTextInteractionFlags(flags.TextSelectableByMouse | flags.TextSelectableByKeyboard)
+        self._max_lines = max_lines
+        self._lengths = [0]
+
+    def show_text(self, text: str) -> None:
+        """Show another text."""
+        shown = _LONG_LINE.sub(r"\1\n", visible_text(text))
+        if shown != self.toPlainText():
+            self.setPlainText(shown)
+            self._lengths = [len(line) for line in shown.split("\n")]
+
+    def fit(self, width: int) -> None:
+        """Take the height that the text needs at a width, as far as the limit of lines."""
+        letters = max((width - 3 * SMALL) // max(self.fontMetrics().averageCharWidth(), 1), 1)
+        lines = sum(max(-(-length // letters), 1) for length in self._lengths)
+        self.setFixedHeight(min(lines, self._max_lines) * self.fontMetrics().lineSpacing() + 2 * SMALL)

@@ -1,6 +1,9 @@
-"""Rows, columns, forms and scroll areas of widgets, and fields in them."""
+"""Rows, columns, forms and scroll areas of widgets, and fields in them.
 
-from collections.abc import Iterable
+Sheets in front of a window: a title, a text, perhaps more parts, and buttons.
+"""
+
+from collections.abc import Iterable, Sequence
 from math import cos, pi
 from time import monotonic
 
@@ -17,6 +20,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import (
     QBoxLayout,
     QComboBox,
+    QDialog,
     QFormLayout,
     QFrame,
     QHBoxLayout,
@@ -25,15 +29,16 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QPlainTextEdit,
     QProgressBar,
+    QPushButton,
     QScrollArea,
     QSplitter,
     QVBoxLayout,
     QWidget,
 )
 
-from rdchat.ui.style.icons import show_icon
-from rdchat.ui.style.labels import PlainLabel, set_tip
-from rdchat.ui.style.theme import SMALL, Theme
+from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
+from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
 
 _TYPING_MS = 120
 # A bar that knows nothing: how long its piece takes from left to right.
@@ -46,11 +51,13 @@ _SIDES = {
     Qt.LayoutDirection.LeftToRight: Qt.AlignmentFlag.AlignLeft,
     Qt.LayoutDirection.RightToLeft: Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute,
 }
-
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 """A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
 # Left, top, right and bottom.
 _Margins = int | tuple[int, int, int, int]
+type Answer = tuple[str, Action]
+WIDTH = 440
+"""Width of a sheet's parts."""
 
 
 def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
@@ -334,3 +341,70 @@ def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(content)
     return area
+
+
+def nothing() -> None:
+    """Do nothing: the action of a button that only closes its sheet."""
+
+
+class Sheet(QDialog):
+    """A title, a text, widgets, and buttons that close the sheet. Escape presses the first button, Return the last.
+
+    Args:
+        window: The sheet stands in front of it.
+        theme: The appearance to follow.
+        title: The subject, or a question.
+        text: Shown below the title.
+        answers: The buttons.
+        parts: Shown below the text.
+        left: A button at the left end of the row.
+        stays: Whether the sheet stays open when a button acts; one without an action closes it.
+    """
+
+    def __init__(
+        self,
+        window: QWidget,
+        theme: Theme,
+        title: str,
+        text: str,
+        answers: Sequence[Answer],
+        *,
+        parts: Sequence[Part] = (),
+        left: Answer | None = None,
+        stays: bool = False,
+    ) -> None:
+        super().__init__(window, Qt.WindowType.Sheet)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(text)
+        self.text = text
+        self._escape = answers[0][1]
+        self._stays = stays
+        self.title = ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)
+        head: list[Part] = [self.title]
+        if text:
+            head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
+        self.buttons = [self._button(answer) for answer in answers]
+        by_role = dict(zip(("reject", "accept"), self.buttons, strict=False))
+        line = dialog_buttons(**({"action": self._button(left)} if left else {}), **by_role)
+        self.buttons[-1].setDefault(True)
+        self._column = column(*head, *parts, MEDIUM, line, within=self, margins=LARGE)
+        self.fit()
+
+    def fit(self) -> None:
+        """Take the height that the parts need."""
+        self._column.activate()
+        self.setFixedSize(WIDTH + 2 * LARGE, self._column.totalHeightForWidth(WIDTH + 2 * LARGE))
+
+    def _button(self, answer: Answer) -> QPushButton:
+        return push_button(answer[0], "", lambda: self.answer(answer[1]))
+
+    def answer(self, act: Action) -> None:
+        """Act, and close the sheet unless it stays."""
+        if act is nothing or not self._stays:
+            self.done(0)
+        act()
+
+    def reject(self) -> None:
+        self.answer(self._escape)

@@ -16,8 +16,7 @@ from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
-from rdchat.ui.style.definitions import DEFINITIONS
-from rdchat.ui.style.labels import ElidedLabel, Popover, ThemedLabel, cut, set_tip
+from rdchat.ui.style.labels import DEFINITIONS, ElidedLabel, Popover, ThemedLabel, cut, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font

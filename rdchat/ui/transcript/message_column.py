@@ -17,9 +17,8 @@ from rdchat.ui.style.layouts import discard
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
+from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage, ToolMessage
 from rdchat.ui.transcript.pending_calls import PendingCalls
-from rdchat.ui.transcript.tool_messages import ToolMessage
 
 FIRST = 2
 """Messages shown at first at the end or the start; the view asks for more until they fill it."""

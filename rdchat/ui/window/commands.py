@@ -26,10 +26,9 @@ from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu
-from rdchat.ui.style.icons import app_pixmap
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, show_in_front
-from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
+from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme, app_pixmap
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.palette import Entry
 from rdchat.ui.window.side_windows import SideWindows

@@ -10,13 +10,11 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.conversation.banner import UNDO_MS
-from rdchat.ui.conversation.notices import Action, Notices
+from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.icons import show_icon
 from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import Theme, show_icon
 from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.menus import WindowActions
 from rdchat.ui.window.model_button import ModelButton
@@ -118,7 +116,7 @@ class DownloadButton(IconButton):
         models.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
-        from rdchat.ui.models.texts import share, totals_text  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.entries import share, totals_text  # noqa: PLC0415  once something is downloaded
 
         going = self._models.downloads.going()
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.problem}

@@ -35,7 +35,7 @@ from rdchat.ui.style.focus_rings import FocusRings
 from rdchat.ui.style.layouts import in_reading_order, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
-from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
+from rdchat.ui.transcript.markdown.decorations import ScrollBar
 from rdchat.ui.transcript.message_parts import early_end
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
@@ -230,7 +230,7 @@ class MainWindow(QMainWindow):
         return super().eventFilter(watched, event)
 
     def _follow_training(self, models: "Models") -> None:
-        from rdchat.ui.models.training.texts import short_text  # noqa: PLC0415  not before the window
+        from rdchat.ui.models.training.page import short_text  # noqa: PLC0415  not before the window
 
         self.panel.follow_training(models.training, short_text)
 

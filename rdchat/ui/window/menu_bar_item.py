@@ -13,8 +13,8 @@ from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.formatting import rate
-from rdchat.ui.style.icons import app_icon, line_icon
 from rdchat.ui.style.opening import show_in_front
+from rdchat.ui.style.theme import app_icon, line_icon
 from rdchat.ui.window.commands import Commands
 
 _RECENT = 5

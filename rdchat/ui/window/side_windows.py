@@ -320,7 +320,7 @@ class SideWindows:
 
     def ask_for_token(self, parent: QWidget) -> None:
         """Open the sheet of the hub's token in front of a window."""
-        from rdchat.ui.models.downloads_page import TokenSheet  # noqa: PLC0415
+        from rdchat.ui.models.window import TokenSheet  # noqa: PLC0415
 
         TokenSheet(self.model_services.account, self._theme, parent).open()
 

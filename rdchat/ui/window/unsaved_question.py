@@ -10,10 +10,9 @@ from rdchat.errors import StorageError
 from rdchat.services.chat.reply import Reply, ReplyRecorder
 from rdchat.services.chat.rescue_file import RescueFile
 from rdchat.services.chat_list.chat_order import named
-from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.opening import ask_to_save
+from rdchat.ui.style.opening import ConsentPause, ask_to_save
 
 _LOOK_MS = 500
 _MAX_NAMED = 5

@@ -23,8 +23,8 @@ from rdchat.inference.library.model_library import (
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.model_locations import stamp_of, store_capability, stored_capability
-from rdchat.work.child_limits import Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.child_run import Limits
 from tests.grids import share
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache

@@ -25,7 +25,7 @@ from rdchat.files.image_brands import HEIC
 from rdchat.inference.vision import pixels_child
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
-from rdchat.work.child_limits import Limits
+from rdchat.work.child_run import Limits
 from rdchat.work.job import Job
 from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile, stored
 from tests.time_limits import at_most

@@ -3,7 +3,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import SummaryProgress
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply

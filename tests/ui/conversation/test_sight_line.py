@@ -16,7 +16,7 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.models.drafters_page import PartSheet
-from rdchat.ui.models.texts import facts_of, row_line
+from rdchat.ui.models.entries import facts_of, row_line
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
 from tests.services.models.macs import MAC_16, mac

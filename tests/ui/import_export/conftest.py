@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import Role
 from rdchat.services.transfers import Transfers
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.style.sheet import Sheet
+from rdchat.ui.style.layouts import Sheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.endpoint import Lack
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries
 from rdchat.ui.style import formatting
 
 GB = 10**9
@@ -48,9 +48,9 @@ def test_time_left(seconds: float, shown: str) -> None:
 def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
     drafter = Download("org/drafter", files=(DownloadFile("its files", 0, GB),))
     pair = with_drafter(progress(DownloadState.WAITING), drafter)
-    assert (texts.state_text(pair), texts.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
+    assert (entries.state_text(pair), entries.share(pair), pair.companion) == ("Waiting", None, "org/drafter")
     pair = with_drafter(progress(DownloadState.WAITING, GB, 3 * GB), drafter)
-    assert (texts.state_text(pair), texts.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
+    assert (entries.state_text(pair), entries.share(pair)) == ("Waiting  ·  1.00 of 4.00 GB", 0.25)
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
     ],
 )
 def test_states(told: Download, shown: str) -> None:
-    assert texts.state_text(told) == shown
+    assert entries.state_text(told) == shown
 
 
 def test_files() -> None:
-    assert texts.file_text(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
-    assert texts.file_text(DownloadFile("a", GB, 2 * GB)) == "1.00 of 2.00 GB"
-    assert texts.file_text(DownloadFile("a", GB, GB)) == "1.00 GB"
+    assert entries.file_text(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
+    assert entries.file_text(DownloadFile("a", GB, 2 * GB)) == "1.00 of 2.00 GB"
+    assert entries.file_text(DownloadFile("a", GB, GB)) == "1.00 GB"
 
 
 def test_what_keeps_several_files_is_said_once() -> None:
     note = "No data for 30 s. Trying again in 4 s."
-    assert texts.note_text(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
-    assert texts.note_text(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
+    assert entries.note_text(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
+    assert entries.note_text(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
 
 
 def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
     for lack, wanted in ((Lack.TOKEN, "enter your token"), (Lack.AGREEMENT, "“Agree and access repository”")):
         told = progress(DownloadState.FAILED, problem="It is gated.", hint="run `rdchat models token`", lack=lack)
-        problem, hint = texts.problem_text(told)
+        problem, hint = entries.problem_text(told)
         assert problem == "It is gated."
         assert wanted in hint
         assert "rdchat models token" not in hint
@@ -96,5 +96,5 @@ def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
 def test_the_sum_takes_as_long_as_its_slowest() -> None:
     slow = progress(DownloadState.DOWNLOADING, 0, 10 * GB, 1e6)
     fast = progress(DownloadState.DOWNLOADING, 0, GB, 1e8)
-    assert texts.totals_text([slow, fast]) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
-    assert texts.totals_text([]) == ""
+    assert entries.totals_text([slow, fast]) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
+    assert entries.totals_text([]) == ""

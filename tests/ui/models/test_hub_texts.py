@@ -10,7 +10,7 @@ from rdchat.hub.newcomers import suggestions
 from rdchat.inference.api.model_facts import MemoryRoom
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
-from rdchat.ui.models import entries, texts
+from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import judge
 from tests.services.models.macs import GB, MAC_16, mac
 
@@ -84,10 +84,10 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
 
 
 def test_facts_of_a_model_are_short() -> None:
-    assert texts.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
-    assert texts.compact(FOUND.downloads) == "1.2 M"
-    assert [texts.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
-    facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in texts.hub_facts(FOUND)}
+    assert entries.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
+    assert entries.compact(FOUND.downloads) == "1.2 M"
+    assert [entries.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
+    facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in entries.hub_facts(FOUND)}
     assert facts["Used"] == "1,234,567 downloads last month, 1 like"
     assert (facts["Changed"], facts["Licence"], facts["Weights"]) == ("1 Nov 2026", "mit", "4.00 GB")
 
@@ -95,7 +95,7 @@ def test_facts_of_a_model_are_short() -> None:
 def test_a_suggestion_gives_its_licences() -> None:
     suggestion = next(each for each in suggestions() if each.licence == each.drafter.licence)
     unread, other = (replace(suggestion, drafter=replace(suggestion.drafter, licence=name)) for name in ("", "mit"))
-    assert [texts.check_text(each) for each in (suggestion, unread, other)] == [
+    assert [entries.check_text(each) for each in (suggestion, unread, other)] == [
         "Licence: apache-2.0. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: unknown. Not tried with rdchat.",
         "Licence: apache-2.0; of the drafter: mit. Not tried with rdchat.",

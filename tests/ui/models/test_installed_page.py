@@ -13,9 +13,8 @@ from rdchat.errors import DoesNotFitError
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.entries import SortBy, entries_of
+from rdchat.ui.models.entries import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.models.installed_page import InstalledPage
-from rdchat.ui.models.texts import drafter_name, row_line
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.opening import SHOW_FOLDER
 from rdchat.ui.style.theme import Theme

@@ -15,7 +15,7 @@ from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries
 from rdchat.ui.models.drafters_page import DraftersPage, PartSheet
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
@@ -88,8 +88,8 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
-    assert texts.download_title(download) == f"{ORIGINAL}  ·  MTP layers"
-    assert texts.state_text(download) == "1 MB  ·  complete"
+    assert entries.download_title(download) == f"{ORIGINAL}  ·  MTP layers"
+    assert entries.state_text(download) == "1 MB  ·  complete"
     assert "There is nothing to get" in opened(qtbot, page).problem.text()
 
 

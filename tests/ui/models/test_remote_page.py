@@ -15,7 +15,7 @@ from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.models.remote_page import RemotePage, ServerSheet
+from rdchat.ui.models.place_page import RemotePage, ServerSheet
 from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow

@@ -19,10 +19,9 @@ from rdchat.services.models.hub_drafters import Part, PartSearch
 from rdchat.services.models.macs import Macs
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.drafters_page import PartSheet
-from rdchat.ui.models.macs_page import MacSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.remote_page import ServerSheet
-from rdchat.ui.style.sheet import Sheet
+from rdchat.ui.models.place_page import MacSheet, ServerSheet
+from rdchat.ui.style.layouts import Sheet
 from rdchat.ui.style.theme import Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat

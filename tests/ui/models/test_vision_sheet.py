@@ -12,7 +12,7 @@ from rdchat.inference.api.model_facts import NO_VISION, ModelCard
 from rdchat.inference.vision.families import vision_of
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models import texts
+from rdchat.ui.models import entries
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
@@ -63,7 +63,7 @@ def test_a_copy_gets_the_vision_of_its_original(
 ) -> None:
     details = page.details
     assert (details.problem.text(), details.vision.isVisible()) == (NO_VISION, True)
-    assert texts.row_line(card(models, copy.name)).count("sees images") == 0
+    assert entries.row_line(card(models, copy.name)).count("sees images") == 0
     assert hub.requests == [], "nothing is asked before a click"
     details.vision.click()
     sheet = page.findChildren(PartSheet)[-1]
@@ -75,12 +75,12 @@ def test_a_copy_gets_the_vision_of_its_original(
     with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
         sheet.go.click()
     (download,) = models.downloads.all()
-    assert texts.download_title(download) == f"{ORIGINAL}  ·  vision"
+    assert entries.download_title(download) == f"{ORIGINAL}  ·  vision"
     assert vision_of(copy).family is not None
     qtbot.waitUntil(lambda: len(models.library.models) == 2, timeout=WAIT_MS)
     seeing, tower = card(models, copy.name), card(models, Path(download.folder).name)
-    assert "sees images" in texts.row_line(seeing)
-    assert texts.row_line(tower) == texts.joined(texts.size(tower.disk_bytes), "Vision of a model")
+    assert "sees images" in entries.row_line(seeing)
+    assert entries.row_line(tower) == entries.joined(entries.size(tower.disk_bytes), "Vision of a model")
     assert page.count.text().startswith("1 model, ")
     page.list.setCurrentRow(0)
     assert page.current == seeing

@@ -7,8 +7,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.settings.sampling_form import COMMON
+from rdchat.ui.settings.chat_options import COMMON, ChatOptions
 from rdchat.ui.style.theme import Theme
 from tests.listed import listed
 from tests.ui.conftest import Chat

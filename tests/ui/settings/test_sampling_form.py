@@ -4,7 +4,7 @@ from PySide6.QtWidgets import QDoubleSpinBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.settings.sampling_form import SamplingForm, stop_strings, stop_text
+from rdchat.ui.settings.chat_options import SamplingForm, stop_strings, stop_text
 from rdchat.ui.style.theme import Theme
 
 

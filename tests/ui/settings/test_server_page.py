@@ -13,8 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.server.settings import DEFAULT_PORT, Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.settings.agent_setup import AGENTS
-from rdchat.ui.settings.settings_pages import ServerPage
+from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
 from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.tools.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
-from rdchat.ui.style.code_field import CodeField
-from rdchat.ui.style.sheet import Sheet
+from rdchat.ui.style.labels import CodeField
+from rdchat.ui.style.layouts import Sheet
 from rdchat.ui.style.theme import Theme
 from tests.hub.keychains import Keychain
 

@@ -9,8 +9,8 @@ from rdchat.inference.api.requests import Mode
 from rdchat.server.settings import Phase
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import FIGURES, FigureSource
-from rdchat.ui.style.definitions import DEFINITIONS, ENDS, ENGINE_STATES, MODES, REQUEST_PHASES, STAGES
 from rdchat.ui.style.formatting import NONE
+from rdchat.ui.style.labels import DEFINITIONS, ENDS, ENGINE_STATES, MODES, REQUEST_PHASES, STAGES
 
 
 def test_every_figure_has_a_definition_and_a_dash_before_anything_is_measured() -> None:

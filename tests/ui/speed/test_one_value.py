@@ -17,8 +17,8 @@ from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import TimeSection
-from rdchat.ui.style.definitions import STAGES
 from rdchat.ui.style.formatting import NONE
+from rdchat.ui.style.labels import STAGES
 from rdchat.ui.style.theme import Theme
 
 # The figures of a benchmark that the panel has too, by the panel's names.

@@ -11,11 +11,11 @@ from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Spent
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.models.training.texts import short_text
+from rdchat.ui.models.training.page import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
-from rdchat.ui.style.definitions import ENDS, STAGES
+from rdchat.ui.style.labels import ENDS, STAGES
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share

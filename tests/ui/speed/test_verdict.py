@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.ui.speed.verdict import verdict
+from rdchat.ui.speed.sections import verdict
 from rdchat.ui.style import formatting
 
 _SMALL, _LARGE = 135_000_000, 8_000_000_000

@@ -17,9 +17,8 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.services.chat.tool_calls import Scope, WaitingCall
 from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.settings.tools_page import ToolsPage
-from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.layouts import column
-from rdchat.ui.style.opening import ask
+from rdchat.ui.style.opening import ConsentPause, ask
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock

@@ -19,13 +19,13 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.reply_traces import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.import_export import export_sheet, report_sheet
 from rdchat.ui.style.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
+from rdchat.ui.style.layouts import Sheet
 from rdchat.ui.style.opening import ask
-from rdchat.ui.style.sheet import Sheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events

@@ -3,7 +3,7 @@ from importlib import resources
 from PySide6.QtGui import QColor, QIcon
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.style.icons import app_icon, line_icon, line_pixmap
+from rdchat.ui.style.theme import app_icon, line_icon, line_pixmap
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:

@@ -8,8 +8,8 @@ from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.formatting import duration, prefill_text
+from rdchat.ui.style.labels import DEFINITIONS
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary
 from tests.ui.transcript.conftest import reply

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
-from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
+from rdchat.ui.transcript.markdown.decorations import ScrollBar
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import body_of, copied, select, select_text
 

@@ -16,10 +16,10 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.image_window import ImageWindow
-from rdchat.ui.settings.chat_tools import ChatToolsPopover
+from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.consent import ConsentPause
 from rdchat.ui.style.labels import visible_text
+from rdchat.ui.style.opening import ConsentPause
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.messages import ReplyMessage
 from tests.clocks import ManualClock

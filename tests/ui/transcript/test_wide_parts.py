@@ -11,8 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.markdown.decorations import file_name
-from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
+from rdchat.ui.transcript.markdown.decorations import ScrollBar, file_name
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import button, draw

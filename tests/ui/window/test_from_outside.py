@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat

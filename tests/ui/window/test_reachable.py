@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.models.remote_page import ServerSheet as ComputerSheet
+from rdchat.ui.models.place_page import ServerSheet as ComputerSheet
 from rdchat.ui.settings.tools_page import ServerSheet as ToolSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow

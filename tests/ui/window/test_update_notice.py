@@ -8,7 +8,7 @@ from rdchat.hub.updates import Update
 from rdchat.services.app import update_check
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.ui.conversation import notices
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.settings import settings_window
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme

@@ -1,26 +1,60 @@
-"""The training page: the form, the progress or the result of the app's one training."""
+"""The training page: the form, the progress or the result of the app's one training.
 
+Texts, curves and figures of a training. Pure functions.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
-from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainingOrder
+from rdchat.inference.api.requests import Mode, size_text
+from rdchat.inference.api.training import (
+    COMPARED_BEAMS,
+    COMPARING,
+    DEFAULT_TOKENS,
+    DRAFTER,
+    LOADING,
+    ComparedGroup,
+    Comparison,
+    Phase,
+    TrainingOrder,
+    TrainingProgress,
+    TrainingStart,
+)
 from rdchat.services.models.library import Library
 from rdchat.services.models.training.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
-from rdchat.ui.models.training import texts
+from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import MACHINE, counted, memory, percent, rough_time
-from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.formatting import (
+    MACHINE,
+    NONE,
+    counted,
+    decimal,
+    file_size,
+    memory,
+    percent,
+    rate,
+    rough_time,
+    time_left,
+)
+from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
 
+NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
+_PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
+_STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.EVALUATE, COMPARING)
+_POSITIONS = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
+_ALL = "all"
+# A smaller difference, in tokens a call, counts as none.
+_SAME = 0.005
 _LITTLE_TOKENS = 20_000
 # Indent of an explanation, which begins below the text of its button.
 _INDENT = 24
@@ -39,6 +73,126 @@ _SHORTEST = 0.25
 _LONGEST = 1.5
 _MEASURED_TOKENS = 5000
 _LITTLE = "This is too little for a useful drafter. Choose more."
+
+
+def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return the state of a training that is not finished, or its phase."""
+    return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
+
+
+def short_text(training: TrainingControl) -> str:
+    """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
+    state = training.state
+    progress = training.progress
+    if state in _OUTCOMES or not state.is_active:
+        return _OUTCOMES.get(state, "")
+    if progress is None or progress.phase not in _STEPS:
+        return "Training a drafter"
+    step = f"step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}"
+    share = "" if progress.fraction is None else f", {percent(progress.fraction)}"
+    return f"Training a drafter: {step}{share}"
+
+
+def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return what is trained, and the number of the step."""
+    what = f"Recurrent drafter for {order.name}, {counted(order.tokens, 'token')}."
+    if progress is None:
+        return what
+    if state is TrainingState.STARTING and progress.phase == LOADING:
+        return f"{what} {progress.text}…"
+    if state is TrainingState.TRAINING and progress.phase in _STEPS:
+        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.text}".strip()
+    return what
+
+
+def figures(progress: TrainingProgress) -> str:
+    """Return the figures of the step: `34 %  ·  12 min left in this step  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
+    parts = (
+        "" if progress.fraction is None else percent(progress.fraction),
+        "" if progress.left_s is None else f"{time_left(progress.left_s)} in this step",
+        f"{rate(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else "",
+        f"{memory(progress.memory_bytes)} of memory" if progress.memory_bytes else "",
+    )
+    return "  ·  ".join(filter(None, parts))
+
+
+def costs(plan: TrainingStart) -> str:
+    """Return the limits of disk and memory that a training takes."""
+    disk = file_size(plan.disk_bytes)
+    limit = memory(plan.memory_bytes)
+    room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
+    return f"{room} Training uses up to {limit} of memory."
+
+
+def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
+    """Return the learning curves: the accuracy at each draft position, once it is measured, and the loss."""
+    measured = [point for point in points if point.accuracy]
+    plots = []
+    if measured:
+        rates = [
+            Curve(
+                name,
+                tuple((each.fraction, each.accuracy[position]) for each in measured if position < len(each.accuracy)),
+            )
+            for position, name in enumerate(_POSITIONS[: len(measured[-1].accuracy)])
+        ]
+        line = "On answers that it did not learn from. Each token counts if those before it were right."
+        plots.append(CurvesPlot("How often a drafted token is right", line, rates, shares=True))
+    line = "How far the drafter is from what the model writes. Lower is better."
+    loss = Curve("Loss", tuple((point.fraction, point.loss) for point in points))
+    return [*plots, CurvesPlot("Loss", line, [loss], shares=False)]
+
+
+def is_worse(comparison: Comparison) -> bool:
+    """Return whether the old drafter is better."""
+    change = _change(_of_all(comparison))
+    return change is not None and change < -_SAME
+
+
+def result_title(comparison: Comparison) -> str:
+    """Return whether the new drafter is better, with the figures."""
+    group = _of_all(comparison)
+    change = _change(group)
+    if group.new is None:
+        return "The drafter is trained, but could not be measured."
+    if change is None:
+        return f"The new drafter brings {decimal(group.new)} tokens per step."
+    if change > _SAME:
+        return f"The new drafter is better: {decimal(group.new)} tokens per step, {decimal(group.old)} before."
+    if change < -_SAME:
+        return f"The old drafter is better: {decimal(group.old)} tokens per step, the new one {decimal(group.new)}."
+    return f"Both drafters bring {decimal(group.new)} tokens per step."
+
+
+def result_text(comparison: Comparison) -> str:
+    """Explain the figures of the table, and say which could not be measured."""
+    drafter = (
+        f"each drafter ({size_text(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
+    )
+    text = (
+        f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
+        "time too: a race shows which is faster."
+    )
+    return f"{text}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else text
+
+
+def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the table, the titles first; the average of all groups is the last."""
+    rows = [("", "New", "Old", "Difference")]
+    for group in sorted(comparison.groups, key=lambda each: each.group == _ALL):
+        change = _change(group)
+        difference = NONE if change is None else f"{change:+.2f}".replace("-", "\N{MINUS SIGN}")
+        rows.append((group.group.capitalize(), decimal(group.new), decimal(group.old), difference))
+    return [row if comparison.old and not comparison.problem else row[:2] for row in rows]
+
+
+def _of_all(comparison: Comparison) -> ComparedGroup:
+    return next((group for group in comparison.groups if group.group == _ALL), ComparedGroup(_ALL, None))
+
+
+def _change(group: ComparedGroup) -> float | None:
+    """Return how many more tokens a call the new drafter brings; None if that is unknown."""
+    return None if group.new is None or group.old is None else group.new - group.old
 
 
 class TrainingForm(QWidget):
@@ -112,13 +266,23 @@ class TrainingForm(QWidget):
 
 # Width of a column of text, in pixels.
 _WIDEST = 620
+
+
 _HINT = "rdchat loads the model a second time for training."
+
+
 _NO_MODEL = "Load a model first, or choose an installed one."
+
+
 _ACTIVE_HINT = (
     "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
     "pauses the training; resume it next time."
 )
+
+
 _RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
+
+
 # States in which the main button is disabled.
 _BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
 
@@ -219,15 +383,15 @@ class TrainingPage(QWidget):
         assert training.order is not None
         running = self._state is TrainingState.TRAINING
         active = self._state.is_active
-        self.title.show_text(texts.state_title(self._state, progress))
-        self.step.show_text(texts.step_text(training.order, self._state, progress))
+        self.title.show_text(state_title(self._state, progress))
+        self.step.show_text(step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
         far = training.points[-1].fraction if training.points else None
         stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
-        self.figures.show_text(texts.figures(progress) if running and progress else stopped)
-        notes = [texts.costs(training.plan)] if running and training.plan else []
+        self.figures.show_text(figures(progress) if running and progress else stopped)
+        notes = [costs(training.plan)] if running and training.plan else []
         if active and not any(point.accuracy for point in training.points):
-            notes.append(texts.NOTHING_YET)
+            notes.append(NOTHING_YET)
         self.notes.show_text("\n".join(notes))
         color = "danger" if self._state is TrainingState.FAILED else "muted"
         self.problem.show_text(f"{training.problem} {training.hint}".strip(), color)
@@ -236,24 +400,24 @@ class TrainingPage(QWidget):
         self.status.setText(_ACTIVE_HINT if active else "")
         if training.points != self._points:
             self._points = list(training.points)
-            self.curves.show_plots(texts.curves(self._points))
+            self.curves.show_plots(curves(self._points))
 
     def _show_result(self, result: Comparison) -> None:
         training = self._training
         order = self._training.order
         assert order is not None
-        self.title.show_text(texts.result_title(result))
+        self.title.show_text(result_title(result))
         tokens = counted(order.tokens, "token")
         self.step.show_text(f"Recurrent drafter for {order.name}, trained on {tokens}.")
-        self.notes.show_text(texts.result_text(result))
+        self.notes.show_text(result_text(result))
         for label in (self.figures, self.problem):
             label.show_text("")
-        titles, *rows = [[TableCell(text) for text in line] for line in texts.result_rows(result)]
+        titles, *rows = [[TableCell(text) for text in line] for line in result_rows(result)]
         self.table.show_rows(titles, rows)
         header = self.table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
-        self._offer("Use Drafter", not texts.is_worse(result))
+        self._offer("Use Drafter", not is_worse(result))
         loaded = self._library.loaded
         record = training.record
         can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder

@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
-from rdchat.ui.style.icons import draw_svg
+from rdchat.ui.style.theme import draw_svg
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.work.job import Job, SerialThread
 

@@ -1,6 +1,10 @@
-"""Shows a text: a browser without scroll bars that is as tall as its text, and a view that draws one by itself."""
+"""Shows a text: a browser without scroll bars that is as tall as its text, and a view that draws one by itself.
+
+Marks the words of a search in a text that is shown.
+"""
 
 import time
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
 
@@ -13,31 +17,104 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QResizeEvent,
+    QTextCharFormat,
+    QTextCursor,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
+from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import without_controls
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import OfflineBrowser
+from rdchat.ui.style.labels import OfflineBrowser, utf16_spans
 from rdchat.ui.style.layouts import column
 from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import Theme, text_look
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, display_end, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 from rdchat.ui.transcript.markdown.copying import as_plain, cut_cells, cut_out, text_data
-from rdchat.ui.transcript.markdown.decorations import Decorations
+from rdchat.ui.transcript.markdown.decorations import Decorations, HorizontalScrolling
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.formulas import FormulaObject
-from rdchat.ui.transcript.markdown.hit_marks import HitMarks
-from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
 
+_MAX_HITS = 2000
 # The characters that are shown at first, and those that each request adds.
 FIRST_CHARACTERS = 60_000
 MORE_CHARACTERS = 200_000
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
+
+
+def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTextEdit.ExtraSelection:
+    """Return a mark of a part of an edit's document, as far as there is one."""
+    mark = QTextEdit.ExtraSelection()
+    last = edit.document().characterCount() - 1
+    mark.cursor = QTextCursor(edit.document())
+    mark.format = look
+    mark.cursor.setPosition(min(begin, last))
+    mark.cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
+    return mark
+
+
+class HitMarks:
+    """Finds the words in a text edit's document, as far as it is drawn, and paints their background.
+
+    Attributes:
+        hits: The begin and end of each hit, as the document counts.
+        current: The number of the hit that the reader is at; -1 for none.
+    """
+
+    def __init__(self, edit: QTextEdit, theme: Theme) -> None:
+        self._edit = edit
+        self._theme = theme
+        self.matcher = WordMatcher("")
+        self.hits: list[tuple[int, int]] = []
+        self.current = -1
+
+    def set_matcher(self, matcher: WordMatcher) -> None:
+        """Mark other words; of a matcher without words, none."""
+        if matcher is not self.matcher:
+            self.matcher = matcher
+            self.current = -1
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Mark what is drawn by now."""
+        if not self.matcher and not self.hits:
+            return
+        text = self._edit.document().toPlainText() if self.matcher else ""
+        self.hits = utf16_spans(text, self.matcher.spans(text, _MAX_HITS))
+        if self.current >= len(self.hits):
+            self.current = -1
+        self._paint()
+
+    def show(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Mark these parts of the document."""
+        self.hits = list(spans[:_MAX_HITS])
+        self.current = -1
+        self._paint()
+
+    def go_to(self, number: int) -> QRect:
+        """Mark one of `hits` as current, or none for -1; return where it stands in the edit."""
+        self.current = number
+        self._paint()
+        if number < 0:
+            return QRect()
+        mark = marked(self._edit, *self.hits[number], QTextCharFormat())
+        # Qt's mark owns its cursor.
+        cursor = QTextCursor(mark.cursor)
+        begin = QTextCursor(cursor)
+        begin.setPosition(cursor.selectionStart())
+        return self._edit.cursorRect(begin).united(self._edit.cursorRect(cursor))
+
+    def _paint(self) -> None:
+        colors = self._theme.colors
+        look = text_look(colors.text, colors.hit)
+        current = text_look(colors.text, colors.current_hit)
+        looks = [current if number == self.current else look for number in range(len(self.hits))]
+        marks = [marked(self._edit, *hit, look) for hit, look in zip(self.hits, looks, strict=True)]
+        self._edit.setExtraSelections(marks)
 
 
 class Work(IntEnum):
@@ -324,6 +401,8 @@ class TextBody(OfflineBrowser):
 
 # Drawing time in a turn of the event loop.
 _SLICE_S = 0.008
+
+
 _LEXER_WAIT_MS = 50
 
 

@@ -15,7 +15,7 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
-from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.header import DownloadButton
 from tests.hub.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
