@@ -282,8 +282,10 @@ class Parting:
         self._text = ""
         self._parts: list[Part] = []
         self._left_out = 0
-        self._last_end = self._position = 0
-        self._inside = self._seen = begun
+        self._last_end = 0
+        self._position = 0
+        self._inside = begun
+        self._seen = begun
         self._closing = None if begun else ""
         self._fence = ""
         self._fences_read = 0

@@ -185,7 +185,8 @@ class LocalEngine:
     def _unload(self) -> None:
         if self._session is not None:
             self._session.disk.finish(_FINISH_S)
-        self._session = self._count = None
+        self._session = None
+        self._count = None
         self._resting = False
         if self._group is not None:
             send(self._group, Kind.UNLOAD)

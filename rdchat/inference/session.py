@@ -201,7 +201,8 @@ class ChatSession:
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            self.cache = cache = self.caches.take(prompt, request.partition, images)
+            cache = self.caches.take(prompt, request.partition, images)
+            self.cache = cache
         self.disk.leave(cache, request.keep)
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():

@@ -26,7 +26,8 @@ class ReplyParts:
         # A call comes as JSON, so nothing is sent before its end.
         self._may_be_call = request.shape is not None and bool(request.tools)
         # Thought and answer that the client has, and whether another thought has begun since.
-        self._thought = self._answer = ""
+        self._thought = ""
+        self._answer = ""
         self._is_next = False
         # Tokens whose log-probabilities were sent.
         self._sent = 0
@@ -41,7 +42,8 @@ class ReplyParts:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens
-        thought = answer = ""
+        thought = ""
+        answer = ""
         for token in tokens:
             self._starts.append(self._starts[-1] + len(token.text))
             for piece in token.pieces:
@@ -56,7 +58,8 @@ class ReplyParts:
                 else:
                     answer += piece.text
         if self._may_be_call:
-            thought = answer = ""
+            thought = ""
+            answer = ""
         self._thought += thought
         self._answer += answer
         if isinstance(end := batch[-1], ReplyEnd):

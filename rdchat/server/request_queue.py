@@ -108,7 +108,8 @@ class RequestQueue:
         self._turns = 0
         # Number of each client's last turn; forgotten once no client waits.
         self._last_turns: dict[str, int] = {}
-        self._submitted = self._answered = 0
+        self._submitted = 0
+        self._answered = 0
         # Mean time of a request at the engine.
         self._mean_s = 1.0
         # Timer that reports the progress of a reply.
@@ -237,7 +238,8 @@ class RequestQueue:
         return None
 
     def _begin_next(self) -> None:
-        self._running = job = self._next_ready()
+        job = self._next_ready()
+        self._running = job
         if job is None:
             if not self._waiting:
                 self._last_turns.clear()
@@ -264,7 +266,8 @@ class RequestQueue:
     async def _make_replies(self, job: Job) -> None:
         """Load the model, unless it is loaded, and make all replies to a request, one after another."""
         request = job.request
-        job.info = info = await self._ready_model(job)
+        info = await self._ready_model(job)
+        job.info = info
         for index in range(request.replies):
             try:
                 generation = request.request(index, info, self.engine.draft, self._settings.partition)

@@ -93,8 +93,10 @@ class Server:
         )
         config.load()
         config.ssl = tls
-        self._server = server = uvicorn.Server(config)
-        self._loop = loop = asyncio.new_event_loop()
+        server = uvicorn.Server(config)
+        self._server = server
+        loop = asyncio.new_event_loop()
+        self._loop = loop
         run = partial(asyncio.run, self._serve(listener, server), loop_factory=lambda: loop)
         self._thread = threading.Thread(target=run, name="server", daemon=True)
         self._thread.start()

@@ -75,8 +75,10 @@ class ChatController(QObject):
         self._store = store
         self._engine = engine
         self.storage = StorageWatch(self)
-        control = self.settings = SettingsControl(settings, self.storage, self)
-        model = self.model_slot = ModelSlot(engine, settings.settings, self)
+        control = SettingsControl(settings, self.storage, self)
+        self.settings = control
+        model = ModelSlot(engine, settings.settings, self)
+        self.model_slot = model
         self.remote = RemoteServers(control, self)
         self.drafting = DraftControl(model, control)
         self.prefix_caches = PrefixCacheControl(model, control, self)
@@ -86,9 +88,10 @@ class ChatController(QObject):
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.update(tool_servers=changed)
         )
-        replies = self.replies = Replies(
+        replies = Replies(
             store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
         )
+        self.replies = replies
         self.recorder = replies.recorder
         self.traces = replies.traces
         self.rescue_file = RescueFile(self.recorder, store.path.parent)

@@ -102,7 +102,9 @@ class Connection:
         self._process: asyncio.subprocess.Process | None = None
         self._seen: set[psutil.Process] = set()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
-        self._is_ending = self._list_changed = self._log_changed = False
+        self._is_ending = False
+        self._list_changed = False
+        self._log_changed = False
         self._allowance = _BURST
 
     async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
@@ -365,7 +367,8 @@ class Connection:
 
     @asynccontextmanager
     async def _program(self) -> AsyncIterator[tuple[Any, Any]]:
-        process = self._process = await self._started()
+        process = await self._started()
+        self._process = process
         log = asyncio.create_task(self._read_log(process))
         try:
             yield (pipes := _Pipes(process, self)), pipes

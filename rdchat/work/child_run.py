@@ -189,7 +189,8 @@ class ChildRun:
             request.memory_limit = _memory_bytes(self.process.pid) + limits.memory_bytes
         self._send(frame, request)
         request.sent.set()
-        is_cancelled = is_held = False
+        is_cancelled = False
+        is_held = False
         while request.outcome is _NO_ANSWER:
             if request.job.cancelled and not is_cancelled:
                 is_cancelled = True

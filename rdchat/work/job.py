@@ -83,7 +83,8 @@ class Job[T]:
     def forget(self) -> None:
         """Cancel the job, and make no more calls."""
         with self._guard:
-            self._on_progress = self._on_end = None
+            self._on_progress = None
+            self._on_end = None
         self.cancel()
 
     def result(self, waiting: Callable[[], object] | None = None) -> T:

@@ -112,7 +112,8 @@ class Database:
         # From the writer: it brought the file back, and the reader still has the old one.
         self._notices: list[Notice] = []
         self._owner = threading.get_ident()
-        self._closed = self._is_open = False
+        self._closed = False
+        self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
         self._lock = FileLock(companion(self.path, ".lock"))

@@ -130,7 +130,8 @@ class MessageTree:
             if (first := waiting.pop()) in spans:
                 continue
             index = bisect_right(self._firsts, first)
-            end = spans[first] = self._firsts[index] if index < len(self._firsts) else _BEYOND
+            end = self._firsts[index] if index < len(self._firsts) else _BEYOND
+            spans[first] = end
             waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
         return sorted(spans.items())
 

@@ -150,7 +150,8 @@ def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, det
 
 def _closed(text: str) -> str:
     """Close a code block in which a text broke off; otherwise what follows would be code too."""
-    indent = fence = ""
+    indent = ""
+    fence = ""
     for line in text.split("\n"):
         match = _FENCE.match(line)
         if match is None:

@@ -93,7 +93,8 @@ def _listed(model: ModelCard) -> dict[str, Any]:
     sizes = model.sizes
     unfinished = model.is_unfinished
     problem = model.problem
-    size = here = model.disk_bytes
+    size = model.disk_bytes
+    here = model.disk_bytes
     part = "vision" if model.sees else "drafter"
     if unfinished:
         size = model.download_bytes

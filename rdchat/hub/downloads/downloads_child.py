@@ -80,7 +80,8 @@ class DownloadQueue:
         own = plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
         running = RunningDownload(download)
-        task = self._tasks_by_id[download.id] = asyncio.current_task()
+        task = asyncio.current_task()
+        self._tasks_by_id[download.id] = task
         try:
             await self.limit(job, at_once=own.at_once)
             _report(job, running)

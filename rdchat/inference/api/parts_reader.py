@@ -99,13 +99,15 @@ class PartsReader:
         self._given = len(before)
         self._inside = begun
         self._in_text = False
-        self._has_answer = self._has_call = False
+        self._has_answer = False
+        self._has_call = False
         # Behind this length no marker can change what was told.
         self._open_until = len(before) + _SETTLED * bool(before)
         if before:
             parting = self._settled.fork()
             parting.read(before, len(before))
-            *_, last = parts = parting.parts()
+            parts = parting.parts()
+            last = parts[-1]
             self._inside = last.is_thought
             self._in_text = last.start < last.end
             self._has_answer = bool(Thoughts(before, parts).answer)

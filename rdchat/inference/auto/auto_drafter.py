@@ -46,7 +46,8 @@ class AutoDrafter(Drafter):
         head = available.head
         small = available.draft_model
         self._head = head.drafter(prompt, request, job.ledger) if head else None
-        self._draft_model = model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
+        model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
+        self._draft_model = model
         sources: list[Source] = []
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))

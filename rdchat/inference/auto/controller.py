@@ -113,7 +113,8 @@ class Controller:
 
     def wants_round(self, room: int) -> bool:
         """See `Policy`; sets `plan`."""
-        self._choice = choice = self._choose(room, self._look_up(room))
+        choice = self._choose(room, self._look_up(room))
+        self._choice = choice
         if choice is None:
             return False
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
@@ -135,7 +136,8 @@ class Controller:
         if room < 2 or self._plain_steps:
             return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
-        self._choice = choice = self._choose(room - 1, self._look_up(room).first_subtree())
+        choice = self._choose(room - 1, self._look_up(room).first_subtree())
+        self._choice = choice
         if choice is None:
             return True
         # Several rounds will follow, so a part of the cost of switching is enough.

@@ -256,7 +256,8 @@ class InterleavedRunner(Iterator[BenchEvent]):
         index = first_difference(plain.token_ids, other.token_ids)
         if index is None:
             return None
-        gap = rounding = None
+        gap = None
+        rounding = None
         if index < min(len(plain.token_ids), len(other.token_ids)):
             cell = self._plan.all_cells[plain.cell]
             request = self._request(cell, plain.prompt, self._plan.sampling(cell))

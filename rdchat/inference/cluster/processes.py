@@ -72,7 +72,8 @@ class RankProcesses:
         self._failed = threading.Event()
         self._closed = threading.Event()
         self._others = range(1, len(hosts))
-        self._joined = self._resting = False
+        self._joined = False
+        self._resting = False
 
     def hello(self) -> list[dict[str, Any]]:
         """Start all; return the versions, the memory and a free port of each.

@@ -55,7 +55,8 @@ class _Rank:
         # Whether rank 0 may send; only a rank that follows it waits.
         self._going = threading.Event()
         self._going.set()
-        self._beat_at = self._heard_at = time.monotonic()
+        self._beat_at = time.monotonic()
+        self._heard_at = self._beat_at
 
     def run(self) -> NoReturn:
         for work in (self._receive, self._watch):

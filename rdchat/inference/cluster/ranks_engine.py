@@ -120,7 +120,8 @@ class RanksEngine:
     def _start(self, address: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool) -> ModelInfo:
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
-        self._ranks = ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
+        ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
+        self._ranks = ranks
         try:
             on_progress(LoadProgress("Starting", None))
             ring = ranks.ring(ranks.hello())

@@ -100,7 +100,8 @@ class ReplyIterator:
         self._prompt = job.prompt
         self._ledger = job.ledger
         self._ledger.exact = request.draft.profile
-        self._reply = reply = Reply(job)
+        reply = Reply(job)
+        self._reply = reply
         chooser = TokenChooser(
             request.sampling,
             request.seed,
@@ -113,7 +114,8 @@ class ReplyIterator:
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
         self._drafter = drafter
         self._parts = drafter.parts if drafter else ()
-        self._policy = policy = drafter.policy if drafter else AlwaysPlain()
+        policy = drafter.policy if drafter else AlwaysPlain()
+        self._policy = policy
         reply.choice = lambda: policy.status
         # The plain step that is queued.
         self._step: Step | None = None

@@ -51,7 +51,8 @@ class Rate:
         self._prior = prior
         self._weight = weight
         self._fade = fade
-        self._expected = self._came = 0.0
+        self._expected = 0.0
+        self._came = 0.0
 
     @property
     def value(self) -> float:

@@ -72,7 +72,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
         given = {key: value for key, value in given.items() if not key.startswith("mscale")}
     made: Any = initialize_rope(dims, theta, traditional, given, length)
     if (factor := given.get("attention_factor", given.get("short_mscale"))) is not None:
-        made._scale = made.mscale = factor
+        made._scale = factor
+        made.mscale = factor
     if kind == "yarn" and given.get("truncate") is False:
         turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
         low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)

@@ -178,7 +178,8 @@ class TokenizerCalls:
                 import mlx_lm.tokenizer_utils  # noqa: F401, PLC0415  the one tokenizer class that is mlx-lm's own
             tokenizer = AutoTokenizer.from_pretrained(view, **NO_CODE)
         _try_out(tokenizer)
-        self.tokenizers[folder] = made = PromptTokenizer(tokenizer)
+        made = PromptTokenizer(tokenizer)
+        self.tokenizers[folder] = made
         return {"control": made.control}
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:

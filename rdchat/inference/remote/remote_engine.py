@@ -190,7 +190,9 @@ class RemoteEngine:
     def rest(self) -> None:
         """Do nothing: no memory is held."""
 
-    sleep = wake = close = rest
+    sleep = rest
+    wake = rest
+    close = rest
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:  # noqa: ARG002
         raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")

@@ -195,7 +195,8 @@ class RemoteReply:
         self._runner = asyncio.Runner()
         # It receives an event; other threads cancel it.
         self._task: asyncio.Task[Any] | None = None
-        self._cancelled = self._ended = False
+        self._cancelled = False
+        self._ended = False
         self._ready: deque[GenerationEvent] = deque()
         self._answer = _Answer(connection, request.sampling.max_tokens)
         self._begun_at = time.monotonic()

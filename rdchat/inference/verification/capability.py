@@ -172,7 +172,8 @@ class _Trial:
 
     def try_chain(self) -> None:
         """Verify the chain."""
-        self._along_chain = chain = self._one_by_one()
+        chain = self._one_by_one()
+        self._along_chain = chain
         cache = self._read()
         rows = self._packed(cache, self._chain, path=[0, 1, 2] if self.has_state else None)
         self.errors["chain"] = row_errors(rows, chain)

@@ -82,7 +82,8 @@ class KVCache:
         self._report(Operation.START_AT, position)
         for cache in self._leaves:
             if isinstance(cache, AttentionRows):
-                cache.length = cache.buffer.first = position
+                cache.length = position
+                cache.buffer.first = position
 
     def can_trim_to(self, length: int) -> bool:
         """Return whether `trim_to` can keep the first `length` tokens."""

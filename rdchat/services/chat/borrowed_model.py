@@ -57,7 +57,8 @@ class BorrowedModel(QObject):
 
     def __init__(self, replies: Replies) -> None:
         super().__init__(replies)
-        self._slot = slot = replies.model
+        self._slot = replies.model
+        slot = replies.model
         self.loan: Loan | None = None
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(lambda: self._set(None))

@@ -306,7 +306,8 @@ class OpenChat(QObject):
         if message.id not in self.edits:
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
-                files = self.edits[message.id] = PendingFiles(self.replies.model, self._settings, self)
+                files = PendingFiles(self.replies.model, self._settings, self)
+                self.edits[message.id] = files
                 files.restore(own)
         return self.edits.get(message.id)
 

@@ -29,7 +29,8 @@ class RescueFile:
         self._folder = folder
         self._path: Path | None = None
         # One that the person chose is never deleted.
-        self._chosen = self._given_up = False
+        self._chosen = False
+        self._given_up = False
 
     def write_to(self, path: Path) -> None:
         """Write the unsaved replies into a file of Markdown; `write` writes it once more at the end.

@@ -151,7 +151,8 @@ class ChatList(QObject):
         self.location = Location.CHATS
         self.query = SearchQuery()
         self.answer: SearchAnswer | None = None
-        self.archived = self.deleted = 0
+        self.archived = 0
+        self.deleted = 0
         self.rows = Listing()
         for changed in (self.order.changed, chat.path_changed, chat.stored):
             changed.connect(self.refresh)

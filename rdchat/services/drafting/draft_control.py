@@ -68,13 +68,16 @@ class DraftControl(QObject):
         super().__init__(model)
         self.model = model
         self.control = control
-        self.settings = self.of_model = DraftSettings()
+        self.settings = DraftSettings()
+        self.of_model = self.settings
         # The open chat.
         self._chat: int | None = None
         self._own: DraftSettings | None = None
         self._options: dict[Mode, ModeOption] = {}
         self._running: _Running | None = None
-        self.exact_times = self.loading = self.checking = False
+        self.exact_times = False
+        self.loading = False
+        self.checking = False
         # The search for drafters, and which of them fit the loaded model.
         self._search: FolderSearch | None = None
         self._fits: dict[str, DrafterFit] = {}

@@ -213,7 +213,8 @@ class PendingFiles(QObject):
 
     def _add(self, name: str) -> PendingFile:
         self._last += 1
-        file = self._files[self._last] = PendingFile(self._last, self._chat, name)
+        file = PendingFile(self._last, self._chat, name)
+        self._files[self._last] = file
         return file
 
     def remove(self, file_id: int) -> None:

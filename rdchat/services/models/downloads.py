@@ -258,7 +258,9 @@ class HubAccount(ModelService):
     """
 
     accepted = Signal()
-    busy = name = problem = ""
+    busy = ""
+    name = ""
+    problem = ""
     source: TokenSource | None = None
 
     def look(self) -> None:

@@ -50,7 +50,8 @@ class Models(QObject):
         memory: DeviceMemory | None = None,
     ) -> None:
         super().__init__(parent)
-        self.slot = slot = controller.model_slot
+        self.slot = controller.model_slot
+        slot = controller.model_slot
         settings = controller.settings
         self.remote = controller.remote
         self.problem = sources.problem

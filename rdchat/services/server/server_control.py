@@ -128,7 +128,8 @@ class ServerControl(QObject):
             self._start()
 
     def _start(self, *, with_notice: bool = False, new_key: bool = False) -> None:
-        self._started_with = fields = _fields_of(self._settings.values)
+        fields = _fields_of(self._settings.values)
+        self._started_with = fields
         notify = self._main.bring(self._on_facts)
         start = partial(self._start_server, fields, notify, new_key=new_key)
         self._work.do(start, self._main.bring(partial(self._on_started, with_notice), once=True))

@@ -135,7 +135,8 @@ class ToolServers(QObject):
         server = self._servers[name]
         if name in self._runs or server not in self.usable:
             return
-        run = self._runs[name] = Job[Any]()
+        run = Job[Any]()
+        self._runs[name] = run
         self._set(name, status="starting", problem="", error_output="")
         self._work.do(partial(self._secrets, server), partial(self._run, server, run))
 

@@ -329,7 +329,8 @@ class BenchmarkWindow(SideWindow):
         except InvalidSettingError as error:
             self._show_outcome(str(error))
             return
-        self._result = self._outcome = None
+        self._result = None
+        self._outcome = None
         self.stack.setCurrentIndex(0)
         self._benchmark.start(plan, environment(self._controller.model_slot.info))
 

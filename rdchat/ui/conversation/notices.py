@@ -216,7 +216,8 @@ class Notices(QObject):
         )
         window = QApplication.activeWindow() or self.area.window()
         title = f"Send “{chat.title}” to {model.server}?" if chat.id else f"Send this to {model.server}?"
-        box = self._question = ask(window, title, detail, "Send", lambda: None)
+        box = ask(window, title, detail, "Send", lambda: None)
+        self._question = box
 
         def end() -> None:
             self._question = None

@@ -132,7 +132,9 @@ class DropOverlay(QWidget):
         super().__init__(window)
         self._theme = theme
         self._window = window
-        self.text = self.name = self._icon = ""
+        self.text = ""
+        self.name = ""
+        self._icon = ""
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
@@ -209,7 +211,8 @@ class FileDrops(QObject):
         # What is opened is not given up when something else is dragged.
         self._task = BackgroundWork("dropped files", self)
         self._taking = BackgroundWork("opened files", self)
-        self._chat_area = self._model_area = window
+        self._chat_area = window
+        self._model_area = window
         self.sign = DropOverlay(theme, window)
         self._seen: Dragged | None = None
         self._over: tuple[str, ...] = ()

@@ -426,7 +426,8 @@ class FileList(ThemedLabel):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True)
         self._files: Sequence[DownloadFile] = ()
-        self._more = self._note = ""
+        self._more = ""
+        self._note = ""
         self._open = False
         self.fold = TextButton("", theme, self._turn)
         self.show_files(())

@@ -310,7 +310,8 @@ class RemotePage(PlacePage):
     """
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
-        self._servers = servers = models.remote
+        self._servers = models.remote
+        servers = models.remote
         self.again = push_button("Look Again", "Ask the computers for their models", servers.look)
         self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
         texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"

@@ -45,7 +45,8 @@ class DownloadsPage(QWidget):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._downloads = downloads = models.downloads
+        self._downloads = models.downloads
+        downloads = models.downloads
         self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
         self.empty.show_text("No downloads", _EMPTY, "Find a Model")
         self.list = RowList(lambda: ModelRow(models, links, theme, LARGE))

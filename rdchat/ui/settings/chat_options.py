@@ -76,7 +76,8 @@ class SamplingForm(QWidget):
         self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _BOUNDS}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        form = self._form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
+        form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
+        self._form = form
         for name, field in self.fields.items():
             label, explanation = SAMPLING[name]
             add_row(form, label, field, explanation, row(field, self.sources[name], None))

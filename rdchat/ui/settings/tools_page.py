@@ -377,7 +377,8 @@ class ChatToolsPopover(Popover):
         tree.setVisible(bool(usable))
 
     def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:
-        item = self.items[key] = QTreeWidgetItem(above, [visible_text(name)])
+        item = QTreeWidgetItem(above, [visible_text(name)])
+        self.items[key] = item
         item.setData(0, _KEY, key)
         item.setCheckState(0, Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
         if key in current:

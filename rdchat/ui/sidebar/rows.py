@@ -231,7 +231,8 @@ class RowPainter(QStyledItemDelegate):
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, bold: bool) -> None:
         chat = row.conversation
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
-        right = below = ""
+        right = ""
+        below = ""
         if self.in_bin:
             below = _days_left(chat.deleted_at)
         elif self.matcher:

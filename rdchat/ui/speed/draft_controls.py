@@ -44,7 +44,8 @@ class DraftControls(Section):
         super().__init__(theme, "Drafting")
         self._drafting = drafting
         # What the automatic mode does or did, and the figures behind that
-        self._note = self._more = ""
+        self._note = ""
+        self._more = ""
         self._build_mode()
         self.width_ = CalmSpinBox(1, MAX_BEAM_ROWS)
         self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
@@ -164,7 +165,8 @@ class DraftControls(Section):
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""
         choice = statistics.choice if writing or statistics.generated_tokens else None
-        self._note = self._more = ""
+        self._note = ""
+        self._more = ""
         if choice is not None and statistics.rounds and not writing:
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."

@@ -64,7 +64,8 @@ class LedgerTree(QTreeWidget):
             self.clear()
         for path, stage in by_path.items():
             if path not in self._items:
-                item = self._items[path] = QTreeWidgetItem()
+                item = QTreeWidgetItem()
+                self._items[path] = item
                 parent = self._items.get(stage.parent, self.invisibleRootItem())
                 parent.addChild(item)
                 if parent.childCount() == 1:

@@ -171,12 +171,13 @@ class SpeedSection(QWidget):
         self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.reason = ThemedLabel(theme, "", bold=True, wraps=True)
-        self.plain, self.acceptance, self.per_step = self.rows = [
-            FigureRow(theme, name, large=large)
-            for name, large in (("Without drafting", False), ("Acceptance", True), ("Tokens per step", True))
-        ]
+        self.plain = FigureRow(theme, "Without drafting", large=False)
+        self.acceptance = FigureRow(theme, "Acceptance", large=True)
+        self.per_step = FigureRow(theme, "Tokens per step", large=True)
+        self.rows = [self.plain, self.acceptance, self.per_step]
         self.sparkline = Sparkline(theme)
-        self.unit = unit = ElidedLabel(theme, "tokens/s", "muted")
+        unit = ElidedLabel(theme, "tokens/s", "muted")
+        self.unit = unit
         unit.setContentsMargins(0, 0, 0, 4)
         self.ratio.setContentsMargins(0, 0, 0, 2)
         head = row(self.decode, (unit, 1), self.ratio, self.alike, spacing=TIGHT + 2)

@@ -90,7 +90,8 @@ class ServerSection(Section):
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
-        self._last = request = (running or self._last) if self.has_server else None
+        request = (running or self._last) if self.has_server else None
+        self._last = request
         self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
@@ -155,7 +156,8 @@ class SpeedPanel(QScrollArea):
     def _build_column(self, theme: Theme) -> QWidget:
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        lines = self._lines = [Separator(theme) for _ in self.sections]
+        lines = [Separator(theme) for _ in self.sections]
+        self._lines = lines
         self._server_line = lines[self.sections.index(self.server)]
         parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
         column(self.status, self.training, self.speed, *parts, None, within=ground, margins=margins)
@@ -269,7 +271,8 @@ class SpeedPanel(QScrollArea):
             model = self._controller.model_slot.info
             server = model.server if model else ""
             changes["how"] = Drafting(None if server else self._controller.drafting.reply_mode, server=server)
-        source = self._source = self._source._replace(**changes)
+        source = self._source._replace(**changes)
+        self._source = source
         has_figures = self._has_figures
         self.speed.figures.setVisible(has_figures)
         for part in (self.time, self._lines[0]):

@@ -64,7 +64,8 @@ class IconButton(FlatButton):
     ) -> None:
         super().__init__(parent, act)
         self._theme = theme
-        self._concealed = self._drawn = False
+        self._concealed = False
+        self._drawn = False
         self.setIconSize(QSize(_ICON, _ICON))
         self.setFixedSize(28, 26)
         self.show_as(icon, name)

@@ -186,7 +186,8 @@ class MessageActions(QWidget):
         super().__init__(parent)
         self._message = message
         self._area = area
-        self._last = self._hovered = False
+        self._last = False
+        self._hovered = False
         self._buttons: list[IconButton] = []
         is_prompt = message.role is Role.USER
         regenerate = partial(area.regenerate_requested.emit, message.id)

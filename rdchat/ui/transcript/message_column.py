@@ -40,7 +40,8 @@ class MessageRange:
     total: int = 0
 
     def show_latest(self, total: int) -> None:
-        self.total = self.end = total
+        self.total = total
+        self.end = total
         self.start = max(0, total - FIRST)
 
     def show_around(self, index: int, limit: int = AROUND) -> None:
@@ -145,10 +146,12 @@ class MessageColumn(MessageArea):
         self._unsent = unsent
         self._visible_range = replace(self.range)
         # The edges of the widgets, in the column.
-        self._top = self._bottom = 0
+        self._top = 0
+        self._bottom = 0
         # The mean height of a message; 0 where all have widgets.
         self._average = 0.0
-        self._placing = self._slides = False
+        self._placing = False
+        self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName("Chat")
@@ -309,7 +312,8 @@ class MessageColumn(MessageArea):
         others = self.range.total - len(heights)
         if not self._average and heights and others:
             self._average = min(height_of_all / len(heights), (_HIGHEST - height_of_all) / others)
-        self._top = y = round(self.range.start * self._average)
+        y = round(self.range.start * self._average)
+        self._top = y
         self._bottom = y + LARGE + height_of_all + SMALL
         y += LARGE
         for widget, height in zip(self.widgets.values(), heights, strict=True):

@@ -116,7 +116,8 @@ class MessageWidget(QWidget):
 
     def open_editor(self, text: str) -> MessageEditor:
         """Show an editor of this text instead of the message, and return it."""
-        editor = self._editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
+        editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
+        self._editor = editor
         editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)

@@ -272,7 +272,8 @@ class ReplyMessage(MessageWidget):
         self.message = message
         final = not self.is_busy
         parts = message.parts
-        self._thinking = thinking = parts.open and not final and bool(message.text)
+        thinking = parts.open and not final and bool(message.text)
+        self._thinking = thinking
         if parts.thought or thinking:
             self.thought = self.thought or self._make_thought()
             cut_off = parts.open and final

@@ -134,7 +134,8 @@ class PendingCalls(QWidget):
         discard(*(card for key, card in cards.items() if key not in kept))
         self.cards = {}
         for key, each in waiting.items():
-            card = self.cards[key] = kept.get(key) or CallCard(each, self._theme)
+            card = kept.get(key) or CallCard(each, self._theme)
+            self.cards[key] = card
             if key not in kept:
                 card.decided.connect(partial(calls.decide, each.call, shown=each.tool))
             # A card that is there already moves behind the others.

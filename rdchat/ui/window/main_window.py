@@ -388,7 +388,8 @@ class MainWindow(QMainWindow):
         by_hand = self._opened_by_hand
         visible = {self.sidebar: settings.sidebar_visible, self.panel: bool(settings.panel_visible)}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
-            by_hand = self._opened_by_hand = None
+            by_hand = None
+            self._opened_by_hand = None
         for side, is_on in visible.items():
             show = side is by_hand if by_hand is not None else is_on and self.width() >= self._room_for(side)
             if not show and side.isAncestorOf(self.focusWidget()):

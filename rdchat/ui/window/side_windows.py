@@ -67,7 +67,8 @@ class HelpWindow(SideWindow):
         self.text = TextView(MarkdownParser(), theme, title)
         page = Ground(theme, "surface")
         column(self.text, None, within=page, margins=LARGE)
-        area = self._area = scrolled(page)
+        area = scrolled(page)
+        self._area = area
         # The keyboard scrolls the area.
         area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         area.setAccessibleName(title)

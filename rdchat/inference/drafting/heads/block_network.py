@@ -140,7 +140,8 @@ class CausalRefiner(ShapedModule):
             features: (2 * rank,) of this place.
             past: (beams, n, rank): rows of the block's n places before it; None at the first.
         """
-        rows = row = self.in_proj(joined(features, self.token_embed(tokens)))[:, None]
+        rows = self.in_proj(joined(features, self.token_embed(tokens)))[:, None]
+        row = rows
         if past is not None:
             rows = mx.concatenate([past, row], axis=1)
         place = rows.shape[1] - 1

@@ -175,7 +175,8 @@ class BoundNetwork(Head):
         self, config: Any, weights: Weights, vocabulary: mx.array | None, model: LoadedModel, bits: int | None = None
     ) -> None:
         self.config = config
-        self.network = network = self.network_of(config)
+        network = self.network_of(config)
+        self.network = network
         mx.random.seed(0)  # as in `loading`
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         self._check(config, model)

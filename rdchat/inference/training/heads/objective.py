@@ -330,7 +330,8 @@ class Objective:
         mx.random.seed(self.recipe.seed)
         width = embeddings.width
         config = HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
-        self.network = head = RecurrentHead(config)
+        head = RecurrentHead(config)
+        self.network = head
         head.output.weight = head.output.weight * _FIRST_OUTPUT
         # Dropout leaves out the recurrence, where errors would add up.
         drop_inputs(

@@ -43,7 +43,8 @@ class Pace:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._began = self._last = now()
+        self._began = now()
+        self._last = self._began
 
     @property
     def spent_s(self) -> float:
@@ -84,7 +85,8 @@ def make_data(
 ) -> Generator[TrainingProgress, None, list[list[TrainingConversation]]]:
     """Make the missing shards; return those to train on, with at least `limit` answer tokens, which may not be all."""
     made = maker.resume()
-    before = total = sum(map(answer_tokens, made))
+    before = sum(map(answer_tokens, made))
+    total = before
     pace = Pace(now)
 
     def progress(tokens: int) -> TrainingProgress:

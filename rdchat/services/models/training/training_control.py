@@ -252,7 +252,8 @@ class TrainingControl(QObject):
         self.progress: TrainingProgress | None = None
         self.points: list[CurvePoint] = []
         self.comparison: Comparison | None = None
-        self.problem = self.hint = ""
+        self.problem = ""
+        self.hint = ""
         self.data_bytes = 0
         self._held = False
         self._side.do(self._folder.read, self._on_read)
@@ -335,7 +336,8 @@ class TrainingControl(QObject):
     def _go_on(self) -> None:
         """Read the questions of chats, if the order includes them, and start the process."""
         assert self.record is not None
-        self.plan = self.progress = None
+        self.plan = None
+        self.progress = None
         self._keep(paused=False, problem="", hint="")
         self._set_state(TrainingState.STARTING)
         asked = partial(answered_questions, paths.database_path()) if self.record.order.with_chats else list[str]
@@ -427,7 +429,8 @@ class TrainingControl(QObject):
     def _keep(self, **values: object) -> None:
         """Change the record on disk; the training itself reports a full disk."""
         assert self.record is not None
-        record = self.record = replace(self.record, **values)  # type: ignore[arg-type]
+        record = replace(self.record, **values)  # type: ignore[arg-type]
+        self.record = record
         self._side.do(lambda: self._folder.write(record))
 
     def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:

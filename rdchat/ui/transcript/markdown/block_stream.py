@@ -141,7 +141,8 @@ class BlockStream:
 
     def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
-        window = source = ""
+        window = ""
+        source = ""
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
             following = text[self._offset + len(window) :][:1]

@@ -137,7 +137,8 @@ class HorizontalScrolling:
             if key in self._bars:
                 self._bars[key].show_part(part)
             elif len(self._bars) < _MAX_SCROLL_BARS:
-                bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
+                bar = ScrollBar(part, self._theme, self._edit.viewport())
+                self._bars[key] = bar
                 bar.valueChanged.connect(lambda _value, bar=bar: self._edit.viewport().update(bar.part.area))
 
     def offset_at(self, point: QPoint) -> int:

@@ -180,7 +180,8 @@ class TextBody(OfflineBrowser):
             return
         if self._final or not text.startswith(self._source):
             self._start_over()
-            self._source = self._text = ""
+            self._source = ""
+            self._text = ""
         self._final = final
         self.append(text[len(self._source) :])
 

@@ -184,7 +184,8 @@ class TextFormats:
 
     def cell_width(self, runs: Cell, header: bool) -> float:
         """Return the width of a table's cell whose lines are not broken, its padding included."""
-        widest = width = 0.0
+        widest = 0.0
+        width = 0.0
         for run in runs:
             metrics = self._code_metrics if run.code else self._bold_metrics if header or run.bold else self._metrics
             formula = FORMULAS.find(run.maths, run.display) if run.maths else None
