@@ -76,13 +76,13 @@ def _with_calls(message: ChatMessage) -> ChatMessage:
     """Return a message whose calls are the end of its text, and of its answer."""
     if not message.tool_calls:
         return message
-    calls = "\n".join(_between(CALL_MARKERS, _as_json(_call(each))) for each in message.tool_calls)
+    calls = "\n".join(_between(CALL_MARKERS, _as_json(_plain_call(each))) for each in message.tool_calls)
     text = f"{message.content}\n{calls}" if message.content else calls
     answer = None if message.answer is None else (*message.answer, (len(message.content), len(text)))
     return replace(message, content=text, tool_calls=(), answer=answer)
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _plain_call(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": json.loads(call.arguments)}
 
 

@@ -45,11 +45,11 @@ from rdchat.inference.vision.towers import gemma4, qwen, siglip
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
 TOWERS = {
-    "qwen": qwen.rows,
+    "qwen": qwen.qwen_rows,
     "shuffled siglip": siglip.shuffled_rows,
     "pooled siglip": siglip.pooled_rows,
     "siglip of any shape": siglip.naflex_rows,
-    "gemma4": gemma4.rows,
+    "gemma4": gemma4.gemma4_rows,
 }
 """The functions that families name."""
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from rdchat.inference.vision.towers.tower_weights import TowerWeights, attend, rotation
 
-_THETA = 100
+_GEMMA_THETA = 100
 
 
-def rows(
+def gemma4_rows(
     weights: TowerWeights,
     settings: Mapping[str, Any],
     patches: mx.array,
@@ -38,7 +38,7 @@ def rows(
     layers = tower.parts("encoder.layers.")[: settings.get("num_hidden_layers")]
     size = layers[0]["self_attn.q_norm.weight"].size
     column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
-    turned = rotation(column_and_row, size, _THETA, parts=2)
+    turned = rotation(column_and_row, size, _GEMMA_THETA, parts=2)
     for layer in layers:
         inner = layer.rms_norm("input_layernorm", x)
         q, k, v = (_linear(layer, f"self_attn.{name}_proj", inner).reshape(len(x), -1, size) for name in "qkv")

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from rdchat.inference.vision.towers.tower_weights import TowerWeights, attend, rotation
 
-_THETA = 10_000
+_QWEN_THETA = 10_000
 _DEEP_LAYERS = (8, 16, 24)
 
 
-def rows(
+def qwen_rows(
     weights: TowerWeights,
     settings: Mapping[str, Any],
     patches: mx.array,
@@ -43,7 +43,7 @@ def rows(
     x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), row, column)
-    turned = rotation(np.stack([row, column], -1), width // heads, _THETA)
+    turned = rotation(np.stack([row, column], -1), width // heads, _QWEN_THETA)
     mergers = weights.parts("deepstack_merger_list.")
     merged = width * merge**2
     deep = []
