@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rdchat import __version__, host, log, paths
-from rdchat.commands.options import LOAD_ANYWAY, SHARED
-from rdchat.commands.terminal import INTERRUPTED, TerminalStream
+from rdchat.commands.terminal import INTERRUPTED, LOAD_ANYWAY, SHARED, TerminalStream
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
 from rdchat.files.private_folder import remove_abandoned

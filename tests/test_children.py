@@ -11,7 +11,7 @@ import rdchat
 from rdchat import host
 from rdchat.children import CHILDREN, run_child
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.work.frames import packed
+from rdchat.work.served import packed
 from tests.bundles import write_stub
 
 MULTIPROCESSING = """

@@ -27,7 +27,7 @@ from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision.image_process import ImageProcess
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.work import frames
+from rdchat.work import served
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildLimitError, Limits
 from tests.garbage_children import KINDS, put_in_place
@@ -94,7 +94,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
-    monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(served, "MAX_BYTES", 2**20)
 
 
 @pytest.mark.parametrize(("kind", "name"), grid([*KINDS, "a length of 2**32", "two messages"], list(FRAMED)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
@@ -20,7 +20,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
-from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_facts import remote_model
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -73,15 +73,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
-    options.add_model(parser, remote=True)
-    options.add_hosts(parser)
+    terminal.add_model(parser, remote=True)
+    terminal.add_hosts(parser)
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
         help="whether the model thinks, if it has a switch for it",
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    options.add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
+    terminal.add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
     parser.add_argument(
         "--seed", type=int, help="the same seed gives the same text, on a GPU up to rounding (default: random)"
     )
@@ -110,9 +110,9 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         "--draft-model", metavar="MODEL", help="for draft-model, auto: a smaller model with the same tokenizer"
     )
     group.add_argument(
-        "--drafter", help=f"for drafter-head, auto: {options.NAMED} its folder, or mtp (default: the one made for it)"
+        "--drafter", help=f"for drafter-head, auto: {terminal.NAMED} its folder, or mtp (default: the one made for it)"
     )
-    options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
+    terminal.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     SamplingParams(**sampling)
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
-    draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
+    draft = terminal.chosen(DraftSettings, args, mode=Mode(args.mode))
     for mode, drafter in DRAFTERS.items():
         if draft.named(mode) and not draft.mode.uses(drafter.option):
             option = f"--{drafter.option.replace('_', '-')}"
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
-        options.print_json(answer.report())
+        terminal.print_json(answer.report())
     elif not answer.cancelled or answer.end is not None:
         print()
     if args.profile and not args.json and answer.end is not None:
@@ -251,7 +251,7 @@ class _Answer:
                 limit = self.info.context_length
                 longest = self.info.longest_count
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, longest=longest, args=args)
-        options.print_warning(self.info)
+        terminal.print_warning(self.info)
         self._report_sampling(self.info.sampling)
         self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt, images=self.images)), args)))
 
@@ -260,7 +260,7 @@ class _Answer:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-        loaded = options.load_chosen(args, progress)
+        loaded = terminal.load_chosen(args, progress)
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
         session.drafters.load(self.draft, progress.show)
         auto = self.draft.mode is Mode.AUTO
@@ -278,7 +278,7 @@ class _Answer:
         from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  only once the arguments are right
 
         settings = stored_settings()
-        address = options.engine_address(args)
+        address = terminal.engine_address(args)
         engine = chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)
         info = engine.load(address, Dtype(args.dtype), progress.show, args.load_anyway)
         engine.load_drafters(self.draft, progress.show)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import (
@@ -26,7 +26,7 @@ from rdchat.inference.api.benchmark import (
     read_replies,
 )
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_address import remote_model
+from rdchat.inference.api.model_facts import remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import write_csv
@@ -56,8 +56,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
-    options.add_model(parser, dtype=False)
-    options.add_hosts(parser)
+    terminal.add_model(parser, dtype=False)
+    terminal.add_hosts(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
     parser.add_argument(
@@ -154,14 +154,14 @@ def _report(args: argparse.Namespace, result: BenchResult) -> None:
     try:
         if args.csv and result.runs:
             path = Path(args.csv)
-            with options.writing(path), path.open("w", encoding="utf-8", newline="") as file:
+            with terminal.writing(path), path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(file, result)
     finally:
         _show(args, result)
 
 
 def _show(args: argparse.Namespace, result: BenchResult) -> None:
-    options.print_result(args, result.as_json(), bench_table(result))
+    terminal.print_result(args, result.as_json(), bench_table(result))
     if result.runs and args.picture:
         from rdchat.ui.plots.drawing import save_picture  # noqa: PLC0415  only for pictures
         from rdchat.ui.plots.speedups import plots_of  # noqa: PLC0415
@@ -176,7 +176,7 @@ def _check_pictures(names: Sequence[str]) -> None:
         from rdchat.ui.plots.drawing import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
         check_picture_name(Path(name))
-        options.check_writable(Path(name))
+        terminal.check_writable(Path(name))
 
 
 @dataclass(slots=True)
@@ -216,8 +216,8 @@ def _measure(
         ProgressLine(verbose=True) as progress,
     ):
         engine = chosen_engine(hosts=lambda: stored_settings().hosts)
-        info = engine.load(options.engine_address(args), args.dtypes[0], progress.show, args.load_anyway)
-        options.print_warning(info)
+        info = engine.load(terminal.engine_address(args), args.dtypes[0], progress.show, args.load_anyway)
+        terminal.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
         earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
@@ -251,8 +251,8 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
 
 
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
-    cells = options.chosen(Sweep, args, modes=tuple(modes)).cells()
-    return options.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
+    cells = terminal.chosen(Sweep, args, modes=tuple(modes)).cells()
+    return terminal.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
@@ -273,7 +273,7 @@ def _check_files(args: argparse.Namespace) -> None:
             raise RdchatError(f"There is no drafter folder {name}.", "Check the path.")
     for name in (args.csv, args.results):
         if name is not None:
-            options.check_writable(Path(name))
+            terminal.check_writable(Path(name))
 
 
 def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.cluster.hosts import found_host
@@ -24,9 +24,9 @@ def add_add_host(parser: argparse.ArgumentParser) -> None:
 def add_host(args: argparse.Namespace) -> int:
     """Add a Mac, or change its address."""
     host = found_host(args.host, args.address)
-    options.change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
+    terminal.change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
     text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
-    options.print_result(args, asdict(host), text)
+    terminal.print_result(args, asdict(host), text)
     return 0
 
 
@@ -35,14 +35,14 @@ def list_hosts(args: argparse.Namespace) -> int:
     hosts = stored_settings().hosts
     if not hosts and not args.json:
         print("No Macs yet. `rdchat cluster add HOST` adds one.", file=sys.stderr)
-    options.print_result(args, [asdict(host) for host in hosts], table([(host.ssh, *host.ips) for host in hosts]))
+    terminal.print_result(args, [asdict(host) for host in hosts], table([(host.ssh, *host.ips) for host in hosts]))
     return 0
 
 
 def check_hosts(args: argparse.Namespace) -> int:
     """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
     results = [{"ssh": host.ssh} | checked(host) for host in stored_settings().hosts]
-    options.print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
+    terminal.print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
     return int(any("problem" in each for each in results))
 
 
@@ -50,6 +50,6 @@ def remove_host(args: argparse.Namespace) -> int:
     """Forget a Mac."""
     if args.host not in {host.ssh for host in stored_settings().hosts}:
         raise InvalidSettingError(f"There is no {args.host} in the list.", "`rdchat cluster list` has the names.")
-    options.change_list("hosts", lambda hosts: [host for host in hosts if host.ssh != args.host])
-    options.print_result(args, {"ssh": args.host}, f"{args.host} is removed.")
+    terminal.change_list("hosts", lambda hosts: [host for host in hosts if host.ssh != args.host])
+    terminal.print_result(args, {"ssh": args.host}, f"{args.host} is removed.")
     return 0

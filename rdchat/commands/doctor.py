@@ -13,7 +13,7 @@ import psutil
 
 from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.errors import one_line
 from rdchat.files.foreign_files import size_text
 from rdchat.services.models.draft_advice import Drafts, draft_advice, draft_models
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     facts = gather()
     advice = advise(facts)
     report = {**facts.report, "advice": [asdict(item) for item in advice]}
-    options.print_result(args, report, as_text(facts.report, advice))
+    terminal.print_result(args, report, as_text(facts.report, advice))
     return 0
 
 

@@ -10,12 +10,11 @@ from PySide6.QtCore import QCoreApplication, QObject, Qt
 
 from rdchat import host
 from rdchat.chat.settings import Settings, stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.model_address import remote_model
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
 from rdchat.server.certificate import end_notice, fingerprint, own_certificate
@@ -41,8 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="address to listen on; only 127.0.0.1, the default, keeps other machines out",
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default: %(default)s)")
-    options.add_model(parser)
-    options.add_hosts(parser)
+    terminal.add_model(parser)
+    terminal.add_hosts(parser)
     parser.add_argument(
         "--load-models", action="store_true", help="let a request name another installed model, and load it"
     )
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
-        serving.begin(options.engine_address(args), args.load_anyway)
+        serving.begin(terminal.engine_address(args), args.load_anyway)
         qt.exec()
         ended = serving.end()
         signals.release()
@@ -127,7 +126,7 @@ class _Serving(QObject):
             # A client's request loaded another model.
             return
         self._progress.clear()
-        options.print_warning(info)
+        terminal.print_warning(info)
         try:
             self._server.start()
         except RdchatError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.benchmark import read_prompts
 from rdchat.inference.api.training import DEFAULT_TOKENS, TrainingProgress
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "The model answers questions, and a small network learns to guess its words. It takes hours. Ctrl-C ends it, "
         "and --resume continues."
     )
-    options.add_model(parser)
+    terminal.add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--tokens",
@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
 
     with ProgressLine() as progress:
-        model = options.load_chosen(args, progress)
-    options.print_warning(model.info)
+        model = terminal.load_chosen(args, progress)
+    terminal.print_warning(model.info)
     plan = make_plan(model, settings, args.resume)
     print(_budget(plan, args.resume), file=sys.stderr)
     try:
@@ -79,7 +79,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     from rdchat.inference.training.heads.recipes import Recipe  # noqa: PLC0415  MLX
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
 
-    recipe = options.chosen(Recipe, args)
+    recipe = terminal.chosen(Recipe, args)
     out = paths.expanded(args.out, "--out").absolute()
     # This checks the numbers before files are read.
     settings = TrainingSettings(out, args.tokens, args.seed, recipe=recipe, anyway=args.load_anyway)

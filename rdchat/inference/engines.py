@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.messages import ChatImage
-from rdchat.inference.api.model_address import ranked_model, remote_model
+from rdchat.inference.api.model_facts import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.cluster.hosts import Host

@@ -55,8 +55,7 @@ from rdchat.inference.models.model_settings import (
     read_generation_settings,
 )
 from rdchat.inference.models.module_faults import with_known_names
-from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_loading import check_round_trip, check_token_ids, read_tokenizer
+from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.device import device_name, memory_errors, memory_room, on_gpu, wire_memory

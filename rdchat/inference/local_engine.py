@@ -17,7 +17,7 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
-from rdchat.inference.ranks import leader
+from rdchat.inference.ranks import messages
 from rdchat.inference.ranks.messages import Kind, meet, send
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
@@ -156,7 +156,7 @@ class LocalEngine:
         if self._group is None:
             loaded = load_model(model, dtype, on_progress, anyway=anyway)
         else:
-            loaded = leader.load(self._group, model, dtype, on_progress, anyway)
+            loaded = messages.load(self._group, model, dtype, on_progress, anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up(on_progress)

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from rdchat.work.child_run import ChildClosedError, ChildError, ChildRun, Limits, Request
-from rdchat.work.frames import Message
 from rdchat.work.job import Job, outcome_of
+from rdchat.work.served import Message
 
 
 class ChildProcess:

@@ -21,8 +21,8 @@ import psutil
 
 from rdchat import errors, host
 from rdchat.errors import RdchatError
-from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, StopWork
+from rdchat.work.served import FrameError, Message, packed, read_message
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02

@@ -29,10 +29,9 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.decoding.tool_calls import find_tool_calls
-from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.chat_completions import ChatCompletions

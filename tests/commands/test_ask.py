@@ -17,7 +17,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.inference import blas, session
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.models.gguf_import import convert_gguf
@@ -111,8 +111,8 @@ def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(session, "warm", warm)
     monkeypatch.setattr(blas, "compiled_marker", lambda kind: tmp_path / "kernels" / sha256(kind.encode()).hexdigest())
-    printed = options.print_json
-    monkeypatch.setattr(options, "print_json", lambda report: (did.append("reply"), printed(report)))
+    printed = terminal.print_json
+    monkeypatch.setattr(terminal, "print_json", lambda report: (did.append("reply"), printed(report)))
     return did
 
 
@@ -232,8 +232,8 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
 def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
     default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ("--mode", "drafter", "--profile", "--temperature", "0", "--max-tokens", "12")
-    report = ask_json(capsys, QUESTION, *options)
+    terminal = ("--mode", "drafter", "--profile", "--temperature", "0", "--max-tokens", "12")
+    report = ask_json(capsys, QUESTION, *terminal)
     assert (report["mode"], report["mode_reason"], report["verification"]) == ("drafter", None, "trees")
     assert Path(report["drafter"]).name == "smollm2-135m-instruct"
     assert (Path(report["drafter"]) / "model.safetensors").is_file()
@@ -323,12 +323,12 @@ def test_text_streams_to_standard_output_and_nothing_else_does(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "question.txt").write_text("What?")
-    options = ["--model", str(small_model), "--temperature", "0", "--max-tokens", "12"]
-    assert main(["ask", "--prompt-file", str(tmp_path / "question.txt"), *options]) == 0
+    terminal = ["--model", str(small_model), "--temperature", "0", "--max-tokens", "12"]
+    assert main(["ask", "--prompt-file", str(tmp_path / "question.txt"), *terminal]) == 0
     from_file = capsys.readouterr()
     with (tmp_path / "question.txt").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert main(["ask", "--prompt-file", "-", *options]) == 0
+        assert main(["ask", "--prompt-file", "-", *terminal]) == 0
     assert capsys.readouterr() == from_file
     assert len(from_file.out) > 4
     assert from_file.out.endswith("\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.commands import options
+from rdchat.commands import terminal
 from tests.commands.running import check_refused, printed_json
 from tests.inference.vision.pictures import photo, stored
 from tests.inference.vision.seeing_chats import seeing_folder
@@ -27,7 +27,7 @@ def test_a_model_sees_the_images(capsys: pytest.CaptureFixture[str], tmp_path: P
 def test_refusals_come_before_the_model_is_loaded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(terminal, "load_chosen", lambda *_: pytest.fail("loaded"))
     text = tmp_path / "text.png"
     text.write_text("no image")
     check_refused(capsys, [*ASK, "--image", str(tmp_path / "none.png")], "none.png", 1)
@@ -39,7 +39,7 @@ def test_refusals_come_before_the_model_is_loaded(
 def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "load_chosen", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(terminal, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = str(stored(tmp_path, photo()))
     check_refused(capsys, [*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
     monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)

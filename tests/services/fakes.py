@@ -21,8 +21,7 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.messages import ChatMessage, ToolCall
-from rdchat.inference.api.model_address import remote_model
-from rdchat.inference.api.model_facts import DrafterFit
+from rdchat.inference.api.model_facts import DrafterFit, remote_model
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -33,7 +32,7 @@ from rdchat.inference.api.requests import (
     SamplingDefaults,
     ThinkingChoice,
 )
-from rdchat.inference.prompts.generic_tools import CALL_MARKERS
+from rdchat.inference.prompts.template_fitting import CALL_MARKERS
 from tests.told import told
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 49_152, 1000, 4000, 12.0)

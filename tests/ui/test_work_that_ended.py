@@ -22,7 +22,7 @@ from rdchat.services.background import background_work
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion
-from rdchat.services.models.listed_model import Model
+from rdchat.services.models.fit import Model
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files import chips, image_window
 from rdchat.ui.files.attaching import FileView

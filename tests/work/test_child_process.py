@@ -15,8 +15,8 @@ from rdchat import host
 from rdchat.errors import RdchatError
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildEndedError, ChildLimitError, Limits
-from rdchat.work.frames import MAX_BYTES, FrameError
 from rdchat.work.job import CancelledError
+from rdchat.work.served import MAX_BYTES, FrameError
 
 CHILD = Path(__file__).parent / "echo_child.py"
 

@@ -32,7 +32,7 @@ from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.foreign_files import opened
-from rdchat.work.frames import FrameError
+from rdchat.work.served import FrameError
 
 _MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"

@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import options
+from rdchat.commands import terminal
 from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.model_address import remote_address
+from rdchat.inference.api.model_facts import remote_address
 from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
 
 
@@ -27,7 +27,7 @@ def list_remote(args: argparse.Namespace) -> int:
         rows += [(each, address) for each in models] or [(name, address, state.problem)]
     if not rows and not args.json:
         print("No remote servers yet. `rdchat models add-remote NAME ADDRESS` adds one.", file=sys.stderr)
-    options.print_result(args, {"servers": listed}, table([(*row, "")[:3] for row in rows]))
+    terminal.print_result(args, {"servers": listed}, table([(*row, "")[:3] for row in rows]))
     return int(any(each["problem"] for each in listed))
 
 
@@ -60,18 +60,18 @@ def add_remote(args: argparse.Namespace) -> int:
         raise InvalidSettingError(error.message, hint) from error
     if key and key != key_of(server):
         store_key(server, key, until_quit=False)
-    options.change_list("remote_servers", lambda servers: (*servers, server))
+    terminal.change_list("remote_servers", lambda servers: (*servers, server))
     names = [remote_address(server.name, each.name) for each in models]
-    options.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
+    terminal.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
     return 0
 
 
 def remove_remote(args: argparse.Namespace) -> int:
     """Forget a server and its key."""
     server = find_server(stored_settings().remote_servers, args.name)
-    options.change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
+    terminal.change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
     store_key(server, "")
-    options.print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
+    terminal.print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
     return 0
 
 

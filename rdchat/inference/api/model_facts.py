@@ -2,6 +2,8 @@
 
 Plain data and arithmetic, no MLX. The check before loading (`models.loading`) and the windows use the same functions,
 so they never disagree.
+
+Addresses of models that other machines run, as `Engine.load` and the settings have them; anything else is local.
 """
 
 import re
@@ -22,6 +24,8 @@ QUANTIZED = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
 _FLOAT_BYTES = {Dtype.FLOAT16: 2, Dtype.BFLOAT16: 2, Dtype.FLOAT32: 4}
 # Above this share of the memory that a model may take, mlx-lm warns that the model can be slow.
 _TIGHT_SHARE = 0.9
+_REMOTE = "remote:"
+_RANKS = "ranks:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,8 @@ def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
 
 
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
+
+
 # Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
 _TELLING = {
     "dflash_config",
@@ -418,3 +424,31 @@ class ModelCard(FolderFacts):
     def folder(self) -> Path:
         """The folder of its files."""
         return self.path.parent if self.is_gguf else self.path
+
+
+def remote_model(address: str | None) -> tuple[str, str] | None:
+    """Return the remote server's name and the model's, of `remote:SERVER/MODEL`; None for other addresses."""
+    server, separator, model = (address or "").removeprefix(_REMOTE).partition("/")
+    is_remote = bool(address and address.startswith(_REMOTE) and separator and server and model)
+    return (server, model) if is_remote else None
+
+
+def remote_address(server: str, model: str) -> str:
+    """Return the address of a model of a remote server; the server's name has no slash."""
+    return f"{_REMOTE}{server}/{model}"
+
+
+def ranked_model(address: str | None) -> tuple[tuple[str, ...], str | None] | None:
+    """Return the hosts and the model of `ranks:HOST,HOST:MODEL`; None for other addresses.
+
+    The first host is this Mac. The model is None for the default model.
+    """
+    if not address or not address.startswith(_RANKS):
+        return None
+    hosts, _, model = address.removeprefix(_RANKS).partition(":")
+    return tuple(host for host in hosts.split(",") if host), model or None
+
+
+def ranked_address(hosts: tuple[str, ...], model: str | None) -> str:
+    """Return the address of a model over hosts, whose names have no comma and no colon."""
+    return f"{_RANKS}{','.join(hosts)}:{model or ''}"

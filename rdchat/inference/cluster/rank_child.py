@@ -105,11 +105,11 @@ class _Rank:
     def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], key: str, model: str | None) -> None:
         """Make rank 0's engine, or follow it to its end."""
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
-        from rdchat.inference.ranks import follower, messages  # noqa: PLC0415
+        from rdchat.inference.ranks import messages  # noqa: PLC0415
 
         ring = messages.join(rank, addresses, key) if len(addresses) > 1 else None
         if ring is not None and rank:
-            follower.run(ring, model, self._going.wait)
+            messages.run(ring, model, self._going.wait)
         else:
             self._engine = LocalEngine(ring)
 

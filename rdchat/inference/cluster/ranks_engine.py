@@ -11,7 +11,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.model_address import ranked_model
+from rdchat.inference.api.model_facts import ranked_model
 from rdchat.inference.api.protocol import StoppedError, TokenIterator, no_model
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest

@@ -33,7 +33,7 @@ from rdchat.inference.models.model_locations import (
     stamp_of,
     stored_capability,
 )
-from rdchat.inference.prompts.tokenizer_files import has_template
+from rdchat.inference.prompts.tokenizer_process import has_template
 from rdchat.inference.vision.families import vision_of
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildClosedError, ChildLimitError, Limits

@@ -11,7 +11,7 @@ from typing import Any
 
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.tokenizer_loading import PADDING, read_tokenizer
+from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
 # Share of the ids that both have which may differ.

@@ -3,28 +3,46 @@
 A sum is what every backend of MLX has, and it may be lazy: a message can carry tokens that the device still computes.
 
 Joins the ring of ranks: MLX's own, over TCP.
+
+Rank 0: sends every call of its network, and what happened to caches before it, to the other ranks.
+
+A rank that is not the first: repeats the calls that rank 0 sends, on its part of the model.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
 import json
+import logging
 import os
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import IntEnum
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
 
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
-from rdchat.inference.verification.device import device_errors, fetch
+from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.loading import load_model, load_part
+from rdchat.inference.models.model_files import resolve_model
+from rdchat.inference.ranks.sharding import check_sum, part_of
+from rdchat.inference.verification.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.state_layers import wrap_call
+from rdchat.inference.verification.target import LoadedModel
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256
@@ -34,6 +52,9 @@ _MAGIC = 0x72646368
 _MAX_WORDS = 2**20
 Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "REST", "END"])
 """What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
+# A call of more tokens reads a prompt.
+_MAX_DRAFT = 64
+_LOG = logging.getLogger(__name__)
 
 
 def send(
@@ -147,3 +168,231 @@ def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
             "Try again. If it happens again, connect the Macs by a cable.",
         )
     return group
+
+
+def load(
+    group: mx.distributed.Group,
+    model: str | None,
+    dtype: Dtype,
+    on_progress: Callable[[LoadProgress], None],
+    anyway: bool = False,
+) -> LoadedModel:
+    """Load this rank's part of a model, as `load_model` does, and have the other ranks load theirs."""
+    folder = resolve_model(model, on_progress)
+    part = part_of(folder, group)
+    send(group, Kind.LOAD, [list(Dtype).index(dtype), check_sum(folder)])
+    try:
+        loaded = load_model(model, dtype, on_progress, anyway=anyway, part=part)
+    except BaseException:
+        # The others meet when they have loaded theirs.
+        meet(group, waits=False)
+        raise
+    meet(group)
+    Leader(loaded.network, loaded.hooks, group)
+    return loaded
+
+
+class Leader:
+    """The calls of a network that other ranks repeat on caches of their own.
+
+    A call's message has the cache's number, its length before the call, the number of tokens, whether they have
+    positions of their own, whether they are a tree, whether attention is computed in parts, whether the state layers
+    record, the tree's deepest and leaves, and the operations on caches since the last call, each as its number, the
+    cache's, the number of its arguments, and these. The tokens follow, then their positions, then their parents. These
+    may be lazy, so rank 0 waits for nothing that it would not wait for alone.
+
+    All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
+    uses the result or not, and the message before it. While a prompt is read rank 0 waits for the message first: its
+    GPU would else wait for a rank that still reads the part before.
+
+    Args:
+        network: The model's part on this rank; it gets a subclass that knows this object.
+        hooks: Its hooks.
+        group: The ranks.
+    """
+
+    def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
+        self._hooks = hooks
+        hooks.gives_trunk = True
+        self._group = group
+        self._numbers: dict[int, int] = {}
+        self._last = 0
+        self._operations: list[int] = []
+        # By cache, of rounds that were opened: (nodes,) parents, deepest, leaves.
+        self._trees: dict[int, tuple[mx.array, int, int]] = {}
+        wrap_call(network, self._call)
+        # `KVCache` looks for it there.
+        setattr(type(network), "mirror", self._report)  # noqa: B010  mypy knows no such attribute
+
+    def _report(
+        self, operation: Operation, layers: list[Any], arguments: Sequence[int] = (), tree: Tree | None = None
+    ) -> None:
+        """Queue an operation on a cache for the next message; the next call's describes its tree."""
+        number = self._number(layers)
+        self._trees.pop(number, None)
+        if tree is not None:
+            depths, ancestors, deepest, leaves = tree
+            above = mx.argmax((ancestors & (depths == depths[:, None] - 1)).astype(mx.uint8), axis=1)
+            # The root, and nodes of padding, have none.
+            self._trees[number] = mx.where(depths > 0, above.astype(mx.int32), -1), deepest, leaves
+        self._operations.extend([operation, number, len(arguments), *arguments])
+
+    def _number(self, layers: list[Any] | None) -> int:
+        """Return a cache's number; 0 for none. It is that of the first layer's, which no other cache has."""
+        if layers is None:
+            return 0
+        key = id(layers[0])
+        if key not in self._numbers:
+            self._last += 1
+            self._numbers[key] = self._last
+            finalize(layers[0], self._drop, key).atexit = False
+        return self._numbers[key]
+
+    def _drop(self, key: int) -> None:
+        number = self._numbers.pop(key)
+        self._trees.pop(number, None)
+        # Perhaps on another thread, on which Python collects garbage.
+        self._operations.extend([Operation.DROP, number, 0])
+
+    def _call(self, plain: Callable[..., mx.array], tokens: mx.array, cache: list[Any] | None = None) -> mx.array:
+        hooks = self._hooks
+        number = self._number(cache)
+        *tree, deepest, leaves = self._trees.pop(number, (0, 1))
+        arrays = [tokens.reshape(-1).astype(mx.int32)]
+        if hooks.depths is not None:
+            arrays.append(hooks.depths)
+        arrays += tree
+        flags = hooks.depths is not None, bool(tree), hooks.attention.in_parts, hooks.states.recorded
+        operations = self._operations[:]
+        del self._operations[: len(operations)]
+        words = [
+            number,
+            first_offset(cache),
+            tokens.size,
+            *map(int, flags),
+            deepest,
+            leaves,
+            len(operations),
+            *operations,
+        ]
+        with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
+            send(self._group, Kind.CALL, words, *arrays, waits=tokens.size > _MAX_DRAFT)
+            output = plain(tokens, cache=cache)
+        trunk = hooks.trunk
+        hooks.trunk = None
+        mx.async_eval(output if trunk is None else trunk)
+        return output
+
+
+def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], object]) -> None:
+    """Load this rank's part of a model when rank 0 loads its own, in the same precision; repeat calls until the end.
+
+    Args:
+        group: The ranks.
+        model: A model folder, a hub id in the hub's cache, or None for the default model.
+        rest: Returns when rank 0 is about to send again; waiting for its message takes a whole processor.
+
+    Raises:
+        RdchatError: If the model cannot be loaded, is another one than rank 0's, or this rank lost step with rank 0.
+    """
+    follower: Follower | None = None
+    while True:
+        kind, words = receive(group)
+        if kind is Kind.CALL:
+            assert follower is not None
+            follower.call(words)
+            continue
+        if kind is Kind.REST:
+            unwire_memory()
+            rest()
+            if follower is not None:
+                wire_memory()
+            continue
+        follower = None
+        free_memory()
+        if kind is Kind.END:
+            # Rank 0 waits for it before it ends this process.
+            meet(group)
+            return
+        if kind is Kind.LOAD:
+            folder = resolve_model(model, lambda _: None)
+            if check_sum(folder) != words[1]:
+                raise RanksError(
+                    f"{folder.name} is not the same model on all Macs: their configurations differ.",
+                    "Download it again on each of them.",
+                )
+            network = load_part(folder, [*Dtype][words[0]], part_of(folder, group))
+            follower = Follower(network, ModelHooks(network), group)
+            meet(group)
+
+
+class Follower:
+    """Repeats calls on the caches of this rank.
+
+    Args:
+        network: This rank's part of the model.
+        hooks: Its hooks.
+        group: The ranks.
+    """
+
+    def __init__(self, network: nn.Module, hooks: ModelHooks, group: mx.distributed.Group) -> None:
+        self._network = network
+        self._hooks = hooks
+        self._group = group
+        hooks.gives_trunk = True
+        self._caches: dict[int, KVCache] = {}
+
+    def call(self, words: list[int]) -> None:
+        """Repeat one call; see `Leader` for the words of its message.
+
+        Raises:
+            RanksError: If the cache does not have the length that rank 0's has.
+        """
+        number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = words[:10]
+        rest = self._operate(words[10:], queued)
+        tokens = rest[:count]
+        positions = rest[count : count + count * has_positions]
+        parents = rest[-count:]
+        cache = self._cache(number) if number else None
+        hooks = self._hooks
+        layers = None if cache is None else cache.layers
+        if (own := first_offset(layers)) != length:
+            raise RanksError(
+                f"Rank {self._group.rank()} lost step with rank 0: its cache has {own:,} tokens instead of {length:,}.",
+                "Load the model again.",
+            )
+        if cache is not None and is_tree:
+            ancestors = PrefixTree(*[np.array([*parents], np.int32)] * 3).ancestors()
+            depths = ancestors.sum(axis=1, dtype=np.int32) - 1
+            cache.begin(mx.array(depths), mx.array(ancestors), deepest, leaves)
+        hooks.states.recorded = bool(records)
+        packed = hooks.packed(mx.array(positions, mx.int32) if has_positions else None)
+        with packed, hooks.attention.fixed(bool(in_parts)), hooks.attention.call(count, length):
+            try:
+                output = self._network(mx.array([tokens], mx.int32), cache=layers)
+            except Exception:
+                # Rank 0 has the same error: it tries what a model can verify.
+                _LOG.warning("A call failed", exc_info=True)
+                return
+        trunk = hooks.trunk
+        hooks.trunk = None
+        mx.async_eval(output if trunk is None else trunk, [layer.state for layer in layers or ()])
+
+    def _operate(self, words: list[int], count: int) -> list[int]:
+        """Carry out operations, `count` words; return the other words."""
+        operations = words[:count]
+        rest = words[count:]
+        while operations:
+            operation, number, size, *operations = operations
+            arguments = operations[:size]
+            operations = operations[size:]
+            if operation == Operation.DROP:
+                self._caches.pop(number, None)
+            else:
+                self._cache(number).repeat(Operation(operation), arguments)
+        return rest
+
+    def _cache(self, number: int) -> KVCache:
+        if number not in self._caches:
+            self._caches[number] = KVCache(self._network)
+        return self._caches[number]

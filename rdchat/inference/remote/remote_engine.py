@@ -13,7 +13,7 @@ from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, R
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage, without_images
-from rdchat.inference.api.model_address import remote_address, remote_model
+from rdchat.inference.api.model_facts import remote_address, remote_model
 from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.remote.chat_request import Draw

@@ -38,18 +38,17 @@ from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import Feed, TargetEmbeddings
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Waiting
-from rdchat.inference.vision.image_prompts import ImagePrompts
-from rdchat.inference.vision.positions import positions_by_axis
+from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
 from rdchat.inference.vision.prepared import Prepared
-from rdchat.inference.vision.towers import gemma4, qwen, siglip
+from rdchat.inference.vision.towers import tower_weights
 from rdchat.inference.vision.towers.tower_weights import TowerWeights
 
 TOWERS = {
-    "qwen": qwen.qwen_rows,
-    "shuffled siglip": siglip.shuffled_rows,
-    "pooled siglip": siglip.pooled_rows,
-    "siglip of any shape": siglip.naflex_rows,
-    "gemma4": gemma4.gemma4_rows,
+    "qwen": tower_weights.qwen_rows,
+    "shuffled siglip": tower_weights.shuffled_rows,
+    "pooled siglip": tower_weights.pooled_rows,
+    "siglip of any shape": tower_weights.naflex_rows,
+    "gemma4": tower_weights.gemma4_rows,
 }
 """The functions that families name."""
 

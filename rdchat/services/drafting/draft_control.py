@@ -7,8 +7,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.settings import ModelDraft
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd, not_prepared
-from rdchat.inference.api.model_address import ranked_model, remote_model
-from rdchat.inference.api.model_facts import DrafterFit, ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, ModelCard, ranked_model, remote_model
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot

@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
-from rdchat.services.models.listed_model import Model
+from rdchat.services.models.fit import Model
 from rdchat.services.models.service_base import ModelService, ModelSources
 
 _CARD = "card.md"

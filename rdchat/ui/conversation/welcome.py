@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_address import ranked_model, remote_model
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, ranked_model, remote_model
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.newcomers import LargerModel
 from rdchat.ui.style import formatting

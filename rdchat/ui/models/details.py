@@ -10,9 +10,8 @@ from rdchat.hub.downloads.download import DownloadFile
 from rdchat.hub.newcomers import Suggestion, drafter_for, suggestion_of
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
-from rdchat.services.models.fit import pair_bytes, sizes_of_files, sizes_read, sizes_suggested
+from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection

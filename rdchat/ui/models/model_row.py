@@ -11,11 +11,10 @@ from shiboken6 import isValid
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.inference.api.model_address import remote_model
-from rdchat.inference.api.model_facts import gigabytes
+from rdchat.inference.api.model_facts import gigabytes, remote_model
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
+from rdchat.services.models.fit import Model, ModelState
 from rdchat.services.models.library import figures_of
-from rdchat.services.models.listed_model import Model, ModelState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.page_parts import PageLinks

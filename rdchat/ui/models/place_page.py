@@ -18,7 +18,7 @@ from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
-from rdchat.services.models.listed_model import Model
+from rdchat.services.models.fit import Model
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.window_services import Models
 from rdchat.services.remote_servers import RemoteServers

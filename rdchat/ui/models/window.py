@@ -12,7 +12,7 @@ from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.listed_model import Model
+from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.discover_page import DiscoverPage

@@ -9,7 +9,7 @@ from pathlib import Path
 from rdchat import host, paths
 from rdchat.files.foreign_files import part_text, size_text
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.model_address import ranked_model, remote_model
+from rdchat.inference.api.model_facts import ranked_model, remote_model
 from rdchat.inference.api.requests import Dtype
 
 NONE = "\N{EN DASH}"

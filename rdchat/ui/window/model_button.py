@@ -6,8 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton
 
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_address import ranked_model, remote_model
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, ranked_model, remote_model
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.remote_servers import RemoteServers

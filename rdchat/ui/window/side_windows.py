@@ -296,7 +296,7 @@ class SideWindows:
 
     def download_row(self, suggestion: Suggestion) -> QWidget:
         """Return a row that downloads a suggested model with its drafter, and shows how far that is."""
-        from rdchat.services.models.listed_model import Model  # noqa: PLC0415
+        from rdchat.services.models.fit import Model  # noqa: PLC0415
         from rdchat.ui.models.model_row import ModelRow  # noqa: PLC0415
         from rdchat.ui.models.page_parts import PageLinks  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat import host
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
-from rdchat.work.frames import packed, read_message
+from rdchat.work.served import packed, read_message
 
 # answers a formula's own length as its width, and misbehaves where the formula says so
 _CHILD = """

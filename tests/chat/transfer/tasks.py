@@ -12,8 +12,8 @@ from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, TaskPro
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
 from rdchat.files.plain_data import from_plain
-from rdchat.work.frames import packed
 from rdchat.work.job import Job
+from rdchat.work.served import packed
 
 
 def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport:

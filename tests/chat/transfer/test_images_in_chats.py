@@ -14,7 +14,7 @@ from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import foreign_chats
-from rdchat.work import frames
+from rdchat.work import served
 from tests.chat.attachments.stored_files import ask, export
 from tests.chat.transfer.conftest import ImportFiles
 from tests.chat.transfer.samples import (
@@ -92,7 +92,7 @@ def test_images_of_a_chat_above_the_limit_are_named_and_other_chats_come(
 def test_a_chat_that_is_too_large_is_named_and_other_chats_come(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "MAX_BYTES", 4000)
+    monkeypatch.setattr(served, "MAX_BYTES", 4000)
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", text)) for text in ("Long " * 1000, "Hello")]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     report = import_files(tmp_path / "conversations.json")

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.decoding.tool_calls import call_marks, find_tool_calls
-from rdchat.inference.prompts.generic_tools import CHANNEL_MARKERS
+from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from tests.inference.calls.tools import TOOLS
 
 _THOUGHT = "<|channel|>analysis<|message|>I look.<|end|><|start|>assistant"

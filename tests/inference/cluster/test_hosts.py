@@ -26,7 +26,7 @@ from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, 
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 from rdchat.inference.cluster.hosts import Host, found_host, ring_hosts
 from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
-from rdchat.work.frames import packed, read_message
+from rdchat.work.served import packed, read_message
 
 STUDIO = Host("anna@studio.local", ("192.168.1.5",))
 

@@ -15,7 +15,7 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.cluster.ranks_engine import RanksEngine
 

@@ -17,7 +17,7 @@ from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress, Prompt
 from rdchat.inference.api.events import FinishReason, LikelyToken, LoadProgress, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.cluster.hosts import Host

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.cluster.ranks_engine import RanksEngine
 

@@ -17,7 +17,7 @@ from rdchat.inference.cluster.processes import RankProcesses
 from rdchat.inference.ranks import messages
 from rdchat.inference.ranks.messages import receive
 from rdchat.work import child_run
-from rdchat.work.frames import MAX_BYTES, packed, read_message
+from rdchat.work.served import MAX_BYTES, packed, read_message
 from tests.inference.cluster.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
 from tests.inference.ranks.stand_ins import StandIn
 

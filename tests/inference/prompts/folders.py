@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 

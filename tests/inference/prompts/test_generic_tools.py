@@ -7,8 +7,7 @@ from mlx_lm.tool_parsers import json_tools
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.decoding.tool_calls import find_tool_calls
-from rdchat.inference.prompts.generic_tools import CALL_MARKERS, tools_as_text
-from rdchat.inference.prompts.template_fitting import answers_only
+from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only, tools_as_text
 
 S, U, A, T = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL
 MARKER = re.compile(r"</?tool_(?:call|response)>")

@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.messages import UNSEEN, ChatImage, ChatMessage, ImageCap, Role, without_images
-from rdchat.inference.prompts.generic_tools import tools_as_text
 from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.template_fitting import tools_as_text
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import prompts_of, with_template
 

@@ -12,9 +12,8 @@ import pytest
 
 import rdchat
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.tokenizer_files import tokenizer_view
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, tokenizer_view
 from tests.inference.prompts.folders import changed
 
 EVIL = """

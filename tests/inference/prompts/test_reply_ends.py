@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import changed, with_template
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
 from rdchat.errors import ModelError
 from rdchat.inference.loading import load_model
-from rdchat.inference.prompts.tokenizer_loading import check_round_trip
+from rdchat.inference.prompts.model_prompts import check_round_trip
 from tests.inference.prompts.folders import changed
 from tests.inference.tokenizer_kinds import Kind, kinds
 

@@ -9,8 +9,7 @@ import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError, TemplateRefusedError
 from rdchat.inference.prompts import tokenizer_process
-from rdchat.inference.prompts.tokenizer_files import tokenizer_view
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, tokenizer_view
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
@@ -54,7 +53,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
     prompts = prompts_of(small_model, process)
     child = process.child.pid
     with monkeypatch.context() as patch:
-        patch.setattr("rdchat.work.frames.MAX_BYTES", 1000)
+        patch.setattr("rdchat.work.served.MAX_BYTES", 1000)
         with pytest.raises(PromptTooLongError, match="too long for any model"):
             prompts.encode([user("a" * 1000)], None, 512)
     assert prompts.encode([user("a")], None, 512)

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from rdchat.inference.prompts.tokenizer_files import NO_CODE, joined_templates, tokenizer_view
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import NO_CODE, TokenizerProcess, joined_templates, tokenizer_view
 from tests.inference.prompts.folders import changed, prompts_of, user
 
 MARK = b"\xef\xbb\xbf"

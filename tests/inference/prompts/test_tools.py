@@ -10,9 +10,8 @@ from transformers import AutoTokenizer
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.prompts.generic_tools import CALL_MARKERS
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.template_fitting import answers_only
+from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
 

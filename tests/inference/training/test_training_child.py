@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.children import CHILDREN
 from rdchat.inference.api.training import Phase, TrainingOrder
-from rdchat.work.frames import packed, read_message
+from rdchat.work.served import packed, read_message
 from tests.inference.training.short_child import COMMAND
 
 ROOT = Path(__file__).parents[3]

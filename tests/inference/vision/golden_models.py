@@ -14,8 +14,8 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
+from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import CallRows, ImageRows, Seam, SeenPrompt
-from rdchat.inference.vision.positions import with_images
 from rdchat.inference.vision.prepared import Layout, Prepared
 from tests.inference.drawn_weights import drawn
 from tests.inference.model_folders import folder_of

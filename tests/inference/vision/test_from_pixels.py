@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import Family, image_token, vision_of
+from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import ImageRows
-from rdchat.inference.vision.positions import with_images
 from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 

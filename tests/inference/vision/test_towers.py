@@ -15,7 +15,7 @@ from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
-from rdchat.inference.vision.towers import siglip, tower_weights
+from rdchat.inference.vision.towers import tower_weights
 from tests.grids import share
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import (
@@ -108,7 +108,7 @@ def without_means(size: int, count: int) -> mx.array:
 def test_each_part_of_a_tower_of_any_shape_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: Callable[..., mx.array]
 ) -> None:
-    monkeypatch.setattr(siglip, name, other)
+    monkeypatch.setattr(tower_weights, name, other)
     folder = golden_folder(tmp_path / "model", "lfm2_vl")
     assert apart(rows_of(folder, "lfm2_vl")[0], expected("lfm2_vl")["rows"]) > 1e-3
 

@@ -17,7 +17,7 @@ from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.transfers import Transfers
-from rdchat.work import frames
+from rdchat.work import served
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import share
@@ -262,6 +262,6 @@ def test_a_process_that_tells_garbage_is_ended_and_said(
 ):
     """It went on unseen, while the window said that nothing of it was kept."""
     put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]))
-    monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(served, "MAX_BYTES", 2**20)
     assert isinstance(Task(desk.import_files, [rivers(tmp_path)]).outcome(window, 60_000), RdchatError)
     assert not desk.busy

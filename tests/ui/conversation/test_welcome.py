@@ -4,7 +4,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_address import ranked_address
+from rdchat.inference.api.model_facts import ranked_address
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.welcome import SMALL_STARTERS, STARTERS, WelcomeView, starters
 from rdchat.ui.style.formatting import MACHINE

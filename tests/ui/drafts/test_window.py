@@ -15,7 +15,7 @@ from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.reply_traces import TraceRecorder
+from rdchat.services.chat.reply import TraceRecorder
 from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree

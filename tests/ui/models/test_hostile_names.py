@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
+from rdchat.services.models.fit import Model
 from rdchat.services.models.hub_search import ModelDetails
-from rdchat.services.models.listed_model import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow

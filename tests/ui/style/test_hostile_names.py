@@ -16,7 +16,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.reply_traces import TraceRecorder
+from rdchat.services.chat.reply import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.notices import Banner

@@ -16,9 +16,9 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.markdown.formulas import OBJECT, run_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.markdown.text_formats import OBJECT, run_of
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.view import TranscriptView

@@ -7,7 +7,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.formulas.formula_drawer import Formula, FormulaDrawer
-from rdchat.ui.transcript.markdown.formulas import FormulaLibrary
+from rdchat.ui.transcript.markdown.text_formats import FormulaLibrary
 
 
 class Drawer(FormulaDrawer):

@@ -10,10 +10,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.formulas.formula_drawer import UNITS, Formula
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
-from rdchat.ui.transcript.markdown.formulas import FORMULAS, font_of_descent
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.markdown.text_formats import TextFormats
+from rdchat.ui.transcript.markdown.text_formats import FORMULAS, TextFormats, font_of_descent
 from tests.ui.transcript.conftest import draw
 
 OBJECT = "\ufffc"

@@ -1,13 +1,30 @@
-"""The weights of a tower by name, floats or quantised by MLX, and the layers that towers are made of."""
+"""The weights of a tower by name, floats or quantised by MLX, and the layers that towers are made of.
 
+The tower of Gemma 4: images of any size, positions by column and row, and a row for each square of patches.
+
+The tower of Qwen3-VL and of Qwen3.5 to 3.8: images of any size, a table of positions, and rotary ones.
+
+The patches of an image come in blocks of 2 x 2, which become one row. In Qwen3-VL some inner layers give features too
+(DeepStack).
+
+SigLIP, a tower for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
+"""
+
+import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22
+_GEMMA_THETA = 100
+_QWEN_THETA = 10_000
+_DEEP_LAYERS = (8, 16, 24)
+type _Evaluate = Callable[[mx.array], None]
 
 
 class TowerWeights:
@@ -111,3 +128,210 @@ def rotation(places: npt.NDArray[np.int64], size: int, theta: float, parts: int 
         return both.reshape(heads.shape).astype(heads.dtype)
 
     return turned
+
+
+def gemma4_rows(
+    weights: TowerWeights,
+    settings: Mapping[str, Any],
+    patches: mx.array,
+    grid: tuple[int, int],
+    evaluate: Callable[[mx.array], None],
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of an image, (tokens, width): the mean of each square of patches, normalised and projected.
+
+    Args:
+        weights: Those of `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json.
+        patches: (n, patch * patch * channels) from 0 to 1, row by row.
+        grid: The image's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+    tower = weights.part("tower.")
+    side = math.isqrt(len(patches) // math.prod(grid))
+    high, broad = (side * each for each in grid)
+    across, down = tower["patch_embedder.position_embedding_table"]
+    x = tower.linear("patch_embedder.input_proj", (2 * (patches - 0.5)).astype(across.dtype))
+    x += (down[:high, None] + across[:broad]).reshape(x.shape)
+    layers = tower.parts("encoder.layers.")[: settings.get("num_hidden_layers")]
+    size = layers[0]["self_attn.q_norm.weight"].size
+    column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
+    turned = rotation(column_and_row, size, _GEMMA_THETA, parts=2)
+    for layer in layers:
+        inner = layer.rms_norm("input_layernorm", x)
+        q, k, v = (_linear(layer, f"self_attn.{name}_proj", inner).reshape(len(x), -1, size) for name in "qkv")
+        q, k = (turned(layer.rms_norm(f"self_attn.{name}_norm", part)) for name, part in (("q", q), ("k", k)))
+        inner = _linear(layer, "self_attn.o_proj", attend(q, k, mx.fast.rms_norm(v, None, 1e-6), scale=1.0))
+        x += layer.rms_norm("post_attention_layernorm", inner)
+        inner = layer.rms_norm("pre_feedforward_layernorm", x)
+        inner = nn.gelu_approx(_linear(layer, "mlp.gate_proj", inner)) * _linear(layer, "mlp.up_proj", inner)
+        x += layer.rms_norm("post_feedforward_layernorm", _linear(layer, "mlp.down_proj", inner))
+        evaluate(x)
+    # Such numbers may be too large for 16 bits.
+    pooled = x.astype(mx.float32).reshape(grid[0], side, grid[1], side, -1).mean((1, 3)).flatten(0, 1)
+    pooled *= math.sqrt(x.shape[-1])
+    if "std_scale" in tower:
+        pooled = (pooled - tower["std_bias"]) * tower["std_scale"]
+    normal = mx.fast.rms_norm(pooled.astype(x.dtype), None, 1e-6)
+    return weights.linear("projector.embedding_projection", normal), ()
+
+
+def _linear(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
+    """Return a linear layer's output; some checkpoints bound its inputs and outputs."""
+    return _bounded(weights, f"{name}.output", weights.linear(f"{name}.linear", _bounded(weights, f"{name}.input", x)))
+
+
+def _bounded(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
+    return mx.clip(x, weights[f"{name}_min"], weights[f"{name}_max"]) if f"{name}_min" in weights else x
+
+
+def qwen_rows(
+    weights: TowerWeights,
+    settings: Mapping[str, Any],
+    patches: mx.array,
+    grid: tuple[int, int],
+    evaluate: Callable[[mx.array], None],
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of an image, (tokens, width), and its deep features, each of the same shape.
+
+    Args:
+        weights: The tower's.
+        settings: The part `vision_config` of config.json.
+        patches: (n, channels * times * patch * patch), in blocks.
+        grid: The image's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+    merge = settings.get("spatial_merge_size", 2)
+    heads = settings.get("num_heads", 16)
+    # Patches come block by block.
+    places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
+    row, column = places.swapaxes(2, 3).reshape(2, -1)
+    kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
+    x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
+    width = x.shape[-1]
+    x += _resized(weights.table("pos_embed", width), row, column)
+    turned = rotation(np.stack([row, column], -1), width // heads, _QWEN_THETA)
+    mergers = weights.parts("deepstack_merger_list.")
+    merged = width * merge**2
+    deep = []
+    taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
+    for number, block in enumerate(weights.parts("blocks.")[: settings.get("depth")]):
+        q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
+        x += block.linear("attn.proj", attend(turned(q), turned(k), v))
+        x += block.linear("mlp.linear_fc2", nn.gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
+        if (merger := taken.get(number)) is not None:
+            deep.append(_merged(merger, merger.norm("norm", x.reshape(-1, merged))))
+        evaluate(x)
+    merger = weights.part("merger.")
+    # DeepStack's mergers normalise after the merge, this one before it.
+    return _merged(merger, merger.norm("norm", x).reshape(-1, merged)), tuple(deep)
+
+
+def _merged(merger: TowerWeights, blocks: mx.array) -> mx.array:
+    return merger.linear("linear_fc2", nn.gelu(merger.linear("linear_fc1", blocks)))
+
+
+def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np.int64]) -> mx.array:
+    """Return the table's positions, a square, stretched over an image: bilinear, corner to corner."""
+    side = int(table.shape[0] ** 0.5)
+    y, x = (each * np.float32((side - 1) / max(int(each.max()), 1)) for each in (row, column))
+    top = np.floor(y).astype(np.int64)
+    left = np.floor(x).astype(np.int64)
+    result = mx.zeros((len(row), table.shape[1]), table.dtype)
+    for down, right in np.ndindex(2, 2):
+        share = abs(1 - down - (y - top)) * abs(1 - right - (x - left))
+        near = np.minimum(top + down, side - 1) * side + np.minimum(left + right, side - 1)
+        result += table[mx.array(near)] * mx.array(share.astype(np.float32))[:, None].astype(table.dtype)
+    return result
+
+
+def shuffled_rows(
+    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of a tile for SmolVLM and Idefics3, (tokens, width): squares of patches side by side, projected.
+
+    Args:
+        weights: Those of `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json.
+        pixels: (3, side, side).
+        grid: The tile's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+    squares = _squares(weights.part("tower."), settings, pixels, grid, evaluate)
+    return weights.linear("projector.proj", _side_by_side(squares)), ()
+
+
+def naflex_rows(
+    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of a tile of any shape for LFM2-VL, (tokens, width): as `shuffled_rows`, with two layers.
+
+    Args:
+        weights: Those of `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json, with the entries for the projector.
+        patches: (n, patch * patch * channels), row by row.
+        grid: The tile's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+    tower = weights.part("tower.")
+    bias = tower["embeddings.patch_embedding.bias"]
+    side = math.isqrt(len(patches) // math.prod(grid))
+    x = tower.linear("embeddings.patch_embedding", patches.astype(bias.dtype))
+    table = tower.table("embeddings.position_embedding", bias.size)
+    down, across = (_stretched(math.isqrt(len(table)), side * each) for each in grid)
+    positions = across @ (down @ table.reshape(down.shape[1], -1)).reshape(len(down), -1, bias.size)
+    x = _encoded(tower, settings, x + positions.reshape(x.shape).astype(x.dtype), evaluate)
+    x = _side_by_side(x.reshape(grid[0], side, grid[1], side, -1))
+    if settings.get("projector_use_layernorm", True):
+        x = weights.norm("projector.layer_norm", x, 1e-5)
+    return weights.linear("projector.linear_2", nn.gelu(weights.linear("projector.linear_1", x))), ()
+
+
+def _stretched(size: int, count: int) -> mx.array:
+    """Return (count, size): shares of a line of numbers in a longer or shorter one; a shorter one has means."""
+    step = size / count
+    centres = (np.arange(count)[:, None] + 0.5) * step
+    shares = np.maximum(1 - np.abs(np.arange(size) + 0.5 - centres) / max(step, 1), 0)
+    return mx.array((shares / shares.sum(1, keepdims=True)).astype(np.float32))
+
+
+def _side_by_side(squares: mx.array) -> mx.array:
+    """Return (rows * columns, width * side**2) of what `_squares` returns."""
+    return squares.swapaxes(1, 2).flatten(2).flatten(0, 1)
+
+
+def pooled_rows(
+    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of a tile for Gemma 3: the mean of each square of patches, normalised and projected.
+
+    The arguments are those of `shuffled_rows`.
+    """
+    squares = _squares(weights.part("tower."), settings, pixels, grid, evaluate)
+    x = mx.fast.rms_norm(squares.mean((1, 3)).flatten(0, 1), 1 + weights["projector.mm_soft_emb_norm.weight"], 1e-6)
+    return x @ weights["projector.mm_input_projection_weight"], ()
+
+
+def _squares(
+    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> mx.array:
+    """Return what SigLIP makes of a square: (rows, side, columns, side, width), a square of patches for each token."""
+    kernel = weights.patch_kernel("embeddings.patch_embedding")
+    width, channels, patch, _ = kernel.shape
+    count = pixels.shape[1] // patch
+    cut = pixels.reshape(channels, count, patch, count, patch).transpose(1, 3, 0, 2, 4).reshape(count**2, -1)
+    x = cut.astype(kernel.dtype) @ kernel.flatten(1).T + weights["embeddings.patch_embedding.bias"]
+    x = _encoded(weights, settings, x + weights.table("embeddings.position_embedding", width), evaluate)
+    high, broad = grid
+    return x.reshape(high, count // high, broad, count // broad, -1)
+
+
+def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, evaluate: _Evaluate) -> mx.array:
+    """Return what the layers make of patches, (n, width)."""
+    heads = settings.get("num_attention_heads", 16)
+    for layer in weights.parts("encoder.layers.")[: settings.get("num_hidden_layers")]:
+        inner = layer.norm("layer_norm1", x)
+        q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
+        x += layer.linear("self_attn.out_proj", attend(q, k, v))
+        x += layer.linear("mlp.fc2", nn.gelu_approx(layer.linear("mlp.fc1", layer.norm("layer_norm2", x))))
+        evaluate(x)
+    return weights.norm("post_layernorm", x)

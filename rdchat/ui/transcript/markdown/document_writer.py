@@ -16,8 +16,16 @@ from PySide6.QtGui import (
 
 from rdchat.ui.style.theme import ALIGNMENTS, Theme, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
-from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
-from rdchat.ui.transcript.markdown.text_formats import TextFormats, column_step, is_right_to_left
+from rdchat.ui.transcript.markdown.text_formats import (
+    FORMULAS,
+    OBJECT,
+    TextFormats,
+    column_step,
+    formula_format,
+    is_drawn,
+    is_right_to_left,
+    run_of,
+)
 
 
 @dataclass(frozen=True, slots=True)

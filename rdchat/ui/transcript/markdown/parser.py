@@ -15,8 +15,8 @@ from markdown_it.token import Token
 
 from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
-from rdchat.ui.transcript.markdown.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.syntax import FENCE, MAX_FORMULA, EastAsianInline, enable_syntax
+from rdchat.ui.transcript.markdown.text_formats import FORMULAS
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 # Punctuation of East Asia ends an address: no blank stands before the text that follows.

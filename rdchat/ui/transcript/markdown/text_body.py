@@ -36,8 +36,8 @@ from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 from rdchat.ui.transcript.markdown.copying import as_plain, cut_cells, cut_out, text_data
 from rdchat.ui.transcript.markdown.decorations import Decorations, HorizontalScrolling
 from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
-from rdchat.ui.transcript.markdown.formulas import FormulaObject
 from rdchat.ui.transcript.markdown.parser import Parser
+from rdchat.ui.transcript.markdown.text_formats import FormulaObject
 
 _MAX_HITS = 2000
 # The characters that are shown at first, and those that each request adds.
