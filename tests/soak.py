@@ -58,7 +58,7 @@ _PAUSE_S, _TOKEN_S, _PATIENCE_S = 0.3, 0.01, 60.0
 _CLOCK = replace(BUILT_IN_SERVERS[1], enabled=True)
 _ROUNDS, _MORE_HANDLES, _MORE_OBJECTS = 4, 2, 16
 # The details of the last replies are kept, up to a limit; the 22 rates of a model's lookup count by their owner.
-_BOUNDED = re.compile(r"\.(?:reply_trace|reply_statistics|events|draft_shape)\.|\.lookup_estimate\.Rate$").search
+_BOUNDED = re.compile(r"\.(?:reply_trace|reply_statistics|events|draft_shape)\.|\.lookup_index\.Rate$").search
 _MARKDOWN = (
     "**{}**",
     "`{}`",
