@@ -48,7 +48,7 @@ _COMMANDS: _Commands = {
     "models": (
         "find, download, list, verify and delete models and drafters",
         {
-            "install-default": ("download and convert the default model", "models.listing:install"),
+            "install-default": ("download and convert the default model", "models.hub_actions:install"),
             "suggested": ("list models for newcomers, with drafters", "models.hub_actions:suggested --json"),
             "search": ("search the Hugging Face hub for models", "models.hub_actions:search --json"),
             "download": (
@@ -66,15 +66,15 @@ _COMMANDS: _Commands = {
             ),
             "list": (
                 "list the models and drafters on this machine, and unfinished downloads",
-                "models.listing:list_models --json",
+                "models.hub_actions:list_models --json",
             ),
             "verify": (
                 "check a model's files against Hugging Face's checksums",
-                "models.listing:verify model --revision --json",
+                "models.hub_actions:verify model --revision --json",
             ),
             "delete": (
                 "delete a model or drafter from the Hugging Face cache or rdchat's folder; whole ones go to the Trash",
-                "models.listing:delete model --revision --yes --json",
+                "models.hub_actions:delete model --revision --yes --json",
             ),
             "remote": (
                 "list the models of remote servers, with the names that `rdchat ask --model` takes",
@@ -85,7 +85,7 @@ _COMMANDS: _Commands = {
                 "models.remote_servers:add_remote name address --json",
             ),
             "remove-remote": ("forget a remote server", "models.remote_servers:remove_remote name --json"),
-            "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
+            "check-pair": ("check whether one model can draft for another", "models.hub_actions:check_pair --json"),
         },
     ),
     "cluster": (
