@@ -13,13 +13,13 @@ from tests.disks import small_disk
 MAKE = """
 import sys
 from pathlib import Path
-from rdchat.files.atomic_file import make_folder
+from rdchat.files.atomic_file import build_folder
 def build(folder):
     (folder / "half").write_text("half")
     print("building", flush=True)
     sys.stdin.readline()
     (folder / "whole").write_text("whole")
-make_folder(Path(sys.argv[1]), "v1", build, lambda: None, "1 MB")
+build_folder(Path(sys.argv[1]), "v1", build, lambda: None, "1 MB")
 """
 
 

@@ -220,8 +220,7 @@ def _stand_in(name: str, **members: Any) -> None:
 
 if __name__ == "__main__":
     _stand_in("rdchat.inference.local_engine", LocalEngine=ScriptedEngine)
-    _stand_in("rdchat.inference.ranks.messages", join=join)
-    _stand_in("rdchat.inference.ranks.messages", run=follow)
+    _stand_in("rdchat.inference.ranks.messages", join=join, run=follow)
     memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)

@@ -134,7 +134,7 @@ def columns(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
     facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
-    return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
+    return np.concatenate([np.array([*item.tokens], dtype) for item in made]), np.array([*facts], np.int32)
 
 
 def _conversations(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
