@@ -255,12 +255,12 @@ def default_model_folder() -> Path:
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder of the real format with two small random layers, 4-bit. Copy it before changing it."""
     import rdchat.inference.blas  # noqa: F401  here, as most tests need no MLX; it picks the fast BLAS, so it goes first
-    from rdchat.inference.models.gguf_import import convert_gguf
+    from rdchat.inference.models.default_conversion import convert
     from tests.inference.gguf_samples import write_gguf
 
     place = tmp_path_factory.mktemp("small")
     (place / "model").mkdir()
-    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
+    convert(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
     return place / "model"
 
 

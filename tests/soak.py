@@ -356,13 +356,13 @@ class Soak:
 def tiny_models(folder: Path) -> tuple[str, str]:
     """Write two models of random weights, and return their folders."""
     import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS; the scripted engine needs no MLX
-    from rdchat.inference.models.gguf_import import convert_gguf
+    from rdchat.inference.models.default_conversion import convert
     from tests.inference.gguf_samples import write_gguf
 
     source, models = write_gguf(folder / "tiny.gguf"), (folder / "one", folder / "two")
     for model in models:
         model.mkdir()
-        convert_gguf(source, model, lambda _progress: None)
+        convert(source, model, lambda _progress: None)
     return str(models[0]), str(models[1])
 
 

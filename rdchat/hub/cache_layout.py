@@ -206,7 +206,7 @@ def downloaded_repositories() -> tuple[str, ...]:
 
 def _has_weights(snapshot: Path | None) -> bool:
     entries = readable_entries(snapshot) if snapshot else ()
-    return any(path.suffix.lower() in {".safetensors", ".gguf"} and path.is_file() for path in entries)
+    return any(path.suffix.lower() == ".safetensors" and path.is_file() for path in entries)
 
 
 def folders_in(parent: Path) -> list[Path]:

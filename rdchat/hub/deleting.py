@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError, StorageError, file_error, file_errors
-from rdchat.files.foreign_files import entries_of
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import discard, records_of, remove_unused_files, unused_files
 
@@ -50,7 +49,6 @@ class DeletionPlan:
         freed_bytes: Size of the removed blobs.
         sharing: Names of other revisions that share some blobs, which stay.
         unfinished: Whether files of an unfinished download are removed too.
-        gguf: The only file of the snapshot to remove; empty to remove the whole snapshot.
     """
 
     repository: CachedRepository
@@ -60,7 +58,6 @@ class DeletionPlan:
     freed_bytes: int
     sharing: tuple[str, ...]
     unfinished: bool
-    gguf: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -70,49 +67,40 @@ class DeletionPlan:
     @property
     def name(self) -> str:
         """Its name in messages."""
-        return Path(self.gguf).stem if self.gguf else self.repository.name
+        return self.repository.name
 
 
-def plan_deletion(repository: CachedRepository, revision: str = "main", gguf: str = "") -> DeletionPlan:
+def plan_deletion(repository: CachedRepository, revision: str = "main") -> DeletionPlan:
     """Return what deleting a revision would remove; changes nothing.
 
     Args:
         repository: Where the model is.
         revision: A branch, tag or commit.
-        gguf: The GGUF file to delete; while there are others, only it is removed.
 
     Raises:
         ModelError: If there is no such model in the cache.
     """
-    plan = _planned(repository, repository.commit_of(revision), gguf)
+    plan = _planned(repository, repository.commit_of(revision))
     if not plan.paths and not plan.unfinished:
         raise ModelError(f"{repository.name} is not in the Hugging Face cache.", "`rdchat models list` shows what is.")
     return plan
 
 
-def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPlan:
-    records = records_of(repository)
-    unfinished = bool(records)
+def _planned(repository: CachedRepository, commit: str) -> DeletionPlan:
+    unfinished = bool(records_of(repository))
     if not commit or not (repository.snapshots / commit).is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished or bool(unused_files(repository)))
     references = repository.references()
     others = {other: repository.blobs_of(other) for other in repository.commits() if other != commit}
     snapshot = repository.snapshots / commit
-    blobs_here = repository.blobs_of(commit)
-    alone = bool(gguf) and any(path.suffix.lower() == ".gguf" and path.name != gguf for path in entries_of(snapshot))
-    own = {digest for name, digest in blobs_here.items() if not alone or name == gguf}
+    own = set(repository.blobs_of(commit).values())
     needed = {digest for blobs in others.values() for digest in blobs.values()}
     sharing = tuple(
         ", ".join(references.get(other, [other])) for other, blobs in others.items() if own & set(blobs.values())
     )
-    if alone:
-        needed |= {digest for name, digest in blobs_here.items() if name != gguf}.union(*(r.digests for r in records))
     blobs = [repository.blobs / digest for digest in sorted(own - needed)]
     freed = sum(blob.stat().st_size for blob in blobs if blob.exists())
     here = tuple(blob for blob in blobs if os.path.lexists(blob))
-    if alone:
-        paths = (*here, snapshot / gguf) if os.path.lexists(snapshot / gguf) else ()
-        return DeletionPlan(repository, commit, paths, freed, sharing, False, gguf)
     if not others:
         return DeletionPlan(repository, commit, (repository.folder,), freed, (), unfinished)
     named = [repository.reference(name) for name in references.get(commit, [])]
@@ -139,7 +127,7 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         # No other program writes to a folder outside the hub's cache.
         return remove_folder(plan.name, plan.repository.folder, move_to_trash)
     with plan.repository.locked(_LOCK_WAIT_S):
-        now = _planned(plan.repository, plan.commit, plan.gguf)
+        now = _planned(plan.repository, plan.commit)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
         remove_unused_files(plan.repository)

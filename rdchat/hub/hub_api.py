@@ -52,7 +52,7 @@ class HubApi:
             text: Words in the names.
             sort: The order.
             limit: Maximum number of results.
-            tag: A tag that the models have: `mlx`, or `gguf` for those with GGUF files; empty for all models.
+            tag: A tag that the models have, such as `mlx`; empty for all models.
 
         Raises:
             NetworkError: If the hub cannot be reached, or refuses.
@@ -76,23 +76,22 @@ class HubApi:
         with self._checked() as reader:
             return _text(reader.read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_ACCOUNT_NAME]
 
-    def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
+    def files(self, repository: str, revision: str = "main") -> RepositoryFiles:
         """Return the files of a model to download.
 
         Args:
             repository: The hub id.
             revision: A branch, tag or commit.
-            gguf: The GGUF file to download, where there are several.
 
         Raises:
             NetworkError: If the hub cannot be reached, refuses, or gives impossible values.
         """
         model = self.look_at(repository, revision)
         try:
-            files, left_out = chosen_files(model.files, gguf, model.packed)
+            files, left_out = chosen_files(model.files, model.packed)
         except HubError as error:
             raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
-        return RepositoryFiles(repository, revision, model.commit, files, left_out, gguf)
+        return RepositoryFiles(repository, revision, model.commit, files, left_out)
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
         """Return a model's facts and all its files, with the hub's names; raises as `files`."""

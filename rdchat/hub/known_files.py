@@ -1,6 +1,6 @@
 """Selects the files of a repository to download.
 
-Safetensors, JSON, known tokenizer files, GGUF files of supported types, README and licence: all of them are data.
+Safetensors, JSON, known tokenizer files, README and licence: all of them are data.
 Pickles and code are never downloaded.
 
 Checks names that become paths: of repositories, revisions, commits, checksums and files.
@@ -11,7 +11,7 @@ Weights that other tools packed: which families mlx-lm can unpack, as far as con
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,6 @@ TOKENIZER_FILES = (
 )
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
-_GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
-# An image encoder, or one of several parts of a model.
-_NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
 _CHUNK_BYTES = 2**22
 _SHA256_LETTERS = 64
@@ -170,7 +167,6 @@ class RepositoryFiles:
         commit: Commit of the revision; empty until the hub has listed the files.
         files: By name.
         left_out: Names of files that are not downloaded.
-        gguf: The requested GGUF file; empty if none was named.
         is_model: Whether it is a language model; otherwise a drafter.
         paused: Whether it waits for the person; otherwise the app resumes it at its next start.
         drafter: Name of the folder of a drafter, or of a vision tower, to make from the files, which are then dropped;
@@ -184,7 +180,6 @@ class RepositoryFiles:
     commit: str
     files: tuple[HubFile, ...]
     left_out: tuple[str, ...] = ()
-    gguf: str = ""
     is_model: bool = True
     paused: bool = True
     drafter: str = ""
@@ -197,13 +192,13 @@ class RepositoryFiles:
         return frozenset(file.digest for file in self.files)
 
     @property
-    def request(self) -> tuple[str, str, str, str]:
-        """Repository, revision, GGUF file and drafter: what tells downloads apart."""
-        return self.repository, self.revision, self.gguf, self.drafter
+    def request(self) -> tuple[str, str, str]:
+        """Repository, revision and drafter: what tells downloads apart."""
+        return self.repository, self.revision, self.drafter
 
-    def is_of(self, revision: str, gguf: str, drafter: str) -> bool:
-        """Return whether these are the files of this revision and GGUF file, or for this drafter."""
-        return revision in {self.revision, self.commit} and (gguf, drafter) == (self.gguf, self.drafter)
+    def is_of(self, revision: str, drafter: str) -> bool:
+        """Return whether these are the files of this revision, or for this drafter."""
+        return revision in {self.revision, self.commit} and drafter == self.drafter
 
     @property
     def contents(self) -> list[HubFile]:
@@ -240,12 +235,12 @@ def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda 
     return state.hexdigest()
 
 
-def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
+def download_command(repository: str, revision: str = "main") -> str:
     """Return the shell command that downloads or resumes a model."""
     text = ["rdchat", "models", "download", repository]
     if revision != "main":
         text += ["--revision", revision]
-    return shlex.join([*text, "--file", gguf] if gguf else text)
+    return shlex.join(text)
 
 
 def is_document(name: str) -> bool:
@@ -253,36 +248,25 @@ def is_document(name: str) -> bool:
     return bool(_DOCUMENT.fullmatch(name))
 
 
-def chosen_files(
-    files: Iterable[HubFile], gguf: str = "", packed: str = ""
-) -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
+def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubFile, ...], tuple[str, ...]]:
     """Return the files to download, and the names of the others.
-
-    A repository of only GGUF files has one model in several versions; one is chosen.
 
     Args:
         files: All files of a repository; their names are not checked yet.
-        gguf: The GGUF file to download, where there are several.
         packed: Why its safetensors cannot be unpacked; empty if they can.
 
     Raises:
-        HubError: If there is nothing to download, its weights cannot be unpacked, the named file is missing, several
-            GGUF files need a choice, or a file is too large for its kind.
+        HubError: If there is nothing to download, its weights cannot be unpacked, or a file is too large for its kind.
     """
     listed = list(files)
     known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name) and not _is_long(file)]
     weights = [file for file in known if file.name.endswith(".safetensors")]
     models = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
-    ggufs = [file for file in known if file.name.lower().endswith(".gguf")]
     left_out = {file.name for file in weights} - {file.name for file in models} if models else set()
-    if gguf or (ggufs and not weights):
-        left_out = {file.name for file in (*ggufs, *weights)} - {_one_gguf(ggufs, gguf)}
-    elif packed:
+    if packed:
         raise HubError(packed, PACKED_HINT)
-    elif weights:
-        left_out |= {file.name for file in ggufs}
-    else:
-        raise HubError("It has no weights that rdchat can read.", "Search for an MLX or GGUF version of it.")
+    if not weights:
+        raise HubError("It has no weights that rdchat can read.", "Search for an MLX version of it.")
     taken = [file for file in known if file.name not in left_out]
     if len({file.name.casefold() for file in taken}) < len(taken):
         text = "Some of its files have names that differ only in upper and lower case."
@@ -296,36 +280,14 @@ def chosen_files(
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
 
-def readable_ggufs(files: Iterable[HubFile]) -> tuple[HubFile, ...]:
-    """Return the GGUF files of supported types, smallest first; each is a whole model."""
-    known = (file for file in files if file.name.lower().endswith(".gguf"))
-    return tuple(sorted((f for f in known if is_safe_name(f.name) and _is_known(f.name)), key=lambda file: file.size))
-
-
 def _is_known(name: str) -> bool:
     if name.startswith(TEMPLATES):
         return name.endswith(".jinja")
     if _CODE.search(name):
         return False
-    if name.lower().endswith(".gguf"):
-        return bool(_GGUF_TYPE.search(name)) and not _NO_MODEL.search(name)
     return name.endswith((".safetensors", ".json", ".tiktoken")) or name in TOKENIZER_FILES or is_document(name)
 
 
 def _is_long(file: HubFile) -> bool:
     """Return whether a document is too long for anybody to read."""
     return is_document(file.name) and file.size > _MAX_DOCUMENT_BYTES
-
-
-def _one_gguf(files: Sequence[HubFile], requested: str) -> str:
-    names = [file.name for file in files]
-    if requested in names:
-        return requested
-    listed = ", ".join(names[:10]) or "none"
-    if requested:
-        raise HubError(f"It has no file {requested} that rdchat reads.", f"GGUF files that it reads: {listed}.")
-    if len(names) > 1:
-        raise HubError(
-            f"It holds {len(names)} GGUF files: {listed}.", f"Choose one, as with --file {shlex.quote(names[0])}."
-        )
-    return names[0]

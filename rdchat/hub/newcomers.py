@@ -89,6 +89,6 @@ def drafter_for(repository: str) -> SuggestedDrafter | None:
     return suggestion.drafter if suggestion is not None else None
 
 
-def downloaded_with(repository: str, revision: str, gguf: str) -> SuggestedDrafter | None:
-    """Return the drafter that a model's download brings along; None where it names a revision or one file."""
-    return drafter_for(repository) if revision == "main" and not gguf else None
+def downloaded_with(repository: str, revision: str) -> SuggestedDrafter | None:
+    """Return the drafter that a model's download brings along; None where it names a revision."""
+    return drafter_for(repository) if revision == "main" else None

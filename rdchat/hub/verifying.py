@@ -74,7 +74,7 @@ def verify_cached(repository: CachedRepository, commit: str, api: HubApi, on_byt
     astray = tuple(name for name in present if (snapshot / name).is_symlink() and name not in blobs)
     try:
         listed = api.look_at(repository.name, commit).files
-        expected = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
+        expected = {file.name for file in api.files(repository.name, commit).files}
         problem = ""
     except NetworkError as error:
         listed = tuple(HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items())
@@ -96,10 +96,10 @@ def verify_folder(name: str, folder: Path, api: HubApi, on_bytes: Callable[[int]
     newest = api.look_at(name)
     present = _names(folder)
     try:
-        expected, _ = chosen_files(newest.files, _gguf_of(present))
+        expected, _ = chosen_files(newest.files)
         weights = {file.name for file in expected if file.name.endswith(".safetensors")}
     except HubError:
-        # The hub does not have this GGUF file, or not alone.
+        # The newest version has nothing that rdchat would download.
         weights = set()
     verdict = Verdict(name, newest.commit, missing=tuple(sorted(weights - set(present))), in_cache=False)
     return _compared(verdict, folder, newest.files, on_bytes)
@@ -126,13 +126,6 @@ def _compared(verdict: Verdict, folder: Path, listed: Sequence[HubFile], on_byte
         elif not is_document(name):
             damaged.append(name)
     return replace(verdict, intact=tuple(intact), damaged=tuple(damaged), unknown=tuple(unknown))
-
-
-def _gguf_of(present: Sequence[str]) -> str:
-    """Return the GGUF file of a snapshot without safetensors; empty if there is none."""
-    if any(name.endswith(".safetensors") for name in present):
-        return ""
-    return next((name for name in present if name.lower().endswith(".gguf")), "")
 
 
 def _size(path: Path) -> int:

@@ -20,7 +20,7 @@ from rdchat.cli import main
 from rdchat.commands import terminal
 from rdchat.inference import blas, session
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.models.gguf_import import convert_gguf
+from rdchat.inference.models.default_conversion import convert
 from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
@@ -150,7 +150,7 @@ def test_version_and_help_everywhere(arguments: list[str], capsys: pytest.Captur
 @pytest.mark.slow
 def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) -> None:
     (paths.models_dir() / "tiny").mkdir(parents=True)
-    convert_gguf(write_gguf(tmp_path / "tiny.gguf"), paths.models_dir() / "tiny", lambda _progress: None)
+    convert(write_gguf(tmp_path / "tiny.gguf"), paths.models_dir() / "tiny", lambda _progress: None)
     for where, words in (
         (">/dev/full", "The output cannot be written: No space left on device. Write it to another file."),
         (">&-", "Standard output is closed, so nothing can be written. Redirect it to a file."),

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.models.gguf_import import convert_gguf
+from rdchat.inference.models.default_conversion import convert
 from tests.commands.running import check_refused
 from tests.grids import grid, share
 from tests.inference.gguf_samples import write_gguf
@@ -123,7 +123,7 @@ def test_a_prompt_in_a_named_pipe_is_read() -> None:
 
 @pytest.mark.parametrize("command", ["ask hi --model", "bench --model", "models check-pair x"])
 def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    convert_gguf(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
+    convert(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
     (tmp_path / "model" / "tokenizer.json").unlink()
     os.mkfifo(tmp_path / "model" / "tokenizer.json")
     arguments = [str(tmp_path / "model") if part == "x" else part for part in command.split()]

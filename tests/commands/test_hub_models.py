@@ -2,7 +2,6 @@
 
 import argparse
 import io
-import shlex
 import shutil
 import signal
 import subprocess
@@ -132,21 +131,6 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     assert f"`rdchat models download {NAME} --revision {folder.name}` repairs it." in out
     assert main(["models", "download", NAME]) == 0
     assert main(["models", "verify", NAME]) == 0
-
-
-@pytest.mark.slow
-def test_of_several_ggufs_the_advised_option_fetches_one(hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {f"a small one-{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0")}
-    hub.add(NAME, files)
-    hub.repositories[NAME].branches["v1"] = hub.repositories[NAME].branches["main"]
-    assert main(["models", "download", NAME, "--revision", "v1"]) == 1
-    words = capsys.readouterr().err
-    assert "It holds 2 GGUF files: a small one-Q4_0.gguf, a small one-Q8_0.gguf." in words
-    option, name = shlex.split(words.split("as with ")[1].rstrip(".\n"))
-    assert name == "a small one-Q4_0.gguf"
-    assert main(["models", "download", NAME, "--revision", "v1", option, name]) == 0
-    check_whole(Path(capsys.readouterr().out.strip()), {name: b"Q4_0"})
-    assert cached().references() == {hub.repositories[NAME].branches["v1"]: ["v1"]}
 
 
 @pytest.mark.slow

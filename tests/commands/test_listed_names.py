@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat import paths
 from rdchat.cli import main
@@ -22,11 +21,9 @@ from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
 from tests.inference.fakes import tiny_llama
-from tests.inference.gguf_samples import write_gguf
 
 __all__ = ["hub", "this_machine_only"]
-GGUFS = "some-org/tiny-GGUF"
-THEIRS = "lmstudio-community/Tiny-GGUF"
+THEIRS = "mlx-community/Small"
 
 
 @pytest.fixture
@@ -36,35 +33,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def listed(
-    hub: HubServer, home: Path, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> dict[str, Path]:
+def listed(hub: HubServer, home: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Path]:
     """Where each model of the list lies, by its printed name; there is one of each kind."""
     files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
     hub.add(NAME, files)
     hub.repositories[NAME].commits["a" * 40] = files | {"README.md": b"# Older"}
     hub.repositories[NAME].branches["older"] = "a" * 40
-    q4 = write_gguf(tmp_path / "tiny-Q4_0.gguf", GgmlType.Q4_0).read_bytes()
-    q8 = write_gguf(tmp_path / "tiny-Q8_0.gguf", GgmlType.Q8_0).read_bytes()
-    hub.add(GGUFS, {"tiny-Q4_0.gguf": q4, "tiny-Q8_0.gguf": q8})
-    hub.add(THEIRS, {"theirs-Q4_0.gguf": q4})
-    hub.add("mlx-community/Small", files)
-    for name, revision, gguf in (
-        (NAME, "main", ""),
-        (NAME, "older", ""),
-        (GGUFS, "main", "tiny-Q4_0.gguf"),
-        (GGUFS, "main", "tiny-Q8_0.gguf"),
-    ):
-        download(name, revision, gguf)
+    hub.add(THEIRS, files)
+    download(NAME, "main")
+    download(NAME, "older")
     first = hub_cache() / "models--tiny" / "snapshots" / ("b" * 40)  # as tools keep the hub's first models
     shutil.copytree(small_model, first)
     (first.parent.parent / "refs").mkdir()
     (first.parent.parent / "refs" / "main").write_text("b" * 40)
     shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
-    theirs = home / ".lmstudio/models" / THEIRS
-    theirs.mkdir(parents=True)
-    (theirs / "theirs-Q4_0.gguf").write_bytes(q4)
-    shutil.copytree(small_model, home / ".lmstudio/models/mlx-community/Small")
+    shutil.copytree(small_model, home / ".lmstudio/models" / THEIRS)
     (hub_cache() / "models--mlx-community--Small" / "snapshots").mkdir(
         parents=True
     )  # another tool's that holds nothing
@@ -80,9 +63,9 @@ def listed(
 def test_every_listed_name_is_taken_everywhere(
     listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deleted = {NAME, f"{NAME}@older", "tiny", "tiny-Q4_0", "tiny-Q8_0", "converted-12345678"}
-    theirs, mine = {"theirs-Q4_0", "mlx-community/Small"}, str(home / "models" / "mine")
-    assert set(listed) == deleted | theirs | {mine}
+    deleted = {NAME, f"{NAME}@older", "tiny", "converted-12345678"}
+    mine = str(home / "models" / "mine")
+    assert set(listed) == deleted | {THEIRS, mine}
     for name, path in listed.items():
         assert locate_model(name) == path
         if name == "converted-12345678":
@@ -94,8 +77,7 @@ def test_every_listed_name_is_taken_everywhere(
             assert "tiny is damaged or incomplete" in capsys.readouterr().out
         else:
             assert printed_json(capsys, "models", "verify", name)["whole"]
-    for name in theirs:
-        check_refused(capsys, ["models", "delete", name, "--yes"], "It belongs to LM Studio: delete it there", 1)
+    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], "It belongs to LM Studio: delete it there", 1)
     check_refused(capsys, ["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
     for name in sorted(deleted):
         before = {path for path in listed.values() if path.exists()}
@@ -122,13 +104,12 @@ def test_a_path_is_taken_as_a_shell_completes_it(
 def test_a_name_of_two_models_is_refused_with_their_paths(
     listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = home / ".lmstudio/models" / THEIRS / "tiny-Q8_0.gguf"
-    other.write_bytes(listed["tiny-Q8_0"].read_bytes())
-    with pytest.raises(ModelError, match="There are 2 models named tiny-Q8_0") as caught:
-        locate_model("tiny-Q8_0")
+    other = shutil.copytree(listed[THEIRS], home / ".cache/lm-studio/models" / THEIRS)
+    with pytest.raises(ModelError, match=f"There are 2 models named {THEIRS}") as caught:
+        locate_model(THEIRS)
     assert str(other) in caught.value.message
-    check_refused(capsys, ["models", "delete", "tiny-Q8_0", "--yes"], "There are 2 models named tiny-Q8_0", 1)
-    assert printed_json(capsys, "models", "verify", str(listed["tiny-Q8_0"]))["whole"]
+    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
+    assert printed_json(capsys, "models", "verify", str(listed[THEIRS]))["whole"]
     check_refused(capsys, ["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
 
 
@@ -137,9 +118,9 @@ def test_a_damaged_folder_of_another_program_is_fetched_again_there(
     listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`rdchat models download` would fill the hub's cache, and mend nothing."""
-    path = listed["theirs-Q4_0"]
+    path = listed[THEIRS] / "model.safetensors"
     path.write_bytes(b"x" * path.stat().st_size)
-    assert main(["models", "verify", "theirs-Q4_0"]) == 1
+    assert main(["models", "verify", THEIRS]) == 1
     out = capsys.readouterr().out
     assert f"{path.name}: damaged\n{THEIRS} is damaged or incomplete. Download it again in LM Studio.\n" in out
 

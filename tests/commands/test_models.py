@@ -12,7 +12,6 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from tests.inference.gguf_samples import write_gguf
 
 
 def rdchat(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,11 +32,9 @@ def put_into_hub_cache(folder: Path, hub: Path, name: str) -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A small converted model, in rdchat's own cache."""
-    from rdchat.inference.models.model_files import resolve_model
-
-    return resolve_model(str(write_gguf(tmp_path / "tiny.gguf")))
+def model(small_model: Path) -> Path:
+    """A small model that an earlier rdchat converted, in rdchat's own cache."""
+    return shutil.copytree(small_model, paths.models_dir() / "tiny-12345678")
 
 
 def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default_model: Path) -> None:

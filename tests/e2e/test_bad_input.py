@@ -12,7 +12,6 @@ from threading import Thread
 from urllib.request import urlopen
 
 import pytest
-from gguf import GGMLQuantizationType as GgmlType
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
 from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
@@ -41,7 +40,6 @@ from tests.e2e.windows import (
     wait_for_words,
     words,
 )
-from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
 from tests.listed import listed
@@ -134,11 +132,9 @@ def unknown_architecture(good: Path, place: Path) -> str:
     return "The installed mlx-lm does not support the architecture 'banana'."
 
 
-def misread_gguf_type(_good: Path, place: Path) -> str:
-    """MLX loads this type without an error, and wrongly."""
-    place.mkdir()
-    source = write_gguf(place / "tiny.gguf", GgmlType.Q4_K)
-    return f"{source} cannot be imported. Its tensor 'token_embd.weight' is of the type Q4_K."
+def gguf_file(_good: Path, place: Path) -> str:
+    place.write_bytes(b"GGUF")
+    return f"{place} is a file, not a model."
 
 
 HINTS: dict[Callable[[Path, Path], str], str] = {
@@ -146,7 +142,7 @@ HINTS: dict[Callable[[Path, Path], str], str] = {
     empty: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
     truncated: "Download or convert the model again.",
     unknown_architecture: "Choose another model, or update mlx-lm if a newer version supports it.",
-    misread_gguf_type: "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it.",
+    gguf_file: "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json.",
 }
 
 

@@ -19,7 +19,7 @@ from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.commands import ask_files
 from rdchat.errors import RdchatError
 from rdchat.files import foreign_files
-from rdchat.inference.models import default_model, gguf_header, model_locations, safetensors_file
+from rdchat.inference.models import default_model, model_locations, safetensors_file
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.services.models import library
 from rdchat.work.job import Job
@@ -52,7 +52,6 @@ READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "settings": (foreign_files.read_object, b"{}"),
     "weights": (safetensors_file.read_header, _WEIGHTS),
     "samples of weights": (lambda path: list(safetensors_file._samples(path)), _WEIGHTS),
-    "GGUF": (gguf_header.read_gguf_header, b"GGUF" + struct.pack("<IQQ", 3, 0, 0)),
     "wheel": (lambda path: default_model._check_sha256(path, ""), b"wheel"),
     "digest": (lambda path: model_locations.sha256_of(path, lambda _fraction: None), b"any"),
     "card of a drafter": (lambda path: library.figures_of.__wrapped__(str(path.parent)), b"| W4 L5 | 2.0 |"),

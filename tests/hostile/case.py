@@ -12,7 +12,6 @@ class Kind(StrEnum):
     """What the hostile thing is."""
 
     FOLDERS = "folders"
-    GGUF = "gguf"
     DRAFTERS = "drafters"
     TEMPLATES = "templates"
     STORES = "stores"
@@ -32,7 +31,7 @@ class Call:
 
     Attributes:
         arguments: Of `rdchat`; empty where a database is opened instead.
-        model: The folder or GGUF file that is picked where the case is tried in the window.
+        model: The folder that is picked where the case is tried in the window.
         drafter: The drafter that is chosen there, if any.
         data: The data folder (`RDCHAT_DATA_DIR`); None is an empty one.
         store: The database that is opened and read whole, in the place of a command.

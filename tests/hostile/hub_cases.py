@@ -66,7 +66,7 @@ def _file(path: str, put: Callable[[Path], object]) -> Harm:
 
 def _record(**changes: object) -> Harm:
     usual = {"repository": NAME, "revision": "main", "commit": COMMIT, "files": [["a.json", 3, "a" * 40]]}
-    fields = {**usual, "left_out": [], "gguf": "", **changes}
+    fields = {**usual, "left_out": [], **changes}
     text = json.dumps(fields).replace("Infinity", "1e999")
     return _file(f".rdchat/download-{COMMIT}.json", lambda path: path.write_text(text))
 

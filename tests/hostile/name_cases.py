@@ -27,11 +27,6 @@ def _model_folder(folder: Path) -> Call:
     return Call(("ask", "--model", str(folder / _ODD), *_SHORT), statuses=(1,), words="not UTF-8 text")
 
 
-def _gguf_file(folder: Path) -> Call:
-    shutil.copy(samples() / "small.gguf", folder / f"{_ODD}.gguf")
-    return Call(("ask", "--model", str(folder / f"{_ODD}.gguf"), "--json", *_SHORT), statuses=(0,))
-
-
 def _drafter_folder(folder: Path) -> Call:
     shutil.copytree(samples() / "drafter", folder / _ODD)
     drafting = ("--mode", "drafter", "--drafter", str(folder / _ODD))
@@ -66,7 +61,6 @@ def name_cases() -> Iterator[Case]:
     """Yield all cases of names."""
     made: dict[str, Callable[[Path], Call]] = {
         "a file for a question": _asked_with_a_file,
-        "a GGUF file": _gguf_file,
         "a file beside a drafter": _file_in_a_drafter,
         "a file beside a model": _file_in_a_model,
         "an export": partial(_chats, ("chats", "export", "--json")),

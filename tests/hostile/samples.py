@@ -15,7 +15,7 @@ FAMILIES = ("qwen3_moe", "gemma3", "mamba2", "deepseek_v3", "gpt_oss", "qwen3_ne
 
 
 def samples() -> Path:
-    """Return the folder of the samples: `model`, `small.gguf`, `drafter`, and one for each of `HEADS` and `FAMILIES`.
+    """Return the folder of the samples: `model`, `drafter`, and one for each of `HEADS` and `FAMILIES`.
 
     They are made in a process of their own, as that needs MLX and the caller may not.
     """
@@ -44,11 +44,11 @@ def copy_of(name: str, folder: Path) -> Path:
 
 def _make(place: Path) -> None:
     import rdchat.inference.blas  # noqa: F401  it picks the fast BLAS, so it goes first
-    from rdchat.inference.models.gguf_import import convert_gguf
+    from rdchat.inference.models.default_conversion import convert
     from tests.inference.gguf_samples import write_gguf
 
     (place / "model").mkdir()
-    convert_gguf(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
+    convert(write_gguf(place / "small.gguf"), place / "model", lambda _progress: None)
     _make_drafter(place / "drafter", place / "model")
     _make_heads(place)
     for name in FAMILIES:

@@ -44,10 +44,10 @@ class NotedDownload(RunningDownload):
 
 
 def download(
-    name: str = NAME, revision: str = "main", gguf: str = "", limits: DownloadLimits = LIMITS, **changed: float
+    name: str = NAME, revision: str = "main", limits: DownloadLimits = LIMITS, **changed: float
 ) -> tuple[Path, NotedDownload]:
     """Download a model here; return its snapshot and what was said."""
-    wanted = Download(name, revision, gguf)
+    wanted = Download(name, revision)
     running = NotedDownload(wanted)
     access = Tokens().access(find_endpoint())
     limits = replace(limits, **changed)

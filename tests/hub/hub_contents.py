@@ -79,7 +79,7 @@ class Request:
 
 
 def is_large(name: str) -> bool:
-    return name.endswith((".safetensors", ".gguf", "tokenizer.json"))
+    return name.endswith((".safetensors", "tokenizer.json"))
 
 
 def listed(name: str, data: bytes) -> dict[str, Any]:

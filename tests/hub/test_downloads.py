@@ -344,20 +344,8 @@ def test_a_wrong_checksum_is_never_installed(hub: HubServer, again: int) -> None
     assert not list(cached().work.glob(f"{sha256(files[WEIGHTS])}*")), "parts of other files may be kept"
 
 
-def test_a_gguf_repository_gives_one_of_its_files(hub: HubServer) -> None:
-    files = {f"small.{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0", "Q4_K_M", "IQ2_XS")}
-    hub.add("some-org/small-GGUF", files | {"README.md": b"# Small"})
-    with pytest.raises(HubError, match="It holds 2 GGUF files") as caught:
-        download("some-org/small-GGUF")
-    assert "--file" in caught.value.hint
-    with pytest.raises(HubError, match=r"no file small\.Q4_K_M\.gguf that rdchat reads"):
-        download("some-org/small-GGUF", gguf="small.Q4_K_M.gguf")
-    folder, _ = download("some-org/small-GGUF", gguf="small.Q8_0.gguf")
-    check_whole(folder, {"small.Q8_0.gguf": b"Q8_0", "README.md": b"# Small"})
-
-
 def test_a_repository_without_weights_is_refused(hub: HubServer) -> None:
-    hub.add(NAME, {"config.json": b"{}", "pytorch_model.bin": b"pickle"})
+    hub.add(NAME, {"config.json": b"{}", "pytorch_model.bin": b"pickle", "small.Q8_0.gguf": b"GGUF"})
     with pytest.raises(HubError, match="no weights that rdchat can read"):
         download()
     check_nothing_installed()
@@ -381,6 +369,6 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
 
 def test_a_record_is_what_was_written(hub: HubServer) -> None:
 
-    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",), "x.gguf")
+    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
     write_record(cached(), record)
     assert records_of(cached()) == [record]

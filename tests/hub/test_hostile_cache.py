@@ -54,7 +54,6 @@ def write_record(**changes: object) -> Path:
         "commit": COMMIT,
         "files": [file()],
         "left_out": [],
-        "gguf": "",
         "is_model": True,
         "paused": True,
     }

@@ -106,13 +106,6 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
     assert (verdict.missing, verdict.is_intact) == ((WEIGHTS,), False), "a configuration alone is no model"
 
 
-def test_one_gguf_file_of_several_is_whole_in_another_programs_folder(hub: HubServer, tmp_path: Path) -> None:
-    files = {"a-Q4_0.gguf": random_bytes(5_000, 1), "a-Q8_0.gguf": random_bytes(9_000, 2), "README.md": b"a"}
-    hub.add(NAME, files)
-    (tmp_path / "a-Q8_0.gguf").write_bytes(files["a-Q8_0.gguf"])
-    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint())), uncounted).is_intact
-
-
 def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_path: Path) -> None:
     hub.add(NAME, small_files())
     for name, data in {**small_files(), "of-mine.txt": b"mine"}.items():
@@ -293,33 +286,3 @@ def test_what_came_after_the_question_is_not_deleted(hub: HubServer, folder: Pat
         delete(plan, no_trash)
     check_whole(folder, small_files())
     check_whole(other, newer)
-
-
-def test_one_gguf_of_several_goes_alone(hub: HubServer) -> None:
-    files = {"a-Q4_0.gguf": random_bytes(2_000, 1), "a-Q8_0.gguf": random_bytes(3_000, 2), "config.json": b"{}"}
-    hub.add(NAME, files)
-    for gguf in ("a-Q4_0.gguf", "a-Q8_0.gguf"):
-        folder, _ = download(gguf=gguf)
-    plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
-    assert (plan.freed_bytes, plan.sharing, plan.name) == (3_000, (), "a-Q8_0")
-    delete(plan, no_trash)
-    check_whole(folder, {name: data for name, data in files.items() if name != "a-Q8_0.gguf"})
-    assert cached().commit_of("main") == folder.name
-    with pytest.raises(ModelError, match="not in the Hugging Face cache"):
-        plan_deletion(cached(), gguf="a-Q8_0.gguf")
-    delete(plan_deletion(cached(), gguf="a-Q4_0.gguf"), None)  # the last one: nothing needs the rest
-    assert not cached().folder.exists()
-
-
-def test_an_unfinished_download_of_another_gguf_stays(hub: HubServer) -> None:
-    files = {"a-Q4_0.gguf": random_bytes(2_000, 1), "a-Q8_0.gguf": random_bytes(3_000, 2), "a-F16.gguf": b"f" * 4_000}
-    hub.add(NAME, files)
-    for gguf in ("a-Q4_0.gguf", "a-Q8_0.gguf"):
-        download(gguf=gguf)
-    hub.fault("a-F16.gguf", Fault(cut=9), *[Fault(status=503)] * 4)
-    with pytest.raises(HubError):
-        download(gguf="a-F16.gguf")
-    plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
-    assert not plan.unfinished
-    delete(plan, no_trash)
-    assert [record.gguf for record in records_of(cached())] == ["a-F16.gguf"]

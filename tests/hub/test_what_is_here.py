@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageLockedError
-from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import discard, records_of
 from rdchat.hub.endpoint import HubError
 from tests.hub.downloading import (
     NAME,
@@ -15,7 +13,6 @@ from tests.hub.downloading import (
     check_whole,
     download,
     largest_part,
-    random_bytes,
     small_files,
 )
 from tests.hub.hub_server import Fault, HubServer, sha256
@@ -63,29 +60,12 @@ def test_a_damaged_record_is_asked_for_anew(hub: HubServer) -> None:
     files = small_files()
     commit = hub.add(NAME, files)
     cached().work.mkdir(parents=True)
-    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": [], "gguf": ""}
+    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": []}
     evil["files"] = [["../../../evil.json", 3, "a" * 40]]
     (cached().work / f"download-{commit}.json").write_text(json.dumps(evil))
     (cached().work / f"download-{'c' * 40}.json").write_text("{")
     folder, _ = download()
     check_whole(folder, files)
-
-
-def test_two_gguf_files_of_a_model_are_left_and_given_up_apart(hub: HubServer) -> None:
-    files = {"a-Q4_0.gguf": random_bytes(300_000, 1), "a-Q8_0.gguf": random_bytes(400_000, 2)}
-    commit = hub.add(NAME, files)
-    for name in files:
-        hub.fault(name, Fault(cut=100_000), *[Fault(status=503)] * 4)
-        with pytest.raises(HubError):
-            download(gguf=name)
-    assert {record.gguf for record in records_of(cached())} == set(files)
-    with cached().locked():
-        discard(cached(), Download(NAME, gguf="a-Q4_0.gguf"))
-    part, (record,) = largest_part(), cached().work.glob("download-*.json")
-    assert part.name == f"{sha256(files['a-Q8_0.gguf'])}.part"
-    record.rename(cached().work / f"download-{commit}.json")  # its content counts, not its name
-    assert download(gguf="a-Q8_0.gguf")[1].fetched_bytes == 300_000
-    assert not list(cached().work.glob("download-*.json"))
 
 
 def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:

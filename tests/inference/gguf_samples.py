@@ -1,7 +1,6 @@
-"""Small GGUF files of the llama architecture, written with the `gguf` package as llama.cpp's converter writes them."""
+"""Small GGUF files like the default model's, written with the `gguf` package as llama.cpp's converter writes them."""
 
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -71,8 +70,6 @@ def write_gguf(
     path: Path,
     kind: GgmlType = GgmlType.Q4_1,
     kinds: dict[str, GgmlType] | None = None,
-    extra: dict[str, np.ndarray] | None = None,
-    **metadata: Any,
 ) -> Path:
     """Write a file.
 
@@ -80,33 +77,28 @@ def write_gguf(
         path: Where.
         kind: Type of all matrices.
         kinds: Types of single tensors instead.
-        extra: More tensors, as float32.
-        metadata: Fields to set instead: `architecture`, `blocks`, `heads`, `tokenizer`, `pre`, `merges`, `scaling`;
-            `context` False leaves the context length out.
     """
-    writer = gguf.GGUFWriter(path, metadata.get("architecture", "llama"))
-    if metadata.get("context", True):
-        writer.add_context_length(512)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(512)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(metadata.get("blocks", LAYERS))
+    writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(512)
-    writer.add_head_count(metadata.get("heads", HEADS))
+    writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0)
     writer.add_rope_dimension_count(HEAD_DIM)
-    if "scaling" in metadata:
-        writer.add_string("llama.rope.scaling.type", metadata["scaling"])
-    writer.add_tokenizer_model(metadata.get("tokenizer", "gpt2"))
-    writer.add_tokenizer_pre(metadata.get("pre", "smollm"))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens())
     writer.add_token_types([3] * len(SPECIAL) + [1] * (len(tokens()) - len(SPECIAL)))
-    writer.add_token_merges(metadata.get("merges", MERGES))
+    writer.add_token_merges(MERGES)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
     writer.add_pad_token_id(2)
     writer.add_chat_template(TEMPLATE)
-    for name, weights in (float_weights() | (extra or {})).items():
+    for name, weights in float_weights().items():
         _add(writer, name, weights, (kinds or {}).get(name, kind))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -121,21 +113,7 @@ def _add(writer: gguf.GGUFWriter, name: str, weights: np.ndarray, kind: GgmlType
         return
     heads = HEADS if "attn_q" in name else KV_HEADS if "attn_k" in name else None
     rows = permute(weights, heads) if heads else weights
-    if kind.name.endswith("_K"):
-        writer.add_tensor(name, k_quantized(rows, kind), raw_dtype=kind)
-    else:
-        writer.add_tensor(name, gguf.quants.quantize(rows, kind), raw_dtype=kind)
-
-
-def k_quantized(weights: np.ndarray, kind: GgmlType) -> np.ndarray:
-    """Return blocks of a K type with random codes: the package can read these types but not make them."""
-    block, size = gguf.constants.GGML_QUANT_SIZES[kind]
-    blocks = np.random.default_rng(3).integers(0, 256, (weights.shape[0], weights.shape[1] // block, size), np.uint8)
-    scale = np.frombuffer(np.float16(0.001).tobytes(), np.uint8)
-    places = (slice(size - 2, size),) if kind is GgmlType.Q6_K else (slice(0, 2), slice(2, 4))
-    for place in places:
-        blocks[..., place] = scale
-    return blocks.reshape(weights.shape[0], -1)
+    writer.add_tensor(name, gguf.quants.quantize(rows, kind), raw_dtype=kind)
 
 
 def mlx_name(name: str) -> str:

@@ -54,7 +54,7 @@ def test_of_qt_it_holds_the_essentials_only(pyproject: dict[str, Any], app: dict
 
 def test_it_opens_the_files_that_can_be_loaded(app: dict[str, Any]) -> None:
     kinds = app["document_type"].values()
-    assert [kind["extension"] for kind in kinds] == ["gguf", "txt", "pdf", "docx", "png"]
+    assert [kind["extension"] for kind in kinds] == ["txt", "pdf", "docx", "png"]
     for kind in kinds:
         assert kind["icon"] == app["icon"]
         assert (kind["macOS"]["CFBundleTypeRole"], kind["macOS"]["LSHandlerRank"]) == ("Viewer", "Alternate")

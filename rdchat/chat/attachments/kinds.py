@@ -48,7 +48,7 @@ _NO_TEXT = (
     ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"\x28\xb5\x2f\xfd"), _ARCHIVE),
     (_OLE, ("{name} is in an old Office format.", "Save it as DOCX, CSV or PDF.")),
     (b"SQLite format 3\0", ("{name} is a database.", "Export what you need from it as CSV.")),
-    (b"GGUF", ("{name} is a model, not a text.", "Drop it on the window by itself to load it.")),
+    (b"GGUF", ("{name} is a GGUF model, which rdchat does not read.", "Look for its MLX version in Discover.")),
     (b"bplist", ("{name} is a binary property list.", "Convert it to XML first.")),
 )
 _BINARY = "{name} is a binary file without text that rdchat can read.", "Export it as text, CSV or PDF."

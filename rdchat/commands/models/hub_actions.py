@@ -98,7 +98,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
     part = "vision" if model.sees else "drafter"
     if unfinished:
         size = model.download_bytes
-        command = download_command(model.repository, model.revision, model.gguf)
+        command = download_command(model.repository, model.revision)
         problem = f"{here / size:.0%} downloaded; `{command}` resumes."
     return {
         # `--model`, `verify` and `delete` accept this name.
@@ -106,7 +106,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
         "kind": "" if unfinished else part if model.is_drafter else "model",
-        "family": "GGUF" if model.is_gguf else model.family,
+        "family": model.family,
         "parameters": sizes.parameters if sizes is not None else None,
         "quantization": model.quantization,
         # Bytes of all its files, as the window has it.
@@ -178,9 +178,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.is_intact:
         lines.append(f"{verdict.name}: {len(verdict.intact)} files match Hugging Face's checksums.")
     elif verdict.in_cache:
-        seen = (*verdict.damaged, *verdict.astray)
-        gguf = next((name for name in seen if name.lower().endswith(".gguf")), "")
-        repair = download_command(verdict.name, verdict.commit, gguf)
+        repair = download_command(verdict.name, verdict.commit)
         lines.append(f"{verdict.name} is damaged or incomplete. `{repair}` repairs it.")
     else:
         lines.append(f"{verdict.name} is damaged or incomplete. Download it again in LM Studio.")
@@ -271,7 +269,6 @@ def add_download(parser: argparse.ArgumentParser) -> None:
     """Add the options of `download`."""
     parser.add_argument("repository", metavar="REPO", help="hub id, such as mlx-community/SmolLM2-135M-Instruct")
     parser.add_argument("--revision", default="main", metavar="R", help="a branch, tag or commit")
-    parser.add_argument("--file", default="", metavar="GGUF", help="the GGUF file, if there are several")
     help_text = "leave out its suggested drafter, for this command only: the app gets both when it resumes the download"
     parser.add_argument("--no-drafter", action="store_true", help=help_text)
 
@@ -280,7 +277,7 @@ def download(args: argparse.Namespace) -> int:
     """Download a model with its suggested drafter; Ctrl-C pauses, and the same command resumes."""
     check_names(args.repository, args.revision)
     find_endpoint()
-    named = args.repository, args.revision, args.file
+    named = args.repository, args.revision
     request = Download(*named)
     command = f"{download_command(*named)}{' --no-drafter' * args.no_drafter}"
     ended = run_download(request, command)

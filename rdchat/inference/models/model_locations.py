@@ -43,8 +43,6 @@ NOT_DELETED = {
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
 _MAX_SUBFOLDERS = 300
 _MAX_CONFIG_BYTES = 2**20
-# Parts of the names of GGUF files that are not a model: an image encoder, or one of several parts.
-_NO_MODEL = ("mmproj", "-of-")
 _FORMAT = 4
 _MAX_BYTES = 2**20
 _CHUNK_BYTES = 16 * 2**20
@@ -103,7 +101,7 @@ def listed_name(card: ModelCard) -> str:
 def hub_name(card: ModelCard) -> str:
     """Return a model's hub id, or its probable one in LM Studio's folders; empty for others."""
     if card.origin == LM_STUDIO:
-        return f"{card.folder.parent.name}/{card.folder.name}"
+        return f"{card.path.parent.name}/{card.path.name}"
     return card.repository
 
 
@@ -156,7 +154,7 @@ def _in_repository(repository: CachedRepository, commit: str, revision: str) -> 
 
 
 def _in_lm_studio() -> Iterator[ModelCard]:
-    """Yield `PUBLISHER/NAME` in each folder, with an MLX model or GGUF files."""
+    """Yield `PUBLISHER/NAME` in each folder with an MLX model."""
     for models in (Path.home() / folder for folder in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
@@ -182,14 +180,9 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
 
 
 def models_in(folder: Path, name: str, origin: str) -> Iterator[ModelCard]:
-    """Yield the possible models in one folder: an MLX model, or else its GGUF files."""
-    entries = readable_entries(folder)
-    if folder / "config.json" in entries:
+    """Yield the possible model in one folder."""
+    if folder / "config.json" in readable_entries(folder):
         yield ModelCard(name, name if origin == HUB else str(folder), origin, folder)
-        return
-    for path in entries:
-        if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
-            yield ModelCard(path.stem, str(path), origin, path)
 
 
 @dataclass(frozen=True, slots=True)

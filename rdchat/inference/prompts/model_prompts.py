@@ -47,7 +47,7 @@ _MAX_CONTEXTS = 4
 # Which letters a tokenizer has is up to its authors; blanks and line ends are what conversions lose.
 _SAMPLE = "a b\nc"
 PADDING = re.compile(r"\[PAD\d+\]")
-"""How converted GGUF files name ids that only pad the logits."""
+"""How some vocabularies name ids that only pad the logits."""
 
 
 class ImageTexts(Protocol):

@@ -128,9 +128,9 @@ class Downloads(QObject):
         parts = {drafter.id for drafter in self._drafters.values()}
         return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
 
-    def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
-        """Return the download of a repository, revision and file; None without one."""
-        download = self._listed.get(Download(repository, revision, gguf).id)
+    def find(self, repository: str, revision: str = "main") -> Download | None:
+        """Return the download of a repository and revision; None without one."""
+        download = self._listed.get(Download(repository, revision).id)
         return None if download is None else self._shown(download)
 
     def _shown(self, download: Download) -> Download:
@@ -153,12 +153,11 @@ class Downloads(QObject):
         """Take a deleted model's downloads off the list.
 
         Args:
-            model: The snapshot's folder, or the GGUF file in it.
+            model: The snapshot's folder.
             repository: The hub id whose unfinished downloads were deleted too; empty for none.
         """
         for download in tuple(self._listed.values()):
-            folder = Path(download.folder)
-            is_model = model in {folder, *(folder / file.name for file in download.files)}
+            is_model = model == Path(download.folder)
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
             if (is_finished and is_model) or (is_stopped and download.repository == repository):
@@ -209,8 +208,7 @@ class Downloads(QObject):
 
     def _show(self, download: Download) -> None:
         self._listed[download.id] = download
-        named = download.repository, download.revision, download.gguf
-        drafter = None if download.drafter else downloaded_with(*named)
+        drafter = None if download.drafter else downloaded_with(download.repository, download.revision)
         if drafter is not None and snapshot_of(drafter.repository) is None:
             files = (DownloadFile("its files", 0, drafter.weight_bytes),)  # until the hub has listed them
             self._drafters[download.id] = Download(drafter.repository, is_model=False, files=files)

@@ -55,7 +55,7 @@ class RemovalQuestion:
         if model.is_unfinished:
             plan = DeletionPlan(repository_of(model.repository), "", (), model.disk_bytes, (), unfinished=True)
         elif model.repository:
-            plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+            plan = plan_deletion(repository_of(model.repository), model.revision)
         else:
             repository = CachedRepository(model.name, model.path)
             plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
@@ -154,7 +154,7 @@ def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]
     if model.repository:
         repository = repository_of(model.repository)
         return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
-    return verify_folder(hub_name(model), model.folder, api, on_bytes)
+    return verify_folder(hub_name(model), model.path, api, on_bytes)
 
 
 class Removal(ModelService):

@@ -28,18 +28,6 @@ _NAMED_SIZE = re.compile(r"(?<![a-zA-Z0-9._])(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z0-
 # Names of mixtures may give only the weights that work for each token, as `17B-16E`.
 _MIXTURE = re.compile(r"(?<![a-z0-9])\d+e(?![a-z0-9])|moe", re.IGNORECASE)
 _BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
-# Bits per weight in the file.
-_GGUF_BITS = {
-    "q4_0": 4.5,
-    "q4_1": 5.0,
-    "q8_0": 8.5,
-    "q6_k": 6.5625,
-    "f16": 16.0,
-    "f32": 32.0,
-}
-# Bits per weight, without and with scale and bias.
-_CONVERTED = {"q4_0": (4, 5), "q4_1": (4, 5), "q8_0": (8, 9), "f32": (None, 32)}
-_GGUF_TYPE = re.compile(r"(" + "|".join(_GGUF_BITS) + r")\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +70,9 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
     """
     bits = _bits_of(quantization)
     parameters = int(weight_bytes * 8 / (bits + _OVERHEAD_BITS if bits else float_bits))
-    return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
+    float_type = Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16
+    cache_values = _CACHE_VALUES + int(parameters * _CACHE_VALUES_PER_WEIGHT)
+    return ModelSizes(parameters, weight_bytes, bits, float_type, cache_values, GATE_TOKENS)
 
 
 def _bits_of(quantization: str) -> int | None:
@@ -106,7 +96,7 @@ def sizes_read(model: HubModel) -> ModelSizes | None:
     size = model.weight_bytes
     name = model.repository.rpartition("/")[2]
     named = _NAMED_SIZE.search(name)
-    if size is None and named is not None and not _MIXTURE.search(name) and "gguf" not in name.lower():
+    if size is None and named is not None and not _MIXTURE.search(name):
         parameters = float(named[1]) * (1e9 if named[2] in "bB" else 1e6)
         bits = _bits_of(model.quantization)
         size = int(parameters * (bits + _OVERHEAD_BITS if bits else model.float_bits) / 8)
@@ -115,25 +105,8 @@ def sizes_read(model: HubModel) -> ModelSizes | None:
 
 def sizes_of_files(model: HubModel, files: RepositoryFiles) -> ModelSizes:
     """Estimate a model's sizes from its files."""
-    gguf = next((file for file in files.files if file.name.lower().endswith(".gguf")), None)
-    if gguf is not None:
-        return sizes_of_gguf(gguf.name, gguf.size)
     weights = {file.digest: file.size for file in files.files if file.name.endswith(".safetensors")}
     return sizes_of(sum(weights.values()), model.quantization, model.float_bits)
-
-
-def sizes_of_gguf(name: str, file_bytes: int) -> ModelSizes:
-    """Estimate the sizes of the model that a GGUF file is converted into, by the type in its name."""
-    named = _GGUF_TYPE.search(name)
-    kind = named[1].lower() if named else "f16"
-    parameters = int(file_bytes * 8 / _GGUF_BITS[kind])
-    bits, stored = _CONVERTED.get(kind, (None, 16))
-    return _sizes(parameters * stored // 8, parameters, bits, Dtype.FLOAT32 if kind == "f32" else Dtype.FLOAT16)
-
-
-def _sizes(stored_bytes: int, parameters: int, bits: int | None, float_type: Dtype) -> ModelSizes:
-    cache_values = _CACHE_VALUES + int(parameters * _CACHE_VALUES_PER_WEIGHT)
-    return ModelSizes(parameters, stored_bytes, bits, float_type, cache_values, GATE_TOKENS)
 
 
 class ModelState(Enum):
@@ -158,7 +131,6 @@ class Model:
         has_older_version: Whether another version is on this machine.
         drafts: Whether it is listed as a drafter for the chosen model.
         is_model: Whether it answers by itself.
-        gguf: The GGUF file to download; empty for all known files.
         size: Bytes to download; 0 if unknown.
         load_name: What loads it; empty for a drafter, or until that is known.
         can_start: Whether enough is known of its files for a download.
@@ -173,7 +145,6 @@ class Model:
     has_older_version: bool = False
     drafts: bool = False
     is_model: bool = True
-    gguf: str = ""
     size: int = 0
     load_name: str = ""
     can_start: bool = True

@@ -20,7 +20,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.endpoint import HubError, Tokens, find_endpoint, for_window
 from rdchat.hub.hub_model import HubModel, SortBy
-from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
+from rdchat.hub.known_files import RepositoryFiles, chosen_files
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.service_base import ModelService
@@ -130,12 +130,10 @@ class HubQuery:
     Attributes:
         text: Words in models' names; empty for no search.
         sort: The order of the results.
-        gguf: Whether it is for GGUF files instead of MLX models.
     """
 
     text: str = ""
     sort: SortBy = "downloads"
-    gguf: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +204,8 @@ class HubSearch(ModelService):
         limit = STEPS[self._step_index]
         text = query.text.strip()
         sort = query.sort
-        tag = "gguf" if query.gguf else "mlx"
         self._work.replace(
-            lambda _job: self._hub().search(text, sort=sort, limit=limit, tag=tag),
+            lambda _job: self._hub().search(text, sort=sort, limit=limit, tag="mlx"),
             self._take,
             failed=self._fail,
         )
@@ -276,11 +273,8 @@ class ModelDetails:
         hub: The hub's description, from a search, then with its files; None until it is known.
         files: To fetch; None until they are known, and where nothing can be fetched.
         problem: Why nothing can be fetched, and what to do about it.
-        ggufs: GGUF files to choose one of, smallest first; empty where there is no choice.
-        gguf: The chosen GGUF file.
         here: Whether all of `files` is on this machine.
         older_here: Whether another version of it is.
-        loads: What loads it: the hub id, or the path of the GGUF file; empty until that is known.
         trouble: Why the hub did not answer.
         card: Its model card as plain text; None until it is known, empty where there is none.
         card_trouble: Why the card could not be read.
@@ -291,11 +285,8 @@ class ModelDetails:
     hub: HubModel | None = None
     files: RepositoryFiles | None = None
     problem: str = ""
-    ggufs: tuple[HubFile, ...] = ()
-    gguf: str = ""
     here: bool = False
     older_here: bool = False
-    loads: str = ""
     trouble: HubError | None = None
     card: str | None = None
     card_trouble: HubError | None = None
@@ -331,24 +322,22 @@ class HubDetails(ModelService):
         if self.model is not None:
             self.show(self.model.repository, self.model.hub)
 
-    def choose(self, gguf: str = "") -> None:
-        """Choose another GGUF file, or look again whether the model is on this machine."""
+    def look_again(self) -> None:
+        """Look again whether the model is on this machine."""
         if self.model is not None and self.model.is_listed:
-            self._fetch(self.model, gguf or self.model.gguf)
+            self._fetch(self.model)
 
-    def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
-        """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
-        self._work.replace(
-            lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, on_progress=self._set
-        )
+    def _fetch(self, model: ModelDetails) -> None:
+        """Fetch the missing parts of a model."""
+        self._work.replace(lambda job: self._fetched(job, model), self._set, failed=self._fail, on_progress=self._set)
 
-    def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
+    def _fetched(self, job: Job[ModelDetails], model: ModelDetails) -> ModelDetails:
         """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
         api = self._hub()
         if (hub := model.hub) is None or not model.is_listed:
             hub = api.look_at(model.repository)
             model = replace(model, page=find_endpoint().page(model.repository), hub=hub)
-        model = _with_files(model, hub, gguf)
+        model = _with_files(model, hub)
         if model.card is not None:
             return model
         job.report_progress(model)
@@ -367,26 +356,19 @@ class HubDetails(ModelService):
         self.changed.emit()
 
 
-def _with_files(details: ModelDetails, hub: HubModel, gguf: str) -> ModelDetails:
+def _with_files(details: ModelDetails, hub: HubModel) -> ModelDetails:
     """Return details with the files to fetch, and whether they are here; reads the disk.
 
     Args:
         details: The model.
         hub: The hub's description, with its files.
-        gguf: The GGUF file to take; empty for the smallest one, if the repository holds nothing else.
     """
-    ggufs = readable_ggufs(hub.files)
-    if any(file.name.endswith(".safetensors") for file in hub.files):
-        ggufs = ()
-    gguf = gguf or (ggufs[0].name if ggufs else "")
     try:
-        files, left_out = chosen_files(hub.files, gguf, hub.packed)
+        files, left_out = chosen_files(hub.files, hub.packed)
     except HubError as error:
-        return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
+        return replace(details, problem=str(error))
     fetched = RepositoryFiles(details.repository, "main", hub.commit, files, left_out)
     cached = repository_of(details.repository)
     here = cached.holds(fetched)
     older = not here and cached.commit_of("main") not in {"", hub.commit}
-    loads = str(cached.snapshots / hub.commit / gguf) if gguf else details.repository
-    details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="")
-    return replace(details, here=here, older_here=older, loads=loads)
+    return replace(details, files=fetched, problem="", here=here, older_here=older)

@@ -121,11 +121,9 @@ class Library(ModelService):
         return advice
 
     def is_loaded(self, model: ModelCard) -> bool:
-        """Return whether a model is the one that answers; a GGUF file answers as the folder it was converted into."""
+        """Return whether a model is the one that answers."""
         info = self._slot.info
-        if info is None or not model.can_be_loaded:
-            return False
-        return info.path == model.path or (model.is_gguf and self._slot.chosen == model.model)
+        return info is not None and model.can_be_loaded and info.path == model.path
 
     def is_loading(self, model: ModelCard) -> bool:
         """Return whether a model is being loaded."""

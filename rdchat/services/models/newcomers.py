@@ -43,8 +43,7 @@ def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
 def best_here(cards: Iterable[ModelCard], machine: Machine, above: int = 0) -> ModelCard | None:
     """Return the largest model on this machine that answers and fits it; None for none.
 
-    Of copies of one size, an MLX folder comes before a GGUF file, which is converted first; then the one with more
-    bits per weight.
+    Of copies of one size, the one with more bits per weight comes first.
 
     Args:
         cards: The models.
@@ -52,11 +51,11 @@ def best_here(cards: Iterable[ModelCard], machine: Machine, above: int = 0) -> M
         above: The model must have clearly more weights than this.
     """
     best: ModelCard | None = None
-    best_rank = (above // _SAME_SIZE + 1, False, 0)
+    best_rank = (above // _SAME_SIZE + 1, 0)
     for card in cards:
         answers = card.model and card.can_be_loaded and card.has_template and not _NO_CHAT.search(card.name)
         if answers and card.sizes is not None and machine.fit(card.sizes) in _LOADABLE:
-            rank = (card.sizes.parameters // _SAME_SIZE, not card.is_gguf, card.sizes.stored_bytes)
+            rank = (card.sizes.parameters // _SAME_SIZE, card.sizes.stored_bytes)
             if rank > best_rank:
                 best = card
                 best_rank = rank

@@ -94,9 +94,9 @@ class Models(QObject):
         """Return the model of files on this machine; an unfinished one with its download, if that is listed."""
         unfinished = card.is_unfinished
         name = card.repository or str(card.path)
-        download = self.downloads.find(name, card.revision, card.gguf) if unfinished else None
+        download = self.downloads.find(name, card.revision) if unfinished else None
         is_model = not card.is_drafter
-        return Model(name, card, None, download, is_installed=not unfinished, is_model=is_model, gguf=card.gguf)
+        return Model(name, card, None, download, is_installed=not unfinished, is_model=is_model)
 
     @property
     def drafters(self) -> tuple[Model, ...]:
@@ -132,7 +132,7 @@ class Models(QObject):
 
     def with_download(self, model: Model) -> Model:
         """Return a model of the hub with its download; it is installed if that is complete."""
-        download = self.downloads.find(model.id, gguf=model.gguf)
+        download = self.downloads.find(model.id)
         is_downloaded = download is not None and download.state is DownloadState.FINISHED
         if download is not None and is_downloaded and not Path(download.folder).is_dir():
             # Another program deleted it.

@@ -105,7 +105,7 @@ def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_file
     """
     if any(is_model(Path(path)) for path in paths) or not takes_files:
         if len(paths) > 1:
-            problem_text = f"{len(paths)} items were dropped. Drop one model folder, or one GGUF file."
+            problem_text = f"{len(paths)} items were dropped. Drop one model folder."
             return Dragged(paths, is_model=True, problem=problem_text)
         return Dragged(paths, True, printable_name(Path(paths[0]).name), problem(paths[0]))
     readable = [path for path in paths if looks_readable(Path(path))]

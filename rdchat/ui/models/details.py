@@ -19,7 +19,7 @@ from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import choice_box, column, discard, fill_box, row, scrolled
+from rdchat.ui.style.layouts import column, discard, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -132,8 +132,6 @@ class DetailsPane(QStackedWidget):
         self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
         self.again = TextButton("Try Again", theme, models.details.retry)
         self.vision = TextButton("Get Its Vision…", theme)
-        self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
-        self.gguf.activated.connect(lambda: models.details.choose(self.gguf.currentData()))
         self.row = ModelRow(models, links, theme, in_details=True)
         self.suggestion = SuggestionBox(models, links, theme)
         self.memory = MemorySection(theme)
@@ -157,9 +155,8 @@ class DetailsPane(QStackedWidget):
         content.setMaximumWidth(TEXT_WIDTH)
         access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
         head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
-        gguf = row(self.gguf, None)
         files = row(self.files.fold, None)
-        offer = column(gguf, self.row, self.suggestion)
+        offer = column(self.row, self.suggestion)
         advice = row((self.advice, 1), self.follow, spacing=MEDIUM)
         column(self.drafts, advice, within=self._draft_parts, spacing=MEDIUM + TIGHT)
         card = (Separator(theme), MEDIUM, self.card_text, self.card, self.cut)
@@ -185,7 +182,7 @@ class DetailsPane(QStackedWidget):
         self.problem.show_text(text, "danger" if model.problem else "muted")
         self.vision.setVisible(text == NO_VISION)
         self._show_model(model.name, f"{model.origin}{entries.DOT}{model.path}", "", entries.facts_of(model))
-        for part in (self.gguf, self.suggestion, self._card_parts, self.token, self.again):
+        for part in (self.suggestion, self._card_parts, self.token, self.again):
             part.hide()
         self.row.show()
         self.show_progress()
@@ -275,10 +272,6 @@ class DetailsPane(QStackedWidget):
 
     def _show_download(self, model: ModelDetails) -> None:
         files = model.files
-        several = len(model.ggufs) > 1
-        named = ((f"{file.name}{entries.DOT}{entries.size(file.size)}", file.name) for file in model.ggufs)
-        fill_box(self.gguf, named, model.gguf)
-        self.gguf.setVisible(several)
         self.row.setVisible(not (model.problem or model.trouble))
         drafter = drafter_for(model.repository)
         extra = drafter.weight_bytes if drafter and drafter.repository not in self._models.here.results else 0
@@ -287,9 +280,8 @@ class DetailsPane(QStackedWidget):
             hub=model.hub,
             is_installed=model.here,
             has_older_version=model.older_here,
-            gguf=model.gguf if several else "",
             size=files.size + extra if files else 0,
-            load_name=model.loads,
+            load_name=model.repository,
             can_start=files is not None,
         )
         model_now = self._models.with_download(state)

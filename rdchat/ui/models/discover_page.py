@@ -20,7 +20,6 @@ from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 
 # The hub is asked for a model only after it stays selected this long.
 _PASSING_MS = 200
-_FORMATS = (("MLX models", False), ("GGUF files", True))
 _SORTS: tuple[tuple[str, SortBy], ...] = (
     ("Most downloads", "downloads"),
     ("Most likes", "likes"),
@@ -30,7 +29,7 @@ _SIZES = (2, 4, 8, 16, 32, 64)  # GB
 
 
 class SearchBar(QWidget):
-    """The search field, the format, the order and the filters.
+    """The search field, the order and the filters.
 
     Attributes:
         changed: Emitted when the query or the filters change.
@@ -42,7 +41,6 @@ class SearchBar(QWidget):
         super().__init__()
         title = "Search models on Hugging Face"
         self.field = SearchField(theme, title, title)
-        self.format = choice_box("Format", "File format of the models. MLX is the fastest.", _FORMATS)
         self.sort = choice_box("Sort by", "Which models come first", _SORTS)
         sizes = (("Any size", None), *((f"Up to {size} GB", size * 10**9) for size in _SIZES))
         self.largest = choice_box("Size", "Size of the weights: about the size of the download", sizes)
@@ -54,23 +52,21 @@ class SearchBar(QWidget):
         self.filter_row = QWidget()
         boxes = (self.largest, self.quantization, self.licence, self.family)
         row(*boxes, None, self.fitting, within=self.filter_row)
-        column(row((self.field, 1), self.format, self.sort), self.filter_row, within=self)
+        column(row((self.field, 1), self.sort), self.filter_row, within=self)
         self.field.textChanged.connect(self.changed)
         self.fitting.toggled.connect(self.changed)
-        for box in (self.format, self.sort, *boxes):
+        for box in (self.sort, *boxes):
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
             box.currentIndexChanged.connect(self.changed)
 
     @property
     def query(self) -> HubQuery:
-        return HubQuery(self.field.text(), self.sort.currentData(), bool(self.format.currentData()))
+        return HubQuery(self.field.text(), self.sort.currentData())
 
     @property
     def filters(self) -> SearchFilters:
         licence = self.licence.currentData()
         family = self.family.currentData()
-        if self.format.currentData():
-            return SearchFilters(licence=licence, family=family)
         quantization = self.quantization.currentData()
         fitting = self.fitting.isChecked()
         return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
@@ -82,13 +78,8 @@ class SearchBar(QWidget):
         self.fitting.setChecked(False)
 
     def show_choices(self, choices: tuple[list[str], ...]) -> None:
-        """Enable the filters, and offer these quantisations, licences and families; a chosen one stays.
-
-        GGUF repositories hold one model in many sizes, so these are not filtered by size.
-        """
+        """Enable the filters, and offer these quantisations, licences and families; a chosen one stays."""
         self.filter_row.setEnabled(True)
-        for widget in (self.largest, self.quantization, self.fitting):
-            widget.setEnabled(not self.format.currentData())
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
             listed_names = [*names, *([chosen] if chosen and chosen not in names else [])]
@@ -148,7 +139,7 @@ class DiscoverPage(QWidget):
             changed.connect(self._show_all)
         for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):
             happened.connect(lambda _what: models.here.look())
-            happened.connect(lambda _what: models.details.choose())
+            happened.connect(lambda _what: models.details.look_again())
 
     def open_model(self, repository: str) -> None:
         """Show a model, and ask the hub for it."""
@@ -208,8 +199,7 @@ class DiscoverPage(QWidget):
             more = f"They hide {number} models that were found."
             self.notice.show_text("The filters hide all models", more, "Clear Filters")
         else:
-            kind, other = ("GGUF files", "MLX models") if state.query.gguf else ("MLX models", "GGUF files")
-            self.notice.show_text("Nothing found", f"No {kind} match your search. Try other words, or {other}.")
+            self.notice.show_text("Nothing found", "No MLX models match your search. Try other words.")
         self._left.setCurrentWidget(self.notice)
 
     def _foot_text(self) -> str:

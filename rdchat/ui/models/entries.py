@@ -117,8 +117,7 @@ def facts_of(model: ModelCard) -> list[Fact]:
 def support_text(model: ModelCard) -> tuple[str, str]:
     """Return how far drafting works with a model, and what limits it."""
     if model.tried is None:
-        when = "rdchat converts this file first. See the converted model." if model.is_gguf else ""
-        return "Tested when loaded", when or "rdchat tests drafting when it loads the model."
+        return "Tested when loaded", "rdchat tests drafting when it loads the model."
     reason = f"Reason: {model.tried.reason}." if model.tried.reason else ""
     return _SUPPORT[model.tried.kind], reason
 
@@ -164,12 +163,12 @@ def drafter_problem(model: Model, problem: str) -> str:
 
 
 def download_title(progress: Download) -> str:
-    """Return the name of the download, with the GGUF file and the revision that were asked for."""
+    """Return the name of the download, with the revision that was asked for."""
     if progress.drafter:
         return joined(progress.repository, Part.of(progress.drafter))
     revision = progress.revision if progress.revision != "main" else ""
     pair = progress.companion
-    return joined(progress.repository, progress.gguf, revision, "with its drafter" if pair else "")
+    return joined(progress.repository, revision, "with its drafter" if pair else "")
 
 
 def state_text(progress: Download) -> str:

@@ -86,7 +86,7 @@ class InstalledResults(ResultLine):
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
-            self._models.downloads.start(Download(model.repository, model.revision, model.gguf))
+            self._models.downloads.start(Download(model.repository, model.revision))
         except RdchatError as error:
             self.show_text(str(error), "danger")
         else:

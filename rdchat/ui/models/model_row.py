@@ -311,7 +311,7 @@ class ModelRow(QWidget):
         model = self._model
         revision = model.card.revision if model.card is not None else "main"
         try:
-            self._models.downloads.start(Download(model.id, revision, model.gguf, model.is_model))
+            self._models.downloads.start(Download(model.id, revision, model.is_model))
         except RdchatError as error:
             self._start_problem = str(error)
             self._show_progress()
@@ -381,9 +381,9 @@ def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None
         part.setAccessibleDescription(reason or tip)
 
 
-def _version(model: Model) -> tuple[str, str, str]:
-    """Return what distinguishes the versions of a model: repository, GGUF file and revision."""
-    return model.id, model.gguf, model.card.revision if model.card is not None else ""
+def _version(model: Model) -> tuple[str, str]:
+    """Return what distinguishes the versions of a model: repository and revision."""
+    return model.id, model.card.revision if model.card is not None else ""
 
 
 class RowList(QWidget):

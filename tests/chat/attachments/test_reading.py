@@ -203,7 +203,7 @@ def test_a_docx_keeps_headings_lists_and_tables_in_their_order(read: Reading) ->
         ("a.rtf", b"{\\rtf1 Hi}", "is RTF"),
         ("a.tar.gz", b"\x1f\x8b\x08\0", "is an archive"),
         ("chats.db", b"SQLite format 3\0\x10", "is a database"),
-        ("model.gguf", b"GGUF\3\0\0\0", "is a model"),
+        ("model.gguf", b"GGUF\3\0\0\0", "is a GGUF model"),
         ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", "a model's weights"),
         ("a.bin", bytes(range(256)) * 4, "binary file"),
         ("a.dat", b"\1\2\3\4\5" * 100, "binary file"),

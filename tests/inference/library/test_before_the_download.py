@@ -5,10 +5,7 @@ import struct
 from collections import Counter
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
-from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat.hub.hub_model import parse_model
 from rdchat.hub.known_files import HubFile, RepositoryFiles
@@ -75,31 +72,6 @@ def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dic
     return folder / "model.safetensors", dict(counts)
 
 
-def write_gguf(path: Path, kind: GgmlType) -> Path:
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(40960)
-    writer.add_block_count(LAYERS)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_head_count(32)
-    writer.add_head_count_kv(8)
-    writer.add_key_length(128)
-    writer.add_feed_forward_length(INNER)
-    writer.add_layer_norm_rms_eps(1e-6)
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    end = 0
-    for name, rows, columns in MATRICES.values():
-        size = rows * columns // block * block_bytes
-        writer.add_tensor_info(f"{name}.weight", (rows, columns), np.dtype(np.float16), size, raw_dtype=kind)
-        end += size
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + end + 4096)
-    return path
-
-
 def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
     """The needs differ by little in every precision, on both devices; so do Macs' verdicts not at all."""
     assert before is not None
@@ -128,14 +100,3 @@ def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
     agree(sizes_read(found), here.sizes)
     files = (HubFile("model.safetensors", weights.stat().st_size, "a" * 64), HubFile("config.json", 400, "b" * 40))
     agree(sizes_of_files(found, RepositoryFiles("org/model", "main", "c" * 40, files, ())), here.sizes)
-
-
-@pytest.mark.parametrize("kind", [GgmlType.Q4_0, GgmlType.Q8_0, GgmlType.Q6_K, GgmlType.F16])
-def test_gguf(tmp_path: Path, kind: GgmlType) -> None:
-    path = write_gguf(tmp_path / f"model-{kind.name}.gguf", kind)
-    here = read_facts(path)
-    assert not here.problem
-    found = parse_model("org/model-GGUF", {})
-    assert sizes_read(found) is None
-    files = (HubFile(path.name, path.stat().st_size, "a" * 64),)
-    agree(sizes_of_files(found, RepositoryFiles("org/model-GGUF", "main", "c" * 40, files, ())), here.sizes)

@@ -11,12 +11,9 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
 import rdchat
-from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.models.model_config import kv_values_per_token
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.model_locations import model_cards
-from tests.inference.gguf_samples import write_gguf
 from tests.inference.model_folders import change_config, refusal
 
 
@@ -248,45 +245,16 @@ def test_a_hub_model_that_is_not_in_the_cache_gets_the_command(name: str) -> Non
     assert caught.value.hint.startswith(f"Download it with `rdchat models download {name}`")
 
 
-def test_a_gguf_file_is_converted_once(tmp_path: Path) -> None:
-    source = write_gguf(tmp_path / "tiny.gguf")
-    place = resolve_model(str(source))
-    assert place.parent == paths.models_dir()
-    assert place.name.startswith("tiny-")
-    assert check_model_folder(place).sizes.quantization_bits == 4
-    made = (place / "model.safetensors").stat().st_mtime_ns
-    assert resolve_model(str(tmp_path)) == place  # a folder that holds only this file
-    assert (place / "model.safetensors").stat().st_mtime_ns == made
-    assert place in [found.path for found in model_cards()]
-
-
-def test_a_gguf_file_that_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:
-    source = write_gguf(tmp_path / "tiny.gguf", pre="qwen2")
-    with pytest.raises(ModelError, match="Its pre-tokenizer is 'qwen2'"):
-        resolve_model(str(source))
-    assert not [path for path in paths.models_dir().iterdir() if path.is_dir()]
-
-
-def test_several_gguf_files_are_a_choice(tmp_path: Path) -> None:
-    for name in ("a.gguf", "b.gguf"):
-        (tmp_path / name).write_bytes(b"GGUF")
-    with pytest.raises(ModelError) as caught:
-        resolve_model(str(tmp_path))
-    assert caught.value.message == f"{tmp_path} has 2 GGUF files: a.gguf, b.gguf."
-
-
 def test_the_check_needs_no_mlx() -> None:
     """It runs where a broken folder must be refused at once, before seconds of importing."""
     for module in (
         "inference/models/model_files",
         "inference/models/model_config",
         "inference/models/safetensors_file",
-        "inference/models/gguf_import",
+        "inference/models/default_conversion",
         "inference/models/default_model",
-        "inference/models/fact_cache",
-        "inference/models/gguf_header",
-        "inference/models/mtp_families",
-        "files/atomic_folder",
+        "inference/models/model_locations",
+        "files/atomic_file",
         "files/foreign_files",
     ):
         source = (Path(rdchat.__file__).parent / f"{module}.py").read_text()

@@ -57,17 +57,15 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     assert not has_unfinished()
 
 
-def finished(revision: str, gguf: str, *names: str) -> Download:
+def finished(revision: str, *names: str) -> Download:
     files = tuple(DownloadFile(name, 1, 1) for name in names)
-    return Download(NAME, revision, gguf, state=DownloadState.FINISHED, files=files, folder="/hub/it")
+    return Download(NAME, revision, state=DownloadState.FINISHED, files=files, folder="/hub/it")
 
 
 def test_what_loads_it_is_named_as_elsewhere() -> None:
-    """The hub id for the main revision, the folder for another one, the file for a GGUF."""
-    assert finished("main", "", "config.json", WEIGHTS).model_name == NAME
-    assert finished("v1", "", "config.json", WEIGHTS).model_name == "/hub/it"
-    assert finished("main", "", "README.md", "small.Q8_0.gguf").model_name == "/hub/it/small.Q8_0.gguf"
-    assert finished("main", "b.gguf", "a.gguf", "b.gguf").model_name == "/hub/it/b.gguf"
+    """The hub id for the main revision, the folder for another one."""
+    assert finished("main", "config.json", WEIGHTS).model_name == NAME
+    assert finished("v1", "config.json", WEIGHTS).model_name == "/hub/it"
 
 
 @pytest.mark.slow

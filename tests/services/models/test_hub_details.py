@@ -106,23 +106,6 @@ def test_a_gated_model_says_what_to_click_and_wants_a_token(
     assert model.card == "# Small"
 
 
-def test_one_of_several_gguf_files_is_chosen(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
-    files = {"a-Q8_0.gguf": b"x" * 80, "a-Q4_0.gguf": b"x" * 40, "a-Q2_K.gguf": b"x" * 20, "README.md": b"# A"}
-    hub.add(NAME, files)
-    model = looked_at(qtbot, details)
-    assert [file.name for file in model.ggufs] == ["a-Q4_0.gguf", "a-Q8_0.gguf"]
-    assert model.files is not None
-    assert [file.name for file in model.files.files] == ["README.md", "a-Q4_0.gguf"]
-    asked = len(hub.requests)
-    details.choose("a-Q8_0.gguf")
-    qtbot.waitUntil(lambda: details.model is not None and details.model.gguf == "a-Q8_0.gguf")
-    assert details.model is not None
-    assert details.model.files is not None
-    assert [file.name for file in details.model.files.files] == ["README.md", "a-Q8_0.gguf"]
-    assert details.model.card == "# A"
-    assert len(hub.requests) == asked
-
-
 def test_what_rdchat_cannot_read_says_so(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
     hub.add(NAME, {"pytorch_model.bin": b"x", "README.md": b"# Pickles"})
     model = looked_at(qtbot, details)

@@ -80,17 +80,13 @@ def test_more_is_asked_for_in_steps_until_there_is_no_more(qtbot: QtBot, hub: Hu
     assert names(search) == [f"org/model-{number:03}" for number in range(150)]
 
 
-def test_order_and_kind_go_to_the_hub(qtbot: QtBot, hub: HubServer, search: HubSearch) -> None:
+def test_order_and_format_go_to_the_hub(qtbot: QtBot, hub: HubServer, search: HubSearch) -> None:
     hub.add("org/a-liked", {}, likes=9)
     hub.add("org/a-loved", {}, likes=90)
     hub.add("org/a-file", {}, tags=["gguf"])
     search.search(HubQuery("a", sort="likes"), at_once=True)
     settled(qtbot, search)
     assert names(search) == ["org/a-loved", "org/a-liked"]
-    search.search(HubQuery("a", gguf=True))  # another kind is asked for at once: nobody is typing
-    assert search.state.asking
-    settled(qtbot, search)
-    assert names(search) == ["org/a-file"]
 
 
 def _no_server(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

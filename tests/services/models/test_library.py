@@ -119,17 +119,17 @@ def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: D
     assert draft_models(library_model("org/none", tokens=""), library.models) == []
 
 
-def test_the_loaded_model_is_known_by_its_folder_or_its_file(window: Window, qtbot: QtBot, library: Library) -> None:
+def test_the_loaded_model_is_known_by_its_folder(window: Window, qtbot: QtBot, library: Library) -> None:
     slot = window.controller.model_slot
-    gguf = library_model("file", model="/models/file.gguf", path=Path("/models/file.gguf"))
+    other = library_model("/models/other", path=Path("/models/other"))
     folder = library_model("/models/folder", path=Path("/models/folder"))
-    assert not library.is_loaded(gguf)
-    slot.load("/models/file.gguf")
-    assert library.is_loading(gguf)
+    assert not library.is_loaded(other)
+    slot.load("/models/other")
+    assert library.is_loading(other)
     qtbot.waitUntil(lambda: slot.info is not None)
-    assert library.is_loaded(gguf)
+    assert library.is_loaded(other)
     assert not library.is_loaded(folder)
     slot.load("/models/folder")
     qtbot.waitUntil(lambda: slot.info is not None)
     assert library.is_loaded(folder)
-    assert not library.is_loaded(gguf)
+    assert not library.is_loaded(other)

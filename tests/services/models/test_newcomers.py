@@ -133,7 +133,6 @@ def card(name: str, billions: float, **changed: object) -> ModelCard:
 
 
 MLX = card("org/a-4B-4bit", 4)
-GGUF = card("a-4B-Q4_0", 4, path=Path("/models/a-4B-Q4_0.gguf"), origin="LM Studio", repository="")
 SIZED = MLX.sizes
 assert SIZED is not None
 EIGHT_BIT = replace(MLX, model="org/a-4B-8bit", sizes=replace(SIZED, stored_bytes=2 * SIZED.stored_bytes))
@@ -159,9 +158,7 @@ NO_MODELS = (
         (NO_MODELS, None),
         ((*NO_MODELS, MLX), MLX),
         ((card("org/l-1B", 1), MLX), MLX),
-        ((GGUF, MLX), MLX),
-        ((GGUF,), GGUF),
-        ((MLX, EIGHT_BIT, GGUF), EIGHT_BIT),
+        ((MLX, EIGHT_BIT), EIGHT_BIT),
         # The default model's own size, in another precision.
         ((card("org/SmolLM2-135M-Instruct-8bit", 0.1345),), None),
         # Words that only contain one of the others.
@@ -176,7 +173,7 @@ def test_the_largest_model_here_that_answers_and_fits_is_the_best(
 
 
 @given(
-    st.lists(st.sampled_from((MLX, GGUF, EIGHT_BIT, card("org/l-1B", 1), card("org/m-14B", 14), *NO_MODELS))),
+    st.lists(st.sampled_from((MLX, EIGHT_BIT, card("org/l-1B", 1), card("org/m-14B", 14), *NO_MODELS))),
     st.sampled_from((2, *SIZES)),
 )
 def test_what_is_offered_can_be_used_and_nothing_larger_could(here: list[ModelCard], memory_gb: int) -> None:

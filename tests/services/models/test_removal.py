@@ -131,18 +131,6 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
     assert not whole.plan.unfinished
 
 
-def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
-    hub.add(NAME, {"a-Q4_0.gguf": random_bytes(2_000, 1), "a-Q8_0.gguf": random_bytes(3_000, 2)})
-    download(gguf="a-Q4_0.gguf")
-    folder, _ = download(gguf="a-Q8_0.gguf")
-    model = library_model("a-Q8_0", path=folder / "a-Q8_0.gguf", repository=NAME)
-    question = asked(qtbot, removal, model)
-    assert (question.plan.freed_bytes, question.plan.unfinished) == (3_000, False)
-    assert question.for_good
-    assert remove(qtbot, removal, model) is None
-    assert [path.name for path in folder.iterdir()] == ["a-Q4_0.gguf"]
-
-
 def test_what_is_being_downloaded_is_not_deleted(
     qtbot: QtBot, removal: Removal, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

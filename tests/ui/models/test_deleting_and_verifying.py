@@ -142,23 +142,6 @@ def test_a_repair_fetches_the_version_that_is_damaged(
 
 
 @pytest.mark.slow
-def test_of_several_ggufs_the_damaged_one_is_fetched(
-    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
-) -> None:
-    hub.add(NAME, {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
-    path = download(gguf="a-Q8_0.gguf")[0] / "a-Q8_0.gguf"
-    machine.models.append(library_model("a-Q8_0", path=path, model=str(path), repository=NAME))
-    refresh(qtbot, models)
-    pick(page, "a-Q8_0")
-    path.write_bytes(b"x" * 3_000)
-    page.details.row.verify.trigger()
-    qtbot.waitUntil(lambda: page.result.link.text() == "Repair")
-    with qtbot.waitSignal(models.downloads.finished):
-        page.result.link.click()
-    assert path.read_bytes() == b"8" * 3_000
-
-
-@pytest.mark.slow
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

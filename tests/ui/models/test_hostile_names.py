@@ -79,7 +79,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, models: Models, pipe: Pi
     progress = Download(
         named("repository"), named("revision"), state=DownloadState.FAILED,
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
-        problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
+        problem=named("problem"), hint=named("hint"),
     )  # fmt: skip
     row = ModelRow(models, PageLinks(), theme)
     row.show_model(Model.downloaded(progress))

@@ -78,7 +78,7 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
         assert sizes.stored_bytes == pytest.approx(gigabytes * 1e9, rel=0.01)
         (entry,) = entries.results_listed([hub], MAC_16, frozenset())
         assert bool(entry.marks) == (gigabytes > 10)
-    unknown = ("Gem-E4B", "Mix-8x7B", "plain", "Q-8B-GGUF", "internlm2-chat-1_8b-4bit", "Phi-4B-MoE-4bit")
+    unknown = ("Gem-E4B", "Mix-8x7B", "plain", "internlm2-chat-1_8b-4bit", "Phi-4B-MoE-4bit")
     for name in (*unknown, "Llama-4-Scout-17B-16E-Instruct-4bit", "llama-4-maverick-17b-128e"):
         assert sizes_read(HubModel(f"org/{name}")) is None, name
 

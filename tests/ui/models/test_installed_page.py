@@ -205,14 +205,11 @@ def test_a_models_folder_is_shown(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile()))
-    (tmp_path / "file.gguf").touch()
-    machine.models.append(library_model("file", path=tmp_path / "file.gguf"))
     machine.models.append(library_model("folder", path=tmp_path))
     refresh(qtbot, models)
-    for name in ("file", "folder"):
-        pick(page, name)
-        page.details.row.reveal.trigger()
-    assert opened == [str(tmp_path)] * 2
+    pick(page, "folder")
+    page.details.row.reveal.trigger()
+    assert opened == [str(tmp_path)]
 
 
 def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: InstalledPage) -> None:

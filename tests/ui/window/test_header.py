@@ -95,7 +95,7 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
 FOUND = (
     ModelCard("org/small", "org/small", "Hugging Face"),
     ModelCard("org/painter", "org/painter", "Hugging Face", problem="The architecture 'painter' is unknown."),
-    ModelCard("Tiny", "/lm/Tiny.gguf", "LM Studio"),
+    ModelCard("Tiny", "/lm/Tiny", "LM Studio"),
 )
 
 
@@ -117,9 +117,9 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     assert not left_out.isEnabled()
     assert left_out.toolTip() == "org/painter: The architecture 'painter' is unknown."
     _entries(button)["Tiny"].trigger()
-    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny.gguf")
+    qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny")
     chat.wait_for(EngineState.IDLE)
     entries = _entries(button)  # where it is among the recent ones now, and in its own place
-    assert entries["Tiny.gguf"].isChecked()
+    assert entries["Tiny"].isChecked()
     assert entries["Tiny"].isChecked()
     installed.close()

@@ -215,7 +215,7 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     """Return the drafter heads that fit the model in a folder, the certain ones first.
 
     Args:
-        folder: The model's folder. A GGUF file has none before it is converted.
+        folder: The model's folder.
     """
     if not folder.is_dir():
         return ()

@@ -1,7 +1,6 @@
 """The Discover page as a person uses it: keys, clicks and a hub on this machine."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
@@ -20,7 +19,6 @@ from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.discover.acting import WAIT_MS, click, said, search, wait_for_details
 from tests.ui.models.page_steps import answer
@@ -194,7 +192,7 @@ def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPag
 @pytest.mark.slow
 def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     search(qtbot, page, "nothing")
-    assert {"Nothing found", "No MLX models match your search. Try other words, or GGUF files."} <= set(said(page))
+    assert {"Nothing found", "No MLX models match your search. Try other words."} <= set(said(page))
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "40"})]
     search(qtbot, page, "busy")
     assert "Hugging Face receives too many requests." in said(page)
@@ -349,33 +347,6 @@ def test_a_pair_is_paused_resumed_and_cancelled_as_one(
 
 
 @pytest.mark.slow
-def test_of_several_ggufs_only_what_is_here_is_said_to_be(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
-) -> None:
-    chat.start()
-    hub.add("org/ggufs", {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
-    page.open_model("org/ggufs")
-    wait_for_details(qtbot, page)
-    box, models = page.details.row, page._models
-    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
-    models.details.choose("a-Q8_0.gguf")
-    qtbot.waitUntil(lambda: box.main.isVisible() and box.main.text() == "Download 3 KB", timeout=WAIT_MS)
-    assert (box.state.text(), box.other.isVisible()) == ("", False)
-    models.details.choose("a-Q4_0.gguf")
-    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
-    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
-    (finished,) = models.downloads.all()
-    path = Path(finished.folder) / "a-Q4_0.gguf"
-    qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
-    model = library_model("a-Q4_0", path=path, repository="org/ggufs")
-    models.removal.ask(model, lambda question: models.removal.remove(replace(question, has_trash=False), pytest.fail))
-    qtbot.waitUntil(lambda: box.main.text().startswith("Download") and box.state.text() == "", timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: models.here.results == ())
-    assert models.downloads.all() == ()
-
-
-@pytest.mark.slow
 def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     """Each report of progress showed the notice for a moment, which took the focus from the details."""
     hub.add("org/small", small_files())
@@ -468,14 +439,3 @@ def test_the_newest_choice_wins_and_colours_follow_the_theme(
         return after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
 
     qtbot.waitUntil(is_dark)
-
-
-def test_what_the_hub_does_not_say_of_gguf_files_is_not_asked_for(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage
-) -> None:
-    hub.add("org/some-file", {}, tags=["gguf"], safetensors=None, config={})
-    page.bar.format.setCurrentIndex(page.bar.format.findData(True))
-    search(qtbot, page, "some")
-    page.bar.fitting.setChecked(True)
-    assert titles(page) == ["some-file"]
-    assert not page.bar.fitting.isEnabled()
