@@ -218,7 +218,7 @@ def _row_order(module: str, config: Mapping[str, Any], rows: int) -> _Array | sl
 
 
 def _blocks(tensor: ReaderTensor, order: _Array | slice) -> _Array:
-    """Return (rows, groups, bytes) uint8: of 32 weights the float16 scale, in Q4_1 a float16 minimum, then the codes."""
+    """Return (rows, groups, bytes) uint8: of 32 weights the float16 scale, in Q4_1 a minimum, then the codes."""
     columns, rows = map(int, tensor.shape)
     return np.ascontiguousarray(tensor.data[order]).reshape(rows, columns // _GROUP, -1)
 
